@@ -1,0 +1,65 @@
+"""What one episode, or a block of them, tells a learner. Two sums are enough; the rest is optional."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.cmdp.model import Floats
+
+Integers = NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """One finished episode, in the user's units.
+
+    Attributes:
+        reward: Σ γ^t reward_t.
+        cost: [m] Σ γ^t cost_t.
+        states: [H+1] visited states, where they were observed.
+        actions: [H] actions taken, where they were observed.
+    """
+
+    reward: float
+    cost: Floats
+    states: Integers | None = None
+    actions: Integers | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """n finished episodes: reward [n], cost [n, m], and where observed states [n, H+1] and actions [n, H]."""
+
+    reward: Floats
+    cost: Floats
+    states: Integers | None = None
+    actions: Integers | None = None
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def __getitem__(self, part: slice | Integers) -> Outcomes:
+        return Outcomes(
+            self.reward[part],
+            self.cost[part],
+            None if self.states is None else self.states[part],
+            None if self.actions is None else self.actions[part],
+        )
+
+    @classmethod
+    def single(cls, outcome: Outcome) -> Outcomes:
+        return cls(
+            np.array([outcome.reward]),
+            np.asarray(outcome.cost, dtype=np.float64)[None],
+            None if outcome.states is None else np.asarray(outcome.states)[None],
+            None if outcome.actions is None else np.asarray(outcome.actions)[None],
+        )
+
+
+def discounted_sum(values: Floats, discount: float) -> Floats:
+    """Σ_{t≥0} γ^t values[t] along the first axis, from t = 0 on (the paper's sum starts at 1, erratum E3)."""
+    total: Floats = np.tensordot(discount ** np.arange(len(values)), values, axes=(0, 0))
+    return total

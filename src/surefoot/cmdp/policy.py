@@ -1,0 +1,103 @@
+"""Policies of tabular tasks, and mixtures that draw their component once per episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, finite_array
+from surefoot.errors import InvalidInput
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What every part of Surefoot may ask of a policy, tabular or not: to be stored as plain arrays."""
+
+    kind: ClassVar[str]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class TabularPolicy:
+    """A stationary policy: probabilities [S, A], each row a distribution over actions."""
+
+    probabilities: Floats
+    kind: ClassVar[str] = "tabular"
+
+    def __post_init__(self) -> None:
+        array = finite_array("policy", self.probabilities)
+        if array.ndim != 2 or 0 in array.shape:
+            raise InvalidInput(f"policy must have shape [S, A], got {list(array.shape)}")
+        if (array < 0).any():
+            s, a = np.argwhere(array < 0)[0]
+            raise InvalidInput(f"policy[{s}, {a}] must not be negative, got {float(array[s, a])!r}")
+        sums = array.sum(axis=1)
+        bad = np.flatnonzero(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
+        if bad.size:
+            raise InvalidInput(
+                f"policy[{bad[0]}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {sums[bad[0]]:.12g}"
+            )
+        array.setflags(write=False)
+        object.__setattr__(self, "probabilities", array)
+
+    def act(self, state: int, rng: np.random.Generator) -> int:
+        """Draw an action in `state`."""
+        return int(rng.choice(self.probabilities.shape[1], p=self.probabilities[state]))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"probabilities": self.probabilities}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> TabularPolicy:
+        return cls(arrays["probabilities"])
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeMixture:
+    """Draw one component at the start of an episode and follow it to the end, the paper's mixture policy.
+
+    Values are linear in the weights only because of that single draw; mixing actions state by state is another policy
+    with other values.
+    """
+
+    components: tuple[Any, ...]
+    weights: Floats
+
+    def __post_init__(self) -> None:
+        weights = finite_array("weights", self.weights)
+        if weights.shape != (len(self.components),) or not len(self.components):
+            raise InvalidInput(
+                f"weights must have one entry per component ({len(self.components)}), got shape {list(weights.shape)}"
+            )
+        if (weights < 0).any() or abs(weights.sum() - 1) > ROW_SUM_TOLERANCE:
+            raise InvalidInput(f"weights must be non-negative and sum to 1, got {weights.tolist()}")
+        weights.setflags(write=False)
+        object.__setattr__(self, "components", tuple(self.components))
+        object.__setattr__(self, "weights", weights)
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """The component to follow for one whole episode."""
+        return self.components[rng.choice(len(self.components), p=self.weights)]
+
+
+PolicyLike: TypeAlias = TabularPolicy | EpisodeMixture | ArrayLike
+
+
+def as_tabular(policy: TabularPolicy | ArrayLike, shape: tuple[int, int]) -> TabularPolicy:
+    """`policy` as a TabularPolicy of the given [S, A] shape."""
+    tabular = policy if isinstance(policy, TabularPolicy) else TabularPolicy(np.asarray(policy, dtype=object))
+    if tabular.probabilities.shape != shape:
+        raise InvalidInput(
+            f"policy must have shape {list(shape)} for this task, got {list(tabular.probabilities.shape)}"
+        )
+    return tabular
+
+
+def stack_probabilities(policies: Sequence[TabularPolicy]) -> Floats:
+    """[n, S, A] of n policies."""
+    return np.stack([policy.probabilities for policy in policies])

@@ -1,0 +1,30 @@
+"""The few exceptions a user can meet. Every message names the argument, the value and what would be right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class SurefootError(Exception):
+    """Base of every error raised on purpose by this library."""
+
+
+class InvalidInput(SurefootError, ValueError):
+    """An argument is wrong; the message says which, what was received and what would be right."""
+
+
+class Infeasible(SurefootError):
+    """No policy keeps the cost within budget.
+
+    Attributes:
+        least_cost: [m] cost of the policy whose worst excess over the budget is smallest; with one constraint,
+            the least cost that any policy can achieve.
+    """
+
+    def __init__(self, message: str, least_cost: np.ndarray) -> None:
+        super().__init__(message)
+        self.least_cost = least_cost
+
+
+class ArtifactError(SurefootError):
+    """A file on disk is missing, damaged, tampered with, or from a version this library does not read."""

@@ -1,0 +1,146 @@
+"""The paper on one page: every formula of Ni & Kamgarpour once, as a pure function.
+
+Everything here is in the paper's unit scale: r in [0, 1], c in [-1, 1], a policy is feasible when V_c >= 0.
+`cmdp.model.Units` converts to and from the user's "cost <= budget". Where the paper is in error the repair is
+named by its row in docs/guarantees.md, section "Errata" (E1 ... E14).
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def lipschitz_constant(discount: float) -> float:
+    """L = 1/(1-γ) + 2γ/(1-γ)², Lemma "smooth"; valid when all tasks share their start distribution (E5)."""
+    return 1 / (1 - discount) + 2 * discount / (1 - discount) ** 2
+
+
+def lipschitz_constant_any_start(discount: float) -> float:
+    """(3-γ)/(1-γ)²: the constant of Lemma "smooth" once the start distribution may differ too (E5)."""
+    return (3 - discount) / (1 - discount) ** 2
+
+
+def horizon(discount: float, tolerance: float) -> int:
+    """Steps after which the discounted tail Σ_{t≥H} γ^t is at most `tolerance`, steps counted from t = 0 (E3)."""
+    return max(1, math.ceil(math.log(1 / (tolerance * (1 - discount))) / math.log(1 / discount)))
+
+
+# ------------------------------------------------------------------------------------------------ training (Alg. 1)
+
+
+def initial_sample_size(delta: float) -> int:
+    """N = ⌈ln²(δ)/δ²⌉, the first sample size of Algorithm 1."""
+    return math.ceil(math.log(delta) ** 2 / delta**2)
+
+
+def coverage_error(cover_size: int, samples: int, delta: float) -> float:
+    """√(|U| ln(2N/δ) / (N - |U|)), line 5 of Algorithm 1; infinite when every sample is a centre."""
+    if cover_size >= samples:
+        return math.inf
+    return math.sqrt(cover_size * math.log(2 * samples / delta) / (samples - cover_size))
+
+
+def samples_until_stop(cover_size: int, delta: float) -> int:
+    """The N = N₀·2^k at which Algorithm 1 stops if its cover has `cover_size` centres."""
+    samples = initial_sample_size(delta)
+    while coverage_error(cover_size, samples, delta) > delta:
+        samples *= 2
+    return samples
+
+
+def slater_requirement(epsilon: float, discount: float) -> float:
+    """(8L+18)ε, which the precondition of the theorem bounds by the safety margin ξ."""
+    return (8 * lipschitz_constant(discount) + 18) * epsilon
+
+
+def largest_epsilon(xi: float, discount: float) -> float:
+    """The largest ε with (8L+18)ε ≤ ξ."""
+    return xi / (8 * lipschitz_constant(discount) + 18)
+
+
+def theorem_probability(delta: float, cover_number: int) -> float:
+    """1 - 26δ - 9δ ln C, the probability of the paper's theorem; zero or less says that it is vacuous."""
+    return 1 - 26 * delta - 9 * delta * math.log(max(cover_number, 1))
+
+
+# --------------------------------------------------------------------------------------------------- test (Alg. 2)
+
+
+def log_term(episodes: int, phases: int, delta: float, quantities: int = 2) -> float:
+    """ln(2qKΦ/δ): two-sided union over q averaged quantities, K episodes and Φ phases.
+
+    The paper has ln(4K/δ), i.e. q = 2 and Φ = 1, which its argument does not support since phase starts depend on
+    the data (E4).
+    """
+    return math.log(2 * quantities * episodes * phases / delta)
+
+
+def deviation(count: int, log_term: float, discount: float, width: float) -> float:
+    """w/(1-γ)·√(ln(·)/(2n)): Hoeffding for discounted sums of terms in an interval of length w.
+
+    With the paper's w = 2 this is the √(2 ln(4K/δ)/(n(1-γ)²)) of its Eq. (condition).
+    """
+    return width / (1 - discount) * math.sqrt(log_term / (2 * count))
+
+
+def elimination_slack(epsilon: float, discount: float) -> float:
+    """ε(L+1), the training error granted to a correct candidate in Eq. (condition)."""
+    return epsilon * (lipschitz_constant(discount) + 1)
+
+
+def phase_length(mixture_margin: float, log_term: float, discount: float, width: float) -> float:
+    """8w² ln(·)/((1-γ)² v²), the least k-k₀+1 that makes `deviation` a quarter of the margin v (E: k-k₀+1).
+
+    With w = 2 it is the 32 ln(4K/δ)/((1-γ)² v²) of Algorithm 2, line 11. Infinite when v ≤ 0 (E13).
+    """
+    if mixture_margin <= 0:
+        return math.inf
+    return 8 * width**2 * log_term / ((1 - discount) ** 2 * mixture_margin**2)
+
+
+def first_weight(safe_margin: float, epsilon: float, discount: float, worst_value: float) -> float:
+    """α₁ = (v_s - 2ε(L+2)) / (v_s - 2ε(L+2) + 2·V₋), Eq. (closeform) for m = 0, never below 0 (E13).
+
+    `worst_value` V₋ bounds -V_c of any policy from above; the paper takes 1/(1-γ).
+    """
+    gain = safe_margin - 2 * epsilon * (lipschitz_constant(discount) + 2)
+    return max(0.0, gain / (gain + 2 * worst_value)) if gain > 0 else 0.0
+
+
+def next_weight(weight: float, safe_margin: float, epsilon: float, discount: float) -> float:
+    """α_{m+1} = 3 v_s α_m / ((2+α_m) v_s + (4L+9)ε): the recursion behind Eq. (closeform) (E1, E2)."""
+    return 3 * safe_margin * weight / ((2 + weight) * safe_margin + _step_slack(epsilon, discount))
+
+
+def weight_limit(safe_margin: float, epsilon: float, discount: float) -> float:
+    """lim α_m = 1 - (4L+9)ε/v_s."""
+    return 1 - _step_slack(epsilon, discount) / safe_margin
+
+
+def contraction(safe_margin: float, epsilon: float, discount: float) -> float:
+    """C_l = (2v_s + (4L+9)ε)/(3v_s), with the ε that the main text drops (E1)."""
+    return (2 * safe_margin + _step_slack(epsilon, discount)) / (3 * safe_margin)
+
+
+def weight_steps(safe_margin: float, epsilon: float, discount: float) -> int:
+    """⌈m(l)⌉ with m(l) = log_{C_l} ε, Eq. (conterm): the number of times the weight is raised; 0 when C_l ≥ 1."""
+    base = contraction(safe_margin, epsilon, discount)
+    return math.ceil(math.log(epsilon) / math.log(base)) if base < 1 else 0
+
+
+def _step_slack(epsilon: float, discount: float) -> float:
+    return (4 * lipschitz_constant(discount) + 9) * epsilon
+
+
+# ------------------------------------------------------------------------------------------------- bounds, no constants
+
+
+def regret_bound(episodes: int, cover_number: int, epsilon: float, xi: float, discount: float) -> float:
+    """√(C K)/((1-γ)² ξ) + εK/(ξ(1-γ)³): the theorem's regret bound without constants and logarithms."""
+    statistical = math.sqrt(cover_number * episodes) / ((1 - discount) ** 2 * xi)
+    return statistical + epsilon * episodes / (xi * (1 - discount) ** 3)
+
+
+def sample_complexity(cover_number: int, epsilon: float, xi: float, discount: float) -> float:
+    """ξ⁻² ε⁻² (1-γ)⁻⁵ C: Corollary "sample" and the matching lower bound, without constants and logarithms."""
+    return cover_number / (xi**2 * epsilon**2 * (1 - discount) ** 5)
