@@ -157,7 +157,7 @@ class TabularCMDP:
 
     @property
     def is_sparse(self) -> bool:
-        return sp.issparse(self.transitions)
+        return bool(sp.issparse(self.transitions))
 
     @cached_property
     def rows(self) -> sp.csr_array:
@@ -182,14 +182,10 @@ class TabularCMDP:
         rows = self.rows.sorted_indices()
         rows.eliminate_zeros()
         parts = (
-            rows.indptr.astype("<i8"),
-            rows.indices.astype("<i8"),
-            rows.data,
-            self.reward,
-            self.cost,
-            self.start,
+            *(rows.indptr.astype("<i8"), rows.indices.astype("<i8"), rows.data),
+            *(self.reward, self.cost, self.start, self.budget, self.units.cost_range),
+            np.array([self.discount, *self.units.reward_range]),
         )
-        parts += (self.budget, self.units.cost_range, np.array([self.discount, *self.units.reward_range]))
         sha = hashlib.sha256()
         for part in parts:
             sha.update(np.ascontiguousarray(part).tobytes())
