@@ -30,7 +30,7 @@ def horizon(discount: float, tolerance: float) -> int:
 
 def initial_sample_size(delta: float) -> int:
     """N = ⌈ln²(δ)/δ²⌉, the first sample size of Algorithm 1."""
-    return math.ceil(math.log(delta) ** 2 / delta**2)
+    return max(1, math.ceil(math.log(delta) ** 2 / delta**2))
 
 
 def coverage_error(cover_size: int, samples: int, delta: float) -> float:
@@ -123,7 +123,12 @@ def contraction(safe_margin: float, epsilon: float, discount: float) -> float:
 
 
 def weight_steps(safe_margin: float, epsilon: float, discount: float) -> int:
-    """⌈m(l)⌉ with m(l) = log_{C_l} ε, Eq. (conterm): the number of times the weight is raised; 0 when C_l ≥ 1."""
+    """⌈m(l)⌉ with m(l) = log_{C_l} ε, Eq. (conterm): the number of times the weight is raised.
+
+    0 when C_l ≥ 1 or v_s ≤ 0: such a candidate's weight never grows.
+    """
+    if safe_margin <= 0:
+        return 0
     base = contraction(safe_margin, epsilon, discount)
     return math.ceil(math.log(epsilon) / math.log(base)) if base < 1 else 0
 

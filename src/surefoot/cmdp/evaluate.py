@@ -58,31 +58,38 @@ def state_values(cmdp: TabularCMDP, probabilities: Floats) -> Floats:
 def occupancy(cmdp: TabularCMDP, policy: TabularPolicy | Floats) -> Floats:
     """[S, A] expected discounted visits Σ_t γ^t P(s_t = s, a_t = a); they sum to 1/(1-γ)."""
     probabilities = as_tabular(policy, (cmdp.n_states, cmdp.n_actions)).probabilities
-    visits = solve_discounted(cmdp.kernel(probabilities).T, cmdp.start[:, None], cmdp.discount)[:, 0]
+    visits = solve_discounted(cmdp.kernel(probabilities).T, cmdp.start[:, None], cmdp.discount, order=1)[:, 0]
     return visits[:, None] * probabilities
 
 
-def solve_discounted(kernel: Any, right: Floats, discount: float) -> Floats:
-    """x [S, k] with (I - γ·kernel) x = right [S, k]; kernel [S, S] dense or sparse, possibly transposed."""
+def solve_discounted(kernel: Any, right: Floats, discount: float, order: float = np.inf) -> Floats:
+    """x [S, k] with (I - γ·kernel) x = right [S, k]; kernel [S, S] dense or sparse.
+
+    `order` is the norm in which the kernel does not expand: the maximum norm, or 1 for a transposed kernel.
+    """
     states = kernel.shape[0]
     if not sp.issparse(kernel) or states <= DENSE_LIMIT:
         dense = kernel.toarray() if sp.issparse(kernel) else kernel
         return np.linalg.solve(np.eye(states) - discount * dense, right)
     matrix = (sp.identity(states, format="csr") - discount * sp.csr_array(kernel)).tocsr()
-    return np.stack([_solve_sparse(matrix, column, discount) for column in right.T], axis=1)
+    return np.stack([_solve_sparse(matrix, column, order) for column in right.T], axis=1)
 
 
-def _solve_sparse(matrix: Any, right: Floats, discount: float) -> Floats:
+def _solve_sparse(matrix: Any, right: Floats, order: float) -> Floats:
     """Krylov iteration, accepted only if the residual proves 12 digits; otherwise a sparse factorisation.
 
-    The inverse of I - γP has norm 1/(1-γ) (maximum norm; 1-norm for the transpose), so the residual bounds the error.
+    In the norm of that order the inverse of I - γP is at most 1/(1-γ), so the residual bounds the error.
     """
-    tolerance = 1e-13 * max(float(np.abs(right).max()), 1e-300)
+    tolerance = 1e-13 * max(float(np.linalg.norm(right, order)), 1e-300)
     solution, _ = spla.bicgstab(matrix, right, rtol=0.0, atol=tolerance, maxiter=1000)
-    for _ in range(3):  # iterative refinement recovers the digits that the short recurrence loses
+    error = np.inf
+    for _ in range(6):  # iterative refinement recovers the digits that the short recurrence loses
         residual = right - matrix @ solution
-        if np.abs(residual).max() <= 10 * tolerance:
+        previous, error = error, float(np.linalg.norm(residual, order))
+        if error <= 10 * tolerance:
             return np.asarray(solution)
+        if not error < previous / 2:  # stagnation or breakdown
+            break
         correction, _ = spla.bicgstab(matrix, residual, rtol=1e-6, atol=0.0, maxiter=1000)
         solution = solution + correction
     return np.asarray(spla.splu(matrix.tocsc()).solve(right))

@@ -49,7 +49,7 @@ class Units:
         low, high = self.cost_range.T
         even = (1 - self.discount) * self.budget
         scale: Floats = np.maximum(high - low, np.maximum(np.abs(even - low), np.abs(high - even)))
-        return np.where(scale > 0, scale, 1.0)
+        return _frozen(np.where(scale > 0, scale, 1.0))
 
     @property
     def constraint_width(self) -> Floats:
@@ -142,8 +142,8 @@ class TabularCMDP:
         self.n_constraints = len(self.cost)
         self.units = Units(
             discount,
-            _reward_range(reward_range, self.reward),
-            _frozen(_cost_range(cost_range, self.cost)),
+            _reward_range(reward_range, np.asarray(reward, dtype=np.float64)),
+            _frozen(_cost_range(cost_range, np.asarray(cost, dtype=np.float64))),
             _frozen(_budget(budget, self.n_constraints)),
         )
 
@@ -164,7 +164,7 @@ class TabularCMDP:
         """[S·A, S] transitions as a sparse matrix, whatever they were given as."""
         if self.is_sparse:
             return self.transitions
-        return sp.csr_array(self.transitions.reshape(-1, self.n_states))
+        return _frozen_rows(sp.csr_array(self.transitions.reshape(-1, self.n_states)))
 
     def kernel(self, probabilities: Floats) -> Any:
         """[S, S] chain under action probabilities [S, A]; sparse when the model is."""
@@ -236,7 +236,7 @@ def _transitions(value: Any, states: int) -> Any:
     if sp.issparse(value):
         matrix = sp.csr_array(value, dtype=np.float64, copy=True)
         matrix.sum_duplicates()
-        if matrix.shape[1] != states or matrix.shape[0] % states or matrix.shape[0] == 0:
+        if matrix.ndim != 2 or matrix.shape[1] != states or matrix.shape[0] % states or matrix.shape[0] == 0:
             raise InvalidInput(
                 f"transitions must have shape [S·A, S], S = {states} as in start, got {list(matrix.shape)}"
             )
@@ -249,9 +249,7 @@ def _transitions(value: Any, states: int) -> Any:
         _refuse("transitions", matrix.data, ~np.isfinite(matrix.data), "must be finite", place)
         _refuse("transitions", matrix.data, matrix.data < 0, "must not be negative", place)
         sums = np.asarray(matrix.sum(axis=1)).reshape(states, actions)
-        for part in (matrix.data, matrix.indices, matrix.indptr):
-            part.setflags(write=False)
-        result: Any = matrix
+        result: Any = _frozen_rows(matrix)
     else:
         array = finite_array("transitions", value)
         if array.ndim != 3 or array.shape[0] != states or array.shape[2] != states or array.shape[1] == 0:
@@ -305,15 +303,16 @@ def _reward_range(declared: Any, reward: Floats) -> tuple[float, float]:
 
 
 def _cost_range(declared: Any, cost: Floats) -> Floats:
+    tables = cost.reshape(len(cost) if cost.ndim == 3 else 1, -1)
     if declared is None:
-        return np.stack([cost.min(axis=(1, 2)), cost.max(axis=(1, 2))], axis=1)
+        return np.stack([tables.min(axis=1), tables.max(axis=1)], axis=1)
     bounds = finite_array("cost_range", declared)
     if bounds.shape == (2,):
-        bounds = np.tile(bounds, (len(cost), 1))
-    if bounds.shape != (len(cost), 2) or (bounds[:, 0] > bounds[:, 1]).any():
+        bounds = np.tile(bounds, (len(tables), 1))
+    if bounds.shape != (len(tables), 2) or (bounds[:, 0] > bounds[:, 1]).any():
         raise InvalidInput(f"cost_range must be (low, high) or [m, 2] with low ≤ high, got {declared!r}")
-    low, high = bounds[:, 0, None, None], bounds[:, 1, None, None]
-    _refuse("cost", cost, (cost < low) | (cost > high), f"must lie in cost_range {bounds.tolist()}")
+    outside = (tables < bounds[:, :1]) | (tables > bounds[:, 1:])
+    _refuse("cost", cost, outside.reshape(cost.shape), f"must lie in cost_range {bounds.tolist()}")
     return bounds
 
 
@@ -345,3 +344,9 @@ def _refuse(
 def _frozen(array: Floats) -> Floats:
     array.setflags(write=False)
     return array
+
+
+def _frozen_rows(matrix: sp.csr_array) -> sp.csr_array:
+    for part in (matrix.data, matrix.indices, matrix.indptr):
+        part.setflags(write=False)
+    return matrix

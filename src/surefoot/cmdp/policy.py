@@ -90,7 +90,7 @@ PolicyLike: TypeAlias = TabularPolicy | EpisodeMixture | ArrayLike
 
 def as_tabular(policy: TabularPolicy | ArrayLike, shape: tuple[int, int]) -> TabularPolicy:
     """`policy` as a TabularPolicy of the given [S, A] shape."""
-    tabular = policy if isinstance(policy, TabularPolicy) else TabularPolicy(np.asarray(policy, dtype=object))
+    tabular = policy if isinstance(policy, TabularPolicy) else TabularPolicy(finite_array("policy", policy))
     if tabular.probabilities.shape != shape:
         raise InvalidInput(
             f"policy must have shape {list(shape)} for this task, got {list(tabular.probabilities.shape)}"

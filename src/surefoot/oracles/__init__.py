@@ -1,0 +1,24 @@
+"""The oracles of the training phase: whether two tasks are close, what is best on one, what is safe on all."""
+
+from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
+from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
+from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
+from surefoot.oracles.sampled import check_by_sampling, samples_needed
+
+__all__ = [
+    "CheckOracle",
+    "FeasibleOracle",
+    "FeasiblePolicy",
+    "OptimalOracle",
+    "Oracles",
+    "ParameterDistance",
+    "PolicyValues",
+    "check_by_enumeration",
+    "check_by_sampling",
+    "crpo",
+    "exact_oracles",
+    "linear_program",
+    "natural_policy_gradient",
+    "samples_needed",
+    "worst_task_then_gradient",
+]

@@ -1,0 +1,22 @@
+"""Records to metrics with intervals, to figures and tables, to one self-contained HTML page."""
+
+from surefoot.report.figures import learning_curves, png
+from surefoot.report.metrics import Summary, binomial_interval, mean_interval, summarise
+from surefoot.report.page import Cell, Page, Section, Table, events_table, render, results_table, versions
+
+__all__ = [
+    "Cell",
+    "Page",
+    "Section",
+    "Summary",
+    "Table",
+    "binomial_interval",
+    "events_table",
+    "learning_curves",
+    "mean_interval",
+    "png",
+    "render",
+    "results_table",
+    "summarise",
+    "versions",
+]

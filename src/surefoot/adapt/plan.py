@@ -1,0 +1,70 @@
+"""How long each method stays on the safe policy, told before the real system is touched."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from surefoot import theory
+from surefoot.adapt.safe_mixture import PaperRules, PublishedRules
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+
+@dataclass(frozen=True)
+class PlanLine:
+    """One method's answer: `episodes` on π_s before it may leave it (infinite: never), and why."""
+
+    method: str
+    certified: bool
+    episodes: float
+    reason: str
+
+
+def plan(policies: PolicyValueSet, *, episodes: int, risk: float) -> tuple[PlanLine, ...]:
+    """The plan of every method that this policy set supports, for a run of `episodes` episodes."""
+    return (
+        PlanLine("safe-only", True, math.inf, "never leaves the safe policy"),
+        _paper(policies, episodes, risk),
+        _published(policies),
+        PlanLine("pce", False, 0, "deploys candidates outright from the first episode; does not keep the constraint"),
+    )
+
+
+def _paper(policies: PolicyValueSet, episodes: int, risk: float) -> PlanLine:
+    rules = PaperRules(policies, episodes, risk)
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    if rules.steps(first):
+        length = rules.phase_length(first, 0, 0.0)
+        verdict = "more than this run has" if length > episodes else "within this run"
+        return PlanLine("paper", True, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
+    margin = rules.safe_margin(first)
+    admissible = theory.largest_epsilon(margin, policies.units.discount)
+    least = least_episodes_to_leave(replace(policies, epsilon=admissible), risk)
+    return PlanLine(
+        "paper",
+        True,
+        math.inf,
+        f"never within {episodes} episodes nor later: epsilon = {policies.epsilon:g} leaves no positive first weight "
+        f"at margin {margin:.3g} (unit scale); with a set trained at epsilon ≤ {admissible:.2g} "
+        f"it would take {least:.2g} episodes",
+    )
+
+
+def least_episodes_to_leave(policies: PolicyValueSet, risk: float) -> float:
+    """The smallest K whose phase 0 ends within K, for the best candidate; the length grows with ln K."""
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    episodes = 1
+    while True:
+        rules = PaperRules(policies, episodes, risk)
+        if not rules.steps(first):
+            return math.inf
+        length = math.ceil(rules.phase_length(first, 0, 0.0))
+        if length <= episodes:
+            return length
+        episodes = length
+
+
+def _published(policies: PolicyValueSet) -> PlanLine:
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    length = PublishedRules(policies).phase_length(first, 0, 0.0)
+    return PlanLine("published", False, math.ceil(length), "constants tuned to the gridworld's units; no proof")

@@ -1,0 +1,60 @@
+"""What a run leaves behind: exact regret and margin of every deployed policy, and the events on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from surefoot.cmdp.model import Floats
+from surefoot.cmdp.policy import EpisodeMixture
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a reader of the record should know: a decision, an elimination, an alarm.
+
+    Attributes:
+        episode: number of episodes told before it happened.
+        kind: "eliminated", "weight", "exhausted", "alarm", ...
+        message: one sentence.
+        data: the numbers behind it, plain JSON values.
+    """
+
+    episode: int
+    kind: str
+    message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One learner on one task for K episodes. Values are exact, in the user's units.
+
+    Attributes:
+        regret: [K] cumulative Σ [V* - V(π_k)]₊, the paper's test-time reward regret.
+        margin: [K] smallest margin (budget - cost) over the constraints, of the policy deployed in each episode.
+        weight: [K] probability with which the deployed mixture leaves the safe policy.
+        output: the mixture of everything deployed, the paper's π_out.
+    """
+
+    method: str
+    certified: bool
+    regret: Floats
+    margin: Floats
+    weight: Floats
+    optimal_reward: float
+    output: EpisodeMixture
+    events: tuple[Event, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def episodes(self) -> int:
+        return len(self.regret)
+
+    @property
+    def unsafe_episodes(self) -> int:
+        """Episodes whose deployed policy exceeds a budget by more than rounding (1e-9)."""
+        return int(np.count_nonzero(self.margin < -1e-9))

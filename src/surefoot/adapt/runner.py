@@ -1,0 +1,162 @@
+"""Simulate a learner on a tabular task, with the exact value of everything it deploys.
+
+Each policy of the learner has its own stream of simulated episodes, and an order takes the next one of its stream.
+A block of orders therefore sees exactly the episodes that single orders would: blocks change the speed, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from surefoot.adapt.learner import Deployed, Learner
+from surefoot.adapt.run_record import Run
+from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.evaluate import Values, evaluate
+from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy
+from surefoot.cmdp.rollout import Simulator
+from surefoot.errors import InvalidInput
+
+SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
+
+Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
+
+
+def run_learner(
+    learner: Learner,
+    task: TabularCMDP,
+    *,
+    episodes: int,
+    seed: int,
+    horizon: int,
+    optimal_reward: float,
+    transitions: bool = False,
+    block: int = LARGEST_BLOCK,
+    observer: Observer | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Run:
+    """Ask, simulate and tell for `episodes` episodes of `horizon` steps."""
+    if not learner.method.units.same_as(task.units):
+        raise InvalidInput(
+            f"task must share discount, ranges and budgets with the policy set: {learner.method.units}, got {task.units}"
+        )
+    world = SimulatedTask(learner, task, horizon, seed, transitions)
+    record = _Record(episodes)
+    size = min(SMALLEST_BLOCK, block)
+    while record.told < episodes:
+        orders = learner.ask_block(min(size, episodes - record.told))
+        used = learner.tell_block(orders, world.upcoming(orders.drawn))
+        world.consume(orders.drawn[:used])
+        record.note(orders.deployed, used, world)
+        size = min(2 * size, block) if used == len(orders.drawn) else min(SMALLEST_BLOCK, block)
+        if observer:
+            observer(record.told, episodes)
+    return record.finish(learner, world, optimal_reward, settings or {})
+
+
+class SimulatedTask:
+    """A task together with one stream of episodes and the exact values of each policy that was ordered so far."""
+
+    def __init__(self, learner: Learner, task: TabularCMDP, horizon: int, seed: int, transitions: bool) -> None:
+        self.learner, self.task, self.horizon = learner, task, horizon
+        self.seed, self.transitions = seed, transitions
+        self._streams: dict[int, EpisodeStream] = {}
+        self._values: dict[int, Values] = {}
+
+    def upcoming(self, drawn: Integers) -> Outcomes:
+        """The next unused episode of each drawn policy's stream [n], without using them up."""
+        kinds = np.unique(drawn)
+        if len(kinds) == 1:
+            return self._stream(int(kinds[0])).peek(len(drawn))
+        places = [np.flatnonzero(drawn == index) for index in kinds]
+        parts = [self._stream(int(index)).peek(len(place)) for index, place in zip(kinds, places, strict=True)]
+        back = np.argsort(np.concatenate(places), kind="stable")
+        return _joined(parts)[back]
+
+    def consume(self, drawn: Integers) -> None:
+        for index, count in zip(*np.unique(drawn, return_counts=True), strict=True):
+            self._stream(int(index)).position += int(count)
+
+    def values(self, index: int) -> Values:
+        if index not in self._values:
+            self._values[index] = evaluate(self.task, self.policy(index))
+        return self._values[index]
+
+    def policy(self, index: int) -> TabularPolicy:
+        policy = self.learner.policy(index)
+        if not isinstance(policy, TabularPolicy):
+            raise InvalidInput(f"a tabular task needs tabular policies, got policy {index} of kind {policy.kind!r}")
+        return policy
+
+    def _stream(self, index: int) -> EpisodeStream:
+        if index not in self._streams:
+            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
+            simulator = Simulator(self.task, self.policy(index), self.horizon)
+            self._streams[index] = EpisodeStream(simulator, rng, self.transitions)
+        return self._streams[index]
+
+
+class EpisodeStream:
+    """Independent episodes of one policy, simulated ahead in chunks whose sizes do not depend on who asks."""
+
+    def __init__(self, simulator: Simulator, rng: np.random.Generator, transitions: bool) -> None:
+        self.simulator, self.rng, self.transitions = simulator, rng, transitions
+        self.position = 0  # used up so far, counted from the start of the buffer
+        self._chunk = 64
+        self._buffer = simulator.run(0, rng, transitions=transitions)
+
+    def peek(self, count: int) -> Outcomes:
+        while self.position + count > len(self._buffer):
+            fresh = self.simulator.run(self._chunk, self.rng, transitions=self.transitions)
+            self._buffer = _joined([self._buffer[self.position :], fresh])
+            self.position, self._chunk = 0, min(2 * self._chunk, LARGEST_BLOCK)
+        return self._buffer[self.position : self.position + count]
+
+
+def _joined(parts: list[Outcomes]) -> Outcomes:
+    states = [part.states for part in parts if part.states is not None]
+    actions = [part.actions for part in parts if part.actions is not None]
+    return Outcomes(
+        np.concatenate([part.reward for part in parts]),
+        np.concatenate([part.cost for part in parts]),
+        np.concatenate(states) if states else None,
+        np.concatenate(actions) if actions else None,
+    )
+
+
+class _Record:
+    """Collects what was deployed; values are exact, so nothing is estimated here."""
+
+    def __init__(self, episodes: int) -> None:
+        self.told = 0
+        self.reward, self.margin, self.weight = np.empty(episodes), np.empty(episodes), np.empty(episodes)
+        self.mass: dict[int, float] = {}
+
+    def note(self, deployed: Deployed, used: int, world: SimulatedTask) -> None:
+        values = [world.values(int(index)) for index in deployed.indices]
+        part = slice(self.told, self.told + used)
+        self.reward[part] = deployed.weights @ [value.reward for value in values]
+        self.margin[part] = (deployed.weights @ np.stack([value.margin for value in values])).min()
+        self.weight[part] = deployed.weight
+        for index, weight in zip(deployed.indices, deployed.weights, strict=True):
+            self.mass[int(index)] = self.mass.get(int(index), 0.0) + used * float(weight)
+        self.told += used
+
+    def finish(self, learner: Learner, world: SimulatedTask, optimal_reward: float, settings: Mapping[str, Any]) -> Run:
+        weights: Floats = np.array(list(self.mass.values()))
+        output = EpisodeMixture(tuple(world.policy(index) for index in self.mass), weights / weights.sum())
+        regret = np.cumsum(np.maximum(optimal_reward - self.reward, 0.0))
+        return Run(
+            learner.name,
+            learner.certified,
+            regret,
+            self.margin,
+            self.weight,
+            optimal_reward,
+            output,
+            learner.events,
+            settings,
+        )

@@ -1,0 +1,308 @@
+"""Algorithm 2: mix the most promising candidate into the safe policy step by step, drop it when a test fails.
+
+`VerifyCandidates` is the algorithm; `PaperRules` and `PublishedRules` are its constants. The first carry the paper's
+proof with the repairs of docs/guarantees.md; the second are those behind the paper's figure and carry none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from surefoot import theory
+from surefoot.adapt.learner import SAFE, SAFE_ONLY, Deployed, Step
+from surefoot.adapt.run_record import Event
+from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.model import Floats, Units
+from surefoot.cmdp.policy import Policy
+from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+
+
+class Rules(Protocol):
+    """The constants of Algorithm 2, in the user's units."""
+
+    name: ClassVar[str]
+    certified: ClassVar[bool]
+    least_count: ClassVar[int]  # episodes of a phase before its first test
+    pools_safe_episodes: ClassVar[bool]  # test later candidates at weight 0 on all safe episodes so far
+
+    def reward_radius(self, count: Integers) -> Floats:
+        """[n] allowed distance of the mean reward after `count` [n] episodes from its prediction."""
+        ...
+
+    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
+        """[n, m] the same for the margins."""
+        ...
+
+    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
+        """Episodes after which a candidate that still stands is given more weight; infinite after the last step."""
+        ...
+
+    def next_weight(self, entry: Entry, step: int, weight: float) -> float: ...
+
+    def first_weight(self) -> float:
+        """Weight of a candidate that has not been tested yet."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """State of Algorithm 2: candidates left (best first), how far the first one has come, and the running sums.
+
+    Sums are of reward and cost over the `count` episodes of this phase; `safe_*` over earlier episodes of the safe
+    policy, kept only by rules that pool them.
+    """
+
+    alive: tuple[int, ...]
+    weight: float
+    cost: Floats
+    safe_cost: Floats
+    step: int = 0
+    count: int = 0
+    reward: float = 0.0
+    safe_count: int = 0
+    safe_reward: float = 0.0
+    first: bool = True  # still the first candidate
+
+
+@dataclass(frozen=True, eq=False)
+class VerifyCandidates:
+    """Algorithm 2 with the constants of `rules`."""
+
+    policies: PolicyValueSet
+    rules: Rules
+
+    @property
+    def name(self) -> str:
+        return self.rules.name
+
+    @property
+    def certified(self) -> bool:
+        return self.rules.certified
+
+    @property
+    def units(self) -> Units:
+        return self.policies.units
+
+    def start(self) -> Phase:
+        rewards = [entry.reward for entry in self.policies.entries]
+        best_first = tuple(int(k) for k in np.argsort(-np.array(rewards), kind="stable"))
+        zero = np.zeros(len(self.units.budget))
+        return Phase(best_first, self.rules.first_weight(), zero, zero)
+
+    def deployed(self, state: Phase) -> Deployed:
+        if not state.alive or state.weight == 0:
+            return SAFE_ONLY
+        indices = np.array([SAFE, state.alive[0] + 1])
+        return Deployed(indices, np.array([1 - state.weight, state.weight]))
+
+    def policy(self, state: Phase, index: int) -> Policy:
+        return self.policies.policies[index]
+
+    def absorb(self, state: Phase, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        if not state.alive:
+            return Step(state, len(outcomes))
+        entry = self.policies.entries[state.alive[0]]
+        seen = _running_sums(state, outcomes)
+        fails = self._fails(state, entry, seen)
+        ripe = seen.count >= self.rules.phase_length(entry, state.step, state.weight)
+        decisions = np.flatnonzero(fails | ripe)
+        if not decisions.size:
+            return Step(_phase_at(state, seen, -1), len(outcomes))
+        last = int(decisions[0])
+        reached, told = _phase_at(state, seen, last), episode + last + 1
+        if fails[last]:
+            return Step(self._drop(reached), last + 1, self._dropped(reached, entry, told))
+        raised = self._raise(reached, entry)
+        message = f"weight of candidate {state.alive[0]} raised from {state.weight:.4g} to {raised.weight:.4g}"
+        data = {"candidate": state.alive[0], "step": raised.step, "weight": raised.weight}
+        return Step(raised, last + 1, (Event(told, "weight", message, data),))
+
+    def _fails(self, state: Phase, entry: Entry, seen: RunningSums) -> np.ndarray:
+        """[n] whether the test (Eq. condition) fails after each episode."""
+        pooled = self.rules.pools_safe_episodes and state.step == 0 and not state.first
+        count, reward, cost = seen.count, seen.reward, seen.cost
+        if pooled:
+            count, reward, cost = count + state.safe_count, reward + state.safe_reward, cost + state.safe_cost
+        reward_gap = np.abs(reward / count - _mixed(entry.reward, entry.safe_reward, state.weight))
+        margin = self.units.budget - cost / count[:, None]
+        margin_gap = np.abs(margin - _mixed(entry.margin, entry.safe_margin, state.weight))
+        off = reward_gap > self.rules.reward_radius(count)
+        off |= (margin_gap > self.rules.margin_radius(count, pooled)).any(axis=1)
+        tested: np.ndarray = seen.count >= self.rules.least_count
+        return off & tested
+
+    def _drop(self, state: Phase) -> Phase:
+        """The next candidate, from the first weight on."""
+        return replace(
+            self._new_phase(state), alive=state.alive[1:], step=0, weight=self.rules.first_weight(), first=False
+        )
+
+    def _dropped(self, state: Phase, entry: Entry, told: int) -> tuple[Event, ...]:
+        message = f"candidate {state.alive[0]} eliminated at weight {state.weight:.4g}, {len(state.alive) - 1} left"
+        data = {"candidate": state.alive[0], "parameter": entry.parameter.tolist(), "weight": state.weight}
+        events = (Event(told, "eliminated", message, data),)
+        if len(state.alive) == 1:
+            empty = "no candidate is left: the task fits none of the training tasks; staying on the safe policy"
+            events += (Event(told, "exhausted", empty),)
+        return events
+
+    def _raise(self, state: Phase, entry: Entry) -> Phase:
+        weight = self.rules.next_weight(entry, state.step, state.weight)
+        return replace(self._new_phase(state), step=state.step + 1, weight=weight)
+
+    def _new_phase(self, state: Phase) -> Phase:
+        """Empty sums; what was seen of the safe policy joins the pool if the rules keep one."""
+        fresh = replace(state, count=0, reward=0.0, cost=np.zeros_like(state.cost))
+        if not (self.rules.pools_safe_episodes and state.step == 0):
+            return fresh
+        return replace(
+            fresh,
+            safe_count=state.safe_count + state.count,
+            safe_reward=state.safe_reward + state.reward,
+            safe_cost=state.safe_cost + state.cost,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RunningSums:
+    """Sums of the phase after each of n episodes: count [n], reward [n], cost [n, m]."""
+
+    count: Integers
+    reward: Floats
+    cost: Floats
+
+
+def _running_sums(state: Phase, outcomes: Outcomes) -> RunningSums:
+    """Added up one episode after the other, so that blocks and single episodes round alike."""
+    reward = np.cumsum(np.concatenate([[state.reward], outcomes.reward]))[1:]
+    cost = np.cumsum(np.concatenate([state.cost[None], outcomes.cost]), axis=0)[1:]
+    return RunningSums(state.count + np.arange(1, len(outcomes) + 1), reward, cost)
+
+
+def _phase_at(state: Phase, seen: RunningSums, index: int) -> Phase:
+    return replace(state, count=int(seen.count[index]), reward=float(seen.reward[index]), cost=seen.cost[index])
+
+
+def _mixed(candidate: float | Floats, safe: float | Floats, weight: float) -> float | Floats:
+    """u_{l,m} and v_{l,m}, Eq. (computeuv)."""
+    return weight * candidate + (1 - weight) * safe
+
+
+@dataclass(frozen=True, eq=False)
+class PaperRules:
+    """The paper's constants with errata E1-E4, E13 mended and the true ranges of reward and cost.
+
+    With several constraints the smallest margin rules: each formula is monotone in it, so every constraint is served.
+    """
+
+    policies: PolicyValueSet
+    episodes: int
+    delta: float
+    name: ClassVar[str] = "paper"
+    certified: ClassVar[bool] = True
+    least_count: ClassVar[int] = 1
+    pools_safe_episodes: ClassVar[bool] = False
+
+    @property
+    def _discount(self) -> float:
+        return self.policies.units.discount
+
+    @cached_property
+    def log_term(self) -> float:
+        """ln(2(1+m)KΦ/δ), union over all phases that can occur (E4)."""
+        phases = sum(self.steps(entry) + 1 for entry in self.policies.entries)
+        return theory.log_term(self.episodes, phases, self.delta, 1 + len(self.policies.units.budget))
+
+    def safe_margin(self, entry: Entry) -> float:
+        return float(self.policies.units.unit_margin(entry.safe_margin).min())
+
+    def steps(self, entry: Entry) -> int:
+        """How often the weight may be raised: none where the precondition on ε fails (E13)."""
+        margin = self.safe_margin(entry)
+        usable = margin > 0 and self._first_step(entry) > 0 and float(self._unit_margin(entry).min()) >= -self._epsilon
+        return theory.weight_steps(margin, self._epsilon, self._discount) if usable else 0
+
+    def reward_radius(self, count: Integers) -> Floats:
+        slack = theory.elimination_slack(self._epsilon, self._discount)
+        return self.policies.units.reward_scale * (self._deviation(count, 1.0) + slack)
+
+    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
+        units = self.policies.units
+        slack = theory.elimination_slack(self._epsilon, self._discount)
+        return units.cost_scale * (self._deviation(count, 1.0)[:, None] * units.constraint_width + slack)
+
+    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
+        if step >= self.steps(entry):
+            return math.inf
+        units = self.policies.units
+        mixed = units.unit_margin(_mixed(entry.margin, entry.safe_margin, weight))
+        lengths = [
+            theory.phase_length(float(margin), self.log_term, self._discount, float(width))
+            for margin, width in zip(mixed, units.constraint_width, strict=True)
+        ]
+        return max(lengths)
+
+    def next_weight(self, entry: Entry, step: int, weight: float) -> float:
+        if step == 0:
+            return self._first_step(entry)
+        return theory.next_weight(weight, self.safe_margin(entry), self._epsilon, self._discount)
+
+    def first_weight(self) -> float:
+        return 0.0
+
+    @property
+    def _epsilon(self) -> float:
+        return self.policies.epsilon
+
+    def _first_step(self, entry: Entry) -> float:
+        worst = float(self.policies.units.worst_value.max())
+        return theory.first_weight(self.safe_margin(entry), self._epsilon, self._discount, worst)
+
+    def _unit_margin(self, entry: Entry) -> Floats:
+        return self.policies.units.unit_margin(entry.margin)
+
+    def _deviation(self, count: Integers, width: float) -> Floats:
+        return theory.deviation(1, self.log_term, self._discount, width) / np.sqrt(count)
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedRules:
+    """The constants behind the paper's Figure 2, tuned by its authors to their gridworld. UNCERTIFIED: no proof.
+
+    They are numbers in that task's own units (budget 1.5, costs of 10, reward sums up to 100).
+    """
+
+    policies: PolicyValueSet
+    name: ClassVar[str] = "published"
+    certified: ClassVar[bool] = False
+    least_count: ClassVar[int] = 1000
+    pools_safe_episodes: ClassVar[bool] = True
+    epsilon: ClassVar[float] = 0.01
+
+    def reward_radius(self, count: Integers) -> Floats:
+        return np.sqrt(4000 / count) + 8 * self.epsilon
+
+    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
+        return (np.sqrt((150 if pooled else 300) / count) + self.epsilon)[:, None]
+
+    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
+        if step > math.log(self.epsilon, 2 / 3):
+            return math.inf
+        margin = float(np.min(_mixed(entry.margin, entry.safe_margin, weight)))
+        # The authors compare k - k₀ - 1, two less than the number of episodes in the phase.
+        return float(np.clip(100 / max(margin, 1e-12) ** 2, 1000, 5200)) + 2
+
+    def next_weight(self, entry: Entry, step: int, weight: float) -> float:
+        margin = float(entry.safe_margin.min())
+        if step == 0:
+            gain = margin - 2 * self.epsilon
+            return float(np.clip(gain / (gain + 2), 0.0, 1.0))
+        return min(1.0, 3 * margin * weight / ((2 + weight) * margin + 3 * self.epsilon))
+
+    def first_weight(self) -> float:
+        return 0.0

@@ -1,0 +1,35 @@
+"""Never adapt: the safe policy for ever. The line every other method has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from surefoot.adapt.learner import SAFE_ONLY, Deployed, Step
+from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.model import Units
+from surefoot.cmdp.policy import Policy
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+
+@dataclass(frozen=True, eq=False)
+class SafeOnly:
+    policies: PolicyValueSet
+    name: ClassVar[str] = "safe-only"
+    certified: ClassVar[bool] = True
+
+    @property
+    def units(self) -> Units:
+        return self.policies.units
+
+    def start(self) -> None:
+        return None
+
+    def deployed(self, state: None) -> Deployed:
+        return SAFE_ONLY
+
+    def policy(self, state: None, index: int) -> Policy:
+        return self.policies.policies[index]
+
+    def absorb(self, state: None, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        return Step(None, len(outcomes))

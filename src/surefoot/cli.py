@@ -1,0 +1,281 @@
+"""The command line: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from surefoot.adapt.plan import plan as plan_methods
+from surefoot.errors import InvalidInput, SurefootError
+from surefoot.experiments import single
+from surefoot.experiments.bench import run as run_bench
+from surefoot.experiments.gridworld.page import gridworld_page
+from surefoot.experiments.gridworld.run import reproduce as reproduce_gridworld
+from surefoot.experiments.gridworld.settings import QUICK, Settings
+from surefoot.experiments.results import read_results, write_report
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.gridworld import gridworld
+from surefoot.train.preflight import preflight
+from surefoot.train.training_phase import train as train_policies
+
+app = typer.Typer(
+    help="Constrained meta reinforcement learning with provable test-time safety.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+reproduce_app = typer.Typer(help="Reproduce an experiment of the paper.", no_args_is_help=True)
+app.add_typer(reproduce_app, name="reproduce")
+
+console = Console()
+errors = Console(stderr=True)
+
+Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
+Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
+
+
+def main() -> None:
+    """Entry point: errors that are the user's to mend are one sentence and exit code 2."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except SurefootError as error:
+        errors.print(f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+@reproduce_app.command("gridworld")
+def gridworld_command(
+    out: Out,
+    episodes: Annotated[int | None, typer.Option(help="Episodes per task [40000].")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Test tasks; the first ten are the published ones [10].")] = None,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated names.")] = None,
+    risk: Risk = Settings.risk,
+    seed: Seed = Settings.seed,
+    quick: Annotated[bool, typer.Option("--quick", help="Three tasks, 4000 episodes.")] = False,
+    jobs: Annotated[int, typer.Option(help="Worker processes.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Figures 1 and 2 of the paper, with the constraint value of every deployed policy computed exactly."""
+    base = QUICK if quick else Settings()
+    settings = Settings(
+        episodes=base.episodes if episodes is None else episodes,
+        tasks=base.tasks if tasks is None else tasks,
+        methods=base.methods if methods is None else tuple(name.strip() for name in methods.split(",")),
+        risk=risk,
+        seed=seed,
+    )
+    with _progress(not as_json) as show:
+        results = reproduce_gridworld(settings, out, jobs=jobs, progress=show)
+    if as_json:
+        _print_json(results)
+        return
+    _print_methods(results)
+    _print_plan_sentence(results)
+    console.print(f"\n[bold]{out / 'report.html'}[/bold]  (figure1.png, figure2.png and results.json beside it)")
+
+
+@app.command("train")
+def train_command(
+    family: Annotated[str, typer.Argument(help="Task family: gridworld.")],
+    out: Out,
+    epsilon: Annotated[float, typer.Option(help="Radius of the cover in the paper's distance.")] = 0.005,
+    delta: Annotated[float, typer.Option(help="The paper's δ.")] = 0.05,
+    xi: Annotated[float | None, typer.Option(help="Margin of the safe policy, unit scale.")] = None,
+    kernel: Annotated[str, typer.Option(help="published or text.")] = "published",
+    std: Annotated[float, typer.Option(help="Standard deviation of the noise.")] = 0.03,
+    safe_noise: Annotated[float, typer.Option(help="Noise whose optimal policy is the safe policy.")] = 0.4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Algorithm 1: a policy-value set for a family of tasks, saved to --out."""
+    tasks = _family({"family": family, "kernel": kernel, "std": std, "safe_noise": safe_noise})
+    guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
+    if not as_json:
+        for line in guard.lines:
+            console.print(line, highlight=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the guard has just been printed
+        policies = train_policies(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed)
+    policies.save(out)
+    facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
+    if as_json:
+        _print_json(facts)
+    else:
+        console.print(
+            f"{len(policies)} policies from {facts['samples']} tasks, safe margin ξ = {policies.xi:.4g} → {out}"
+        )
+
+
+@app.command("adapt")
+def adapt_command(
+    path: Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")],
+    task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
+    method: Annotated[str, typer.Option(help="Method to run.")] = "published",
+    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 40_000,
+    risk: Risk = 0.05,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for results.json and report.html.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Algorithm 2 and its relatives on one simulated task, with exact regret and margins."""
+    policies = PolicyValueSet.load(path)
+    tasks = _family(policies.recipe)
+    with _progress(not as_json) as show:
+        results = single.adapt_one(
+            policies, tasks, _parameter(task), method=method, episodes=episodes, risk=risk, seed=seed, progress=show
+        )
+    if out is not None:
+        write_report(out, results, single.single_page(results))
+    if as_json:
+        _print_json(results)
+    else:
+        _print_methods(results)
+
+
+@app.command("plan")
+def plan_command(
+    path: Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")],
+    episodes: Annotated[int, typer.Option(help="Episodes you could afford.")] = 40_000,
+    risk: Risk = 0.05,
+    as_json: Json = False,
+) -> None:
+    """How many episodes each method needs before it may leave the safe policy."""
+    if episodes < 1:
+        raise InvalidInput(f"episodes must be a positive whole number, got {episodes}")
+    if not 0 < risk < 1:
+        raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk}")
+    lines = plan_methods(PolicyValueSet.load(path), episodes=episodes, risk=risk)
+    if as_json:
+        never = float("inf")
+        _print_json(
+            [
+                {
+                    "method": line.method,
+                    "certified": line.certified,
+                    "episodes": None if line.episodes == never else line.episodes,
+                    "reason": line.reason,
+                }
+                for line in lines
+            ]
+        )
+        return
+    table = Table("method", "certified", "episodes on the safe policy", "why", box=None, pad_edge=False)
+    for line in lines:
+        count = "all" if line.episodes == float("inf") else f"{line.episodes:,.0f}"
+        table.add_row(line.method, "yes" if line.certified else "no", count, line.reason)
+    console.print(table)
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder with the results.json of an earlier run.")],
+) -> None:
+    """Draw the figures and the HTML page of an earlier run again."""
+    results = read_results(folder)
+    page = gridworld_page if results["experiment"] == "gridworld" else single.single_page
+    write_report(folder, results, page(results))
+    console.print(f"[bold]{folder / 'report.html'}[/bold]")
+
+
+@app.command("bench")
+def bench_command(
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, for a first look.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Speed against the plain way of doing the same, as ratios measured in this one run."""
+    with _progress(not as_json) as show:
+        rows = run_bench(quick=quick, progress=show)
+    if as_json:
+        _print_json([row.as_dict() for row in rows])
+        return
+    table = Table("what", "ours", "plain way", "ratio", "note", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(row.what, row.ours, row.plain, row.ratio_text, row.note)
+    console.print(table)
+
+
+def _family(recipe: Any) -> TaskDistribution:
+    """A task family from its recipe."""
+    match dict(recipe):
+        case {"family": "gridworld", "kernel": kernel, "std": std, "safe_noise": safe_noise}:
+            return gridworld(kernel=kernel, std=std, safe_noise=safe_noise)
+        case {"family": name}:
+            raise InvalidInput(f"family must be gridworld, got {name!r}")
+        case _:
+            raise InvalidInput("this policy set's tasks cannot be rebuilt from the command line; use the Python API")
+
+
+def _parameter(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"--task must be numbers separated by commas, got {text!r}") from None
+
+
+@contextmanager
+def _progress(enabled: bool) -> Iterator[Any]:
+    """A bar on a terminal, one plain line per stage elsewhere, nothing when disabled."""
+    if not enabled:
+        yield lambda what, done, total: None
+        return
+    if not errors.is_terminal:
+        shown: set[str] = set()
+
+        def line(what: str, done: int, total: int) -> None:
+            if what not in shown:
+                shown.add(what)
+                errors.print(f"{what} ...", highlight=False)
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def _print_methods(results: dict[str, Any]) -> None:
+    table = Table(
+        "method", "certified", "regret", "unsafe tasks", "unsafe episodes", "smallest margin", box=None, pad_edge=False
+    )
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for name, summary in results["methods"].items():
+        table.add_row(
+            name,
+            "yes" if summary["certified"] else "no (uncertified)",
+            f"{summary['regret_mean']:,.0f}",
+            f"{summary['unsafe_tasks']} of {len(summary['regret'])}",
+            f"{summary['unsafe_episodes']:,}",
+            f"{summary['min_margin']:.4f}",
+        )
+    console.print(table)
+    console.print(f"{results['seconds']:.1f} s", style="dim")
+
+
+def _print_plan_sentence(results: dict[str, Any]) -> None:
+    for line in results["plan"]:
+        if line["method"] == "paper" and "paper" in results["methods"]:
+            console.print(f"paper equals safe-only: {line['reason']}", highlight=False, soft_wrap=True)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    errors.print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

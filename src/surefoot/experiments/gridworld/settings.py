@@ -1,0 +1,144 @@
+"""What the gridworld reproduction runs, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.errors import InvalidInput
+from surefoot.methods import METHODS
+from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES
+
+DEFAULT_METHODS = ("safe-only", "paper", "published", "pce")
+
+# Radius of the cover in the paper's distance: noise levels up to 0.0067 apart. It yields about as many candidates as
+# the ten in the authors' stored set.
+EPSILON = 0.005
+DELTA = 0.05
+
+FIGURE_1_NOISES = (0.1, 0.3)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One reproduction; `tasks` beyond the ten published noises are drawn from the distribution."""
+
+    episodes: int = 40_000
+    tasks: int = len(PUBLISHED_TEST_NOISES)
+    methods: tuple[str, ...] = DEFAULT_METHODS
+    risk: float = 0.05
+    seed: int = 0
+    epsilon: float = EPSILON
+    delta: float = DELTA
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "tasks"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be a positive whole number, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise InvalidInput(f"seed must not be negative, got {self.seed}")
+        if not 0 < self.risk < 1:
+            raise InvalidInput(f"risk must lie strictly between 0 and 1, got {self.risk}")
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown or not self.methods:
+            raise InvalidInput(f"methods must be a list out of {', '.join(METHODS)}, got {unknown or 'none'}")
+
+
+QUICK = Settings(episodes=4_000, tasks=3)
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """One place where the paper's text and what its figure was made with differ."""
+
+    place: str
+    text: str
+    figure: str
+    here: str
+
+
+DISCREPANCIES = (
+    Discrepancy(
+        "transition noise",
+        "with probability i a random one of four actions; a bump stays in place",
+        "blown to one of the cell's neighbours, equally likely (their code; V* of Figure 1 only fits this)",
+        "kernel='published' by default, kernel='text' on request",
+    ),
+    Discrepancy(
+        "safe policy",
+        "optimal policy of noise 0.5, feasible on all of [0, 0.5]",
+        "optimal policy of noise 0.4",
+        "noise 0.4: at 0.5 the least achievable cost is 2.004 > 1.5, no policy is feasible beyond noise 0.4359",
+    ),
+    Discrepancy(
+        "task distribution",
+        "N(0.3, 0.03) truncated to [0, 0.5]; variance or standard deviation is not said",
+        "standard deviation 0.03, values outside moved to the border (clipped)",
+        "as in the figure; Normal(std=…|variance=…, how='clipped'|'truncated') says which",
+    ),
+    Discrepancy(
+        "start",
+        "not given",
+        "uniform over the 41 cells that are not red, the goal included",
+        "as in the figure",
+    ),
+    Discrepancy(
+        "cost",
+        "10 for entering a red cell",
+        "10 for every step spent in one",
+        "as in the figure",
+    ),
+    Discrepancy(
+        "first sample size",
+        "N = ln²(δ)/δ², doubled with fresh samples",
+        "N = ln(1/δ)/δ²; N doubles in the stopping rule while a fixed number of samples is added",
+        "as in the text",
+    ),
+    Discrepancy(
+        "test radius",
+        "√(2 ln(4K/δ)/(n(1-γ)²)) + ε(L+1)",
+        "√(4000/n) + 0.08 for reward, √(300/n) + 0.01 for cost, tested from n = 1000 on",
+        "method 'paper' has the first (with a union over phases), method 'published' the second",
+    ),
+    Discrepancy(
+        "weights",
+        "α₁ with 2/(1-γ), steps with (4L+9)ε, in unit scale",
+        "α₁ with 2 in place of 2/(1-γ), steps with 3ε, in raw units",
+        "'paper' and 'published' respectively",
+    ),
+    Discrepancy(
+        "C_l in the main text",
+        "2/3 + (4L+9)/(3v): the ε is missing and the weight would collapse",
+        "the recursion of the appendix",
+        "the recursion (its closed form has exponent m-1, not m)",
+    ),
+    Discrepancy(
+        "later candidates",
+        "each is tested afresh",
+        "at weight 0 all episodes of the safe policy are pooled, with √(150/n) + 0.01 for cost",
+        "'published' pools likewise",
+    ),
+    Discrepancy(
+        "unsafe deployments",
+        "excluded by the theorem",
+        "their code evaluates every mixture exactly on the test task and stops the run when it is unsafe",
+        "nothing is stopped: unsafe episodes are counted and shown",
+    ),
+    Discrepancy(
+        "regret",
+        "Σ [V* - V]₊",
+        "not clipped at 0 (Safe-PCE), absolute value (PCE)",
+        "as in the text; equal for policies that are feasible",
+    ),
+    Discrepancy(
+        "probability of the theorem",
+        "1 - 26δ - 9δ ln C",
+        "negative at the δ used",
+        "reported as vacuous",
+    ),
+    Discrepancy(
+        "comparison",
+        "all baselines start from the same safe policy, none that never adapts",
+        "never adapting costs 95.8 k, less than DOPE, DOPE+ and LB-SGD as published",
+        "'safe-only' is in every figure and table",
+    ),
+)

@@ -1,0 +1,77 @@
+"""One method on one task, for `surefoot adapt`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from surefoot.adapt.run_record import Event
+from surefoot.experiments.results import Report, experiment_results
+from surefoot.methods import adapt
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.figures import learning_curves, png
+from surefoot.report.metrics import summarise
+from surefoot.report.page import Page, Section, Table, results_table, versions
+from surefoot.tasks.family import TaskDistribution
+
+SHOWN_EVENTS = 200
+
+
+def adapt_one(
+    policies: PolicyValueSet,
+    tasks: TaskDistribution,
+    parameter: Sequence[float],
+    *,
+    method: str,
+    episodes: int,
+    risk: float,
+    seed: int,
+    progress: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    """Run one method on the task of `parameter`; returns what is written to results.json."""
+    began = time.perf_counter()
+    run = adapt(
+        policies,
+        tasks.task(parameter),
+        method=method,
+        episodes=episodes,
+        risk=risk,
+        seed=seed,
+        observer=lambda done, total: progress(method, done, total),
+    )
+    return experiment_results(
+        "adapt",
+        settings={"task": list(parameter), "episodes": episodes, "risk": risk, "seed": seed, "method": method},
+        seconds={"adapting": time.perf_counter() - began},
+        methods={method: summarise([run])},
+        events={method: [run.events]},
+        policies=policies,
+    )
+
+
+def single_page(results: Mapping[str, Any]) -> Report:
+    """Regret, cost and events of one run."""
+    settings, methods = results["settings"], results["methods"]
+    curves = png(learning_curves(methods, budget=float(results["training"]["budget"][0])))
+    events = [Event(**event) for event in results["events"][settings["method"]][0]]
+    rows = tuple((f"{event.episode:,}", event.kind, event.message) for event in events[:SHOWN_EVENTS])
+    page = Page(
+        title=f"{settings['method']} on task {settings['task']}",
+        lead=(
+            f"{settings['episodes']:,} simulated episodes on the task with parameter {settings['task']}. Regret and "
+            "cost are exact values of the deployed policies, not averages of what was observed."
+        ),
+        facts=tuple((name, str(value)) for name, value in settings.items()) + versions(),
+        sections=(
+            Section(
+                "Regret and cost",
+                figure=curves,
+                caption="Cumulative regret, and the expected discounted cost of the policy deployed in each episode.",
+                table=results_table(methods),
+            ),
+            Section("What happened", table=Table(("episode", "event", "what"), rows, numbers=(0,))),
+        ),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, {"curves.png": curves})

@@ -1,0 +1,126 @@
+"""The methods by name: a learner for a real system, or a simulated run on a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from surefoot import theory
+from surefoot.adapt.learner import Learner, Method
+from surefoot.adapt.policy_elimination import EliminationRules, PublishedEliminationRules
+from surefoot.adapt.run_record import Run
+from surefoot.adapt.runner import Observer, run_learner
+from surefoot.adapt.safe_mixture import PaperRules, PublishedRules, VerifyCandidates
+from surefoot.adapt.safe_only import SafeOnly
+from surefoot.cmdp.model import TabularCMDP
+from surefoot.cmdp.solve import solve
+from surefoot.errors import Infeasible, InvalidInput
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+METHODS = ("safe-only", "paper", "published", "pce", "pce-theory")
+
+# Simulated episodes are cut where the discounted tail is below this fraction of the whole.
+TRUNCATION = 1e-6
+
+
+def learner(
+    policies: PolicyValueSet,
+    *,
+    method: str,
+    episodes: int | None = None,
+    risk: float = 0.05,
+    seed: int = 0,
+    **options: Any,
+) -> Learner:
+    """A learner for a new task.
+
+    Args:
+        method: one of `METHODS`.
+        episodes: how many will be run; methods whose proof needs it in advance say so.
+        risk: probability with which any deployed policy may ever break a budget.
+        seed: of the component drawn in each episode.
+        options: further constants of the method.
+    """
+    if not 0 < risk < 1:
+        raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk!r}")
+    return Learner(_method(policies, method, episodes, risk, options), seed=seed)
+
+
+def adapt(
+    policies: PolicyValueSet,
+    task: TabularCMDP,
+    *,
+    method: str,
+    episodes: int,
+    risk: float = 0.05,
+    seed: int,
+    horizon: int | None = None,
+    observer: Observer | None = None,
+    **options: Any,
+) -> Run:
+    """Run a method on a simulated tabular task; regret and margins in the record are exact.
+
+    Args:
+        horizon: steps per episode; by default as many as make the discounted tail negligible (`TRUNCATION`).
+        observer: called with (episodes done, episodes in all), for progress bars.
+    """
+    _positive("episodes", episodes)
+    if horizon is None:
+        horizon = default_horizon(policies.units.discount)
+    _positive("horizon", horizon)
+    chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, **options)
+    settings = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "horizon": horizon, **options}
+    return run_learner(
+        chosen,
+        task,
+        episodes=episodes,
+        seed=seed,
+        horizon=horizon,
+        optimal_reward=_optimal_reward(task),
+        observer=observer,
+        settings=settings,
+    )
+
+
+def default_horizon(discount: float) -> int:
+    """Steps after which the discounted tail is below `TRUNCATION` of the whole."""
+    return theory.horizon(discount, TRUNCATION / (1 - discount))
+
+
+def _method(policies: PolicyValueSet, name: str, episodes: int | None, risk: float, options: dict[str, Any]) -> Method:
+    if options:
+        raise InvalidInput(f"method {name!r} takes no option {sorted(options)[0]!r}")
+    match name:
+        case "safe-only":
+            return SafeOnly(policies)
+        case "paper":
+            return VerifyCandidates(policies, _paper_rules(policies, name, episodes, risk))
+        case "published":
+            return VerifyCandidates(policies, PublishedRules(policies))
+        case "pce":
+            return VerifyCandidates(policies, PublishedEliminationRules(policies))
+        case "pce-theory":
+            return VerifyCandidates(policies, EliminationRules(_paper_rules(policies, name, episodes, risk)))
+        case _:
+            raise InvalidInput(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+
+
+def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk: float) -> PaperRules:
+    if episodes is None:
+        raise InvalidInput(f"method {name!r} needs the number of episodes in advance: pass episodes=…, got None")
+    _positive("episodes", episodes)
+    return PaperRules(policies, episodes, risk)
+
+
+def _positive(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{name} must be a positive whole number, got {value!r}")
+
+
+def _optimal_reward(task: TabularCMDP) -> float:
+    """V* of the task; NaN where no policy is feasible, so that regret is undefined rather than wrong."""
+    try:
+        return float(solve(task).values.reward)
+    except Infeasible:
+        return float("nan")

@@ -1,0 +1,215 @@
+"""Figures that every experiment shares. Nothing here touches pyplot's global state."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from surefoot.errors import InvalidInput
+from surefoot.report.metrics import Summary
+
+# Fixed rather than taken from the reader's matplotlibrc, so that the same numbers give the same picture.
+STYLE: Any = {  # not dict[str, Any]: newer releases of matplotlib type the keys as literals
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": "#222222",
+    "axes.labelcolor": "#222222",
+    "axes.edgecolor": "#888888",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+
+# Okabe and Ito's palette without black and yellow, then wine and indigo of Tol's: told apart by colour-blind readers.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#882255", "#332288")
+MARKERS = ("", "o", "s", "^")
+
+# A method's place here is its colour in every figure; append, never reorder. After one round of colours, markers.
+ORDER = (
+    "certified",
+    "published",
+    "paper",
+    "pce",
+    "safe-meta",
+    "dope-plus",
+    "lb-sgd",
+    "dope",
+    "optpess-lp",
+    "certified-likelihood",
+    "certified-ball",
+    "certified-returns",
+    "certified-model-free",
+)
+REFERENCE = "safe-only"
+BUDGET_COLOUR = "#b3261e"
+FEW = 6  # methods that still leave room for bands in full and a legend below
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """How a method is drawn: the same in every figure, whichever other methods appear beside it."""
+
+    colour: str
+    marker: str
+
+
+def stroke(method: str) -> Stroke:
+    """Grey for safe-only, then by place in ORDER; a name not listed there gets one that depends on the name alone."""
+    if method == REFERENCE:
+        return Stroke("#b4b4b4", "")
+    place = ORDER.index(method) if method in ORDER else zlib.crc32(method.encode())
+    return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
+
+
+def learning_curves(methods: Mapping[str, Summary], *, budget: float, title: str = "") -> Figure:
+    """Figure 2 of the paper: reward regret and constraint value of every method against the episodes.
+
+    Lines are means over the tasks, bands their 10 % to 90 % quantiles. A cross marks the worst policy deployed by a
+    method that exceeded the budget anywhere, which a mean and a band can hide.
+
+    Args:
+        methods: summaries by method name.
+        budget: of the one constraint; the lower panel shows the cost, budget - margin.
+    """
+    if not methods:
+        raise InvalidInput("methods must hold at least one summary, got none")
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8.0, 6.2), layout="constrained")
+        regret, cost = figure.subplots(2, 1, sharex=True, height_ratios=[1.15, 1])
+        band = 0.14 if len(methods) <= FEW else 0.08
+        for order, (name, summary) in enumerate(_back_to_front(methods), start=2):
+            _draw_regret(regret, name, summary, band, order)
+            _draw_cost(cost, name, summary, budget, band, order)
+        _mark_budget(cost, budget)
+        regret.set_ylabel("reward regret")
+        regret.set_ylim(bottom=min(0.0, *(min(summary["curve"]["regret_low"]) for summary in methods.values())))
+        cost.set_ylabel("expected discounted cost")
+        cost.set_xlabel("episode")
+        cost.set_xlim(0, max(summary["curve"]["episode"][-1] for summary in methods.values()))
+        for axis in (regret.yaxis, cost.xaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        figure.align_ylabels()
+        if title:
+            figure.suptitle(title, fontsize=11, fontweight="bold")
+        _legend(figure, methods, band)
+    return figure
+
+
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """The figure as a PNG file; no date and no software name in it, so equal figures give equal bytes."""
+    buffer = BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _back_to_front(methods: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
+    """The reference lies below the rest: a method that never leaves the safe policy coincides with it."""
+    return sorted(methods.items(), key=lambda item: item[0] != REFERENCE)
+
+
+def _draw_regret(axes: Axes, name: str, summary: Summary, band: float, order: int) -> None:
+    curve = summary["curve"]
+    colour = stroke(name).colour
+    axes.fill_between(
+        curve["episode"], curve["regret_low"], curve["regret_high"], color=colour, alpha=band, linewidth=0
+    )
+    axes.plot(curve["episode"], curve["regret_mean"], **_line(name, summary), zorder=order)
+
+
+def _draw_cost(axes: Axes, name: str, summary: Summary, budget: float, band: float, order: int) -> None:
+    curve = summary["curve"]
+    colour = stroke(name).colour
+    low, mean, high, worst = (
+        budget - np.asarray(values)
+        for values in (curve["margin_high"], curve["margin_mean"], curve["margin_low"], curve["margin_min"])
+    )
+    axes.fill_between(curve["episode"], low, high, color=colour, alpha=band, linewidth=0)
+    axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
+    if summary["unsafe_tasks"]:
+        at = int(np.argmax(worst))
+        axes.plot(
+            [curve["episode"][at]],
+            [worst[at]],
+            linestyle="none",
+            marker="X",
+            markersize=8,
+            color=colour,
+            markeredgecolor="white",
+            label=f"worst of {name}",
+            zorder=order + 100,
+            clip_on=False,
+        )
+
+
+def _mark_budget(axes: Axes, budget: float) -> None:
+    """The budget as a dashed line, everything above it tinted."""
+    low, high = axes.get_ylim()
+    span = max(high, budget) - min(low, budget)
+    low, high = min(low, budget - 0.05 * span), max(high, budget + 0.1 * span)
+    axes.axhspan(budget, high, color=BUDGET_COLOUR, alpha=0.05, linewidth=0, zorder=0)
+    axes.axhline(budget, color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, zorder=1.5, label="budget")
+    axes.set_ylim(low, high)
+
+
+def _line(name: str, summary: Summary) -> dict[str, Any]:
+    look = stroke(name)
+    length = len(summary["curve"]["episode"])
+    return {
+        "color": look.colour,
+        "linestyle": "solid" if summary["certified"] else (0, (5, 2)),
+        "linewidth": 4.0 if name == REFERENCE else 1.8,
+        "marker": look.marker,
+        "markersize": 4,
+        "markevery": max(1, length // 8),
+        "label": _label(name, summary),
+    }
+
+
+def _label(name: str, summary: Summary) -> str:
+    return name if summary["certified"] else f"{name} (uncertified)"
+
+
+def _legend(figure: Figure, methods: Mapping[str, Summary], band: float) -> None:
+    """One list for both panels, in the order in which the regret curves end, top to bottom; below if it is short."""
+    ranked = sorted(methods.items(), key=lambda item: -item[1]["regret_mean"])
+    handles: list[Any] = []
+    labels: list[str] = []
+    for name, summary in ranked:
+        line = Line2D([], [], **{**_line(name, summary), "markevery": None})
+        handles.append((Patch(color=stroke(name).colour, alpha=band, linewidth=0), line))
+        labels.append(_label(name, summary))
+    handles.append(Line2D([], [], color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2))
+    labels.append("budget")
+    if any(summary["unsafe_tasks"] for summary in methods.values()):
+        handles.append(Line2D([], [], color="#444444", marker="X", markersize=7, linestyle="none"))
+        labels.append("worst policy deployed")
+    short = len(methods) <= FEW
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center" if short else "outside right upper",
+        ncols=3 if short else 1,
+        fontsize=9,
+        handlelength=2.4,
+        handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
+    )

@@ -1,0 +1,180 @@
+"""A family of tasks: a function from a parameter to a task, and a distribution over parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot.cmdp.model import Floats, TabularCMDP, Units, finite_array
+from surefoot.errors import InvalidInput
+from surefoot.tasks.distribution import Finite, ParameterDistribution
+
+Build: TypeAlias = Callable[[Floats], TabularCMDP]
+Coordinates: TypeAlias = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDistribution:
+    """The paper's distribution D over CMDPs, through their parameters.
+
+    All tasks must have the same states, actions, constraints and units, so that one policy and one value scale fit all:
+    a `build` function should declare its reward_range and cost_range.
+
+    Attributes:
+        build: task of a parameter [d].
+        distribution: of the parameter.
+        coordinates: parameters [n, d] to points [n, d'] such that the paper's distance d between two tasks is the
+            maximum norm of the difference of their points; None if no such map is known.
+        safe_parameter: [d] of the task whose optimal policy is to be the safe policy; None to search for one.
+        recipe: plain JSON data from which the command line can build this family again; empty if it cannot.
+        affine: (P₀ [S, A, S], G [d, S, A, S]) if transitions are P_θ = P₀ + Σ_k θ_k G_k and nothing else depends on
+            θ; None otherwise.
+    """
+
+    build: Build
+    distribution: ParameterDistribution
+    coordinates: Coordinates | None = None
+    safe_parameter: Floats | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    affine: tuple[Floats, Floats] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.build):
+            raise InvalidInput(f"build must be a function from a parameter to a task, got {self.build!r}")
+        if not isinstance(self.distribution, ParameterDistribution):
+            raise InvalidInput(
+                f"distribution must be a parameter distribution such as Normal or Uniform, got {self.distribution!r}"
+            )
+        if self.coordinates is not None and not callable(self.coordinates):
+            raise InvalidInput(f"coordinates must be a function of parameters [n, d], got {self.coordinates!r}")
+        if self.safe_parameter is not None:
+            safe = self._parameter("safe_parameter", self.safe_parameter)
+            safe.setflags(write=False)
+            object.__setattr__(self, "safe_parameter", safe)
+        object.__setattr__(self, "recipe", _plain_data(self.recipe))
+        _check_affine(self.affine, self.dimension)
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of a parameter."""
+        return self.distribution.dimension
+
+    @property
+    def units(self) -> Units:
+        """The units that all tasks share."""
+        return self._example.units
+
+    def sample(self, n: int, rng: np.random.Generator) -> Floats:
+        """[n, d] parameters of independent tasks."""
+        return self.distribution.sample(n, rng)
+
+    def task(self, parameter: ArrayLike) -> TabularCMDP:
+        """The task of a parameter [d], inside the support or not (a bare number will do when d = 1)."""
+        task = _build(self.build, self._parameter("parameter", parameter))
+        _check_same_kind(f"the task of parameter {np.ravel(parameter).tolist()}", task, self._example)
+        return task
+
+    def digest(self) -> str:
+        """SHA-256 that tells families apart: of the distribution's description and of the tasks at its probes.
+
+        The probes of a box are its extreme corners, its centre, the ends of each axis through the centre and a few
+        fixed points in between; those of a finite distribution are all its points. Two families that agree on all
+        probes have one digest even if they differ elsewhere.
+        """
+        sha = hashlib.sha256(json.dumps(self.distribution.describe(), sort_keys=True).encode())
+        for parameter in self.distribution.probes():
+            sha.update(bytes.fromhex(self.task(parameter).digest()))
+        return sha.hexdigest()
+
+    @cached_property
+    def _example(self) -> TabularCMDP:
+        return _build(self.build, self.distribution.probes()[0])
+
+    def _parameter(self, name: str, value: Any) -> Floats:
+        array = finite_array(name, value)
+        array = array[None] if array.ndim == 0 else array
+        if array.shape != (self.dimension,):
+            raise InvalidInput(f"{name} must have shape [{self.dimension}], got {list(np.shape(value))}")
+        return array
+
+
+def family(
+    build: Build,
+    distribution: ParameterDistribution,
+    *,
+    coordinates: Coordinates | None = None,
+    safe_parameter: ArrayLike | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    affine: tuple[Floats, Floats] | None = None,
+) -> TaskDistribution:
+    """Any function from parameters to tasks as a task distribution; the arguments are those of TaskDistribution."""
+    safe = None if safe_parameter is None else finite_array("safe_parameter", safe_parameter)
+    return TaskDistribution(build, distribution, coordinates, safe, {} if recipe is None else recipe, affine)
+
+
+def from_arrays(cmdps: Sequence[TabularCMDP], weights: ArrayLike | None = None) -> TaskDistribution:
+    """A finite distribution over given tasks, equally likely unless weights [n]; a task's parameter is its index."""
+    if not isinstance(cmdps, Sequence) or not len(cmdps):
+        raise InvalidInput(f"cmdps must be a sequence of at least one task, got {cmdps!r}")
+    tasks = tuple(cmdps)
+    for k, task in enumerate(tasks):
+        if not isinstance(task, TabularCMDP):
+            raise InvalidInput(f"cmdps[{k}] must be a TabularCMDP, got {type(task).__name__}")
+        _check_same_kind(f"cmdps[{k}]", task, tasks[0])
+    return TaskDistribution(partial(_indexed, tasks), Finite(np.arange(len(tasks)), weights))
+
+
+def _indexed(tasks: tuple[TabularCMDP, ...], parameter: Floats) -> TabularCMDP:
+    index = float(parameter[0])
+    if not index.is_integer() or not 0 <= index < len(tasks):
+        raise InvalidInput(f"parameter must be the index of a task, 0..{len(tasks) - 1}, got {index!r}")
+    return tasks[int(index)]
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def _build(build: Build, parameter: Floats) -> TabularCMDP:
+    task = build(parameter)
+    if not isinstance(task, TabularCMDP):
+        raise InvalidInput(f"build must return a TabularCMDP, got {type(task).__name__} for {parameter.tolist()}")
+    return task
+
+
+def _check_same_kind(name: str, task: TabularCMDP, example: TabularCMDP) -> None:
+    if task.cost.shape != example.cost.shape:
+        raise InvalidInput(
+            f"{name} must have the family's constraints, states and actions {list(example.cost.shape)}, "
+            f"got {list(task.cost.shape)}"
+        )
+    if not task.units.same_as(example.units):
+        raise InvalidInput(
+            f"{name} must share the family's discount, budget, reward_range and cost_range (declare the ranges when "
+            f"building tasks), got {task.units} instead of {example.units}"
+        )
+
+
+def _plain_data(recipe: Any) -> dict[str, Any]:
+    """A private copy of `recipe` as it will come back from JSON."""
+    if not isinstance(recipe, Mapping):
+        raise InvalidInput(f"recipe must be a mapping, got {recipe!r}")
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(recipe), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"recipe must be plain JSON data, got {recipe!r} ({error})") from None
+    return plain
+
+
+def _check_affine(affine: Any, dimension: int) -> None:
+    if affine is None:
+        return
+    shapes = [np.shape(part) for part in affine] if isinstance(affine, tuple) else []
+    if len(shapes) != 2 or len(shapes[0]) != 3 or shapes[1] != (dimension, *shapes[0]):
+        raise InvalidInput(f"affine must be a pair of arrays [S, A, S] and [{dimension}, S, A, S], got shapes {shapes}")

@@ -1,0 +1,179 @@
+"""The page is well formed, needs nothing from outside, escapes what it is given, and its tables say what happened."""
+
+import base64
+import platform
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from surefoot.adapt.run_record import Event, Run
+from surefoot.cmdp.policy import EpisodeMixture
+from surefoot.errors import InvalidInput
+from surefoot.report.figures import png
+from surefoot.report.metrics import summarise
+from surefoot.report.page import Cell, Page, Section, Table, events_table, render, results_table, versions
+
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+HOSTILE = "<script>alert('x')</script>\"&<img src=x onerror=alert(1)>"
+
+
+class Document(HTMLParser):
+    """Checks nesting while parsing; collects elements, their attributes, and the text inside each kind."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+    def of(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def picture() -> bytes:
+    return png(Figure(figsize=(1, 1)), dpi=20)
+
+
+def full_page(picture: bytes, text: str = "plain") -> Page:
+    table = Table((text, "number"), ((text, "1"), (Cell(text, "bad"), Cell("2", "good"))), numbers=(1,))
+    section = Section(text, (text, text), picture, text, table, code=text, notes=(text,))
+    return Page(text, text, ((text, text), ("seed", "0")), (section, Section("bare")), footer=text)
+
+
+def test_page_is_well_formed_and_complete(picture):
+    page = render(full_page(picture))
+    document = Document(page)
+    assert page.startswith("<!DOCTYPE html>")
+    assert document.texts["h1"] == ["plain"]
+    assert document.texts["h2"] == ["plain", "bare"]
+    assert document.texts["dt"] == ["plain", "seed"]
+    assert document.texts["dd"] == ["plain", "0"]
+    assert document.texts["figcaption"] == ["plain"]
+    assert document.texts["code"] == ["plain"]
+    assert document.texts["td"] == ["1", "2"]
+    assert document.texts["footer"] == ["plain"]
+    assert document.of("td") == [{"class": "number"}, {"class": "number good"}]
+    assert [cell.get("class") for cell in document.of("th")] == [None, "number", "short", "short bad"]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in document.of("meta")
+
+
+def test_page_needs_nothing_from_outside(picture):
+    page = render(full_page(picture))
+    document = Document(page)
+    assert not re.search(r"https?:|//|@import|url\(", re.sub(r"base64,[A-Za-z0-9+/=]+", "", page))
+    assert not {"script", "link", "iframe", "object", "embed", "base"} & {tag for tag, _ in document.elements}
+    (image,) = document.of("img")
+    assert image["src"] is not None
+    head, _, body = image["src"].partition(",")
+    assert head == "data:image/png;base64"
+    assert base64.b64decode(body) == picture
+    assert image["alt"] == "plain"
+
+
+def test_hostile_text_stays_text_everywhere(picture):
+    page = render(full_page(picture, HOSTILE))
+    document = Document(page)
+    assert {tag for tag, _ in document.elements} == {tag for tag, _ in Document(render(full_page(picture))).elements}
+    assert not any(name.startswith("on") for _, attributes in document.elements for name in attributes)
+    assert len(document.of("img")) == 1
+    assert document.of("img")[0]["alt"] == HOSTILE
+    assert document.texts["h1"] == [HOSTILE]
+    assert document.texts["title"] == [HOSTILE]
+    assert document.texts["p"] == [HOSTILE] * 4
+    assert document.texts["code"] == [HOSTILE]
+    assert document.texts["dt"][0] == document.texts["dd"][0] == HOSTILE
+    assert document.texts["th"][2:] == [HOSTILE, HOSTILE]
+
+
+def test_dark_screens_phones_and_paper_are_provided_for(picture):
+    page = render(full_page(picture))
+    for query in ("prefers-color-scheme: dark", "max-width: 560px", "@media print"):
+        assert query in page
+
+
+def test_parts_that_cannot_be_shown_are_refused():
+    with pytest.raises(InvalidInput, match=r"rows\[1\] must have 2 cells like headers, got 1"):
+        Table(("a", "b"), (("1", "2"), ("3",)))
+    with pytest.raises(InvalidInput, match="PNG"):
+        Section("figure", figure=b"<svg/>")
+
+
+def runs(name, gaps, margins, *, certified=True):
+    output = EpisodeMixture(("safe",), np.array([1.0]))
+    return [
+        Run(name, certified, np.cumsum(np.full(10, gap)), np.full(10, margin), np.zeros(10), 1.0, output)
+        for gap, margin in zip(gaps, margins, strict=True)
+    ]
+
+
+def test_results_table():
+    methods = {
+        "safe-only": summarise(runs("safe-only", [400.0, 600.0], [0.5, 0.25])),
+        "pce": summarise(runs("pce", [10.0, 15.0], [0.1, -0.4], certified=False)),
+        "certified": summarise(runs("certified", [1.0, 2.0], [1e-12, 0.2])),
+    }
+    table = results_table(methods)
+    assert table.headers[4] == "times safe-only"
+    assert table.rows == (
+        ("safe-only", Cell("yes", "good"), "5,000", "4,000 – 6,000", "1.00", "0 of 2", "0", "0.250"),
+        (
+            "pce",
+            Cell("no", "quiet"),
+            "125.0",
+            "100.0 – 150.0",
+            "0.03",
+            Cell("1 of 2", "bad"),
+            Cell("10", "bad"),
+            Cell("−0.400", "bad"),
+        ),
+        ("certified", Cell("yes", "good"), "15.00", "10.00 – 20.00", "0.00", "0 of 2", "0", "0"),
+    )
+    Document(render(Page("results", "", sections=(Section("results", table=table),))))
+
+
+def test_results_table_without_its_reference_has_no_ratio():
+    methods = {"certified": summarise(runs("certified", [1.0], [-2e-5]))}
+    (row,) = results_table(methods).rows
+    assert row[4] == "–"
+    assert row[7] == Cell("−2.0e−05", "bad")
+
+
+def test_events_table():
+    events = (
+        Event(100, "eliminated", "Candidate 2 is out."),
+        Event(300, "weight", "Weight 0.5."),
+        Event(1200, "weight", "Weight 0.7."),
+    )
+    table = events_table({"safe-only": [()], "certified": [events, (), events]})
+    assert table.rows == (
+        ("certified", "eliminated", "2", "2 of 3", "100", "100", "Candidate 2 is out."),
+        ("certified", "weight", "4", "2 of 3", "300", "1,200", "Weight 0.5."),
+    )
+
+
+def test_versions():
+    assert versions(["numpy", "no-such-package"]) == (
+        ("Python", platform.python_version()),
+        ("numpy", np.__version__),
+        ("no-such-package", "not installed"),
+    )
