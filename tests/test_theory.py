@@ -123,7 +123,7 @@ def test_the_paper_s_own_sample_size_misses_its_stopping_rule_for_tiny_covers() 
     for number, ratio in ((1, 1.5), (2, 1.1)):
         samples = 4 * number * math.log(number / delta) ** 2 / delta**2
         cover = (number + 1) * math.log(1 / delta)
-        assert theory.coverage_error(cover, samples, delta) / delta == pytest.approx(ratio, abs=0.04)  # type: ignore[arg-type]
+        assert theory.coverage_error(cover, samples, delta) / delta == pytest.approx(ratio, abs=0.04)
 
 
 def test_probability_of_the_theorem_is_vacuous_from_a_delta_of_0_011_on() -> None:
@@ -161,7 +161,7 @@ def test_a_phase_ends_when_the_deviation_is_a_quarter_of_the_margin(
     margin: float, logarithm: float, discount: float, width: float
 ) -> None:
     length = theory.phase_length(margin, logarithm, discount, width)
-    deviation = theory.deviation(length, logarithm, discount, width)  # type: ignore[arg-type]
+    deviation = theory.deviation(length, logarithm, discount, width)
     assert deviation == pytest.approx(margin / 4, rel=1e-12)
 
 
@@ -388,5 +388,5 @@ def test_sample_complexity_makes_the_average_regret_small(
 ) -> None:
     """Corollary: n samples are n(1-γ) episodes; the square-root part of their average regret is then the accuracy."""
     episodes = theory.sample_complexity(cover, accuracy, xi, discount) * (1 - discount)
-    average = theory.regret_bound(episodes, cover, 0, xi, discount) / episodes  # type: ignore[arg-type]
+    average = theory.regret_bound(episodes, cover, 0, xi, discount) / episodes
     assert average == pytest.approx(accuracy, rel=1e-9)

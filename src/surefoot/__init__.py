@@ -1,5 +1,6 @@
 """Surefoot: constrained meta reinforcement learning with provable test-time safety."""
 
+from surefoot import tasks
 from surefoot.cmdp.distance import distance
 from surefoot.cmdp.evaluate import Values, evaluate, evaluate_many, occupancy
 from surefoot.cmdp.model import TabularCMDP, Units
@@ -22,4 +23,5 @@ __all__ = [
     "evaluate",
     "evaluate_many",
     "occupancy",
+    "tasks",
 ]

@@ -67,26 +67,42 @@ def test_hoeffding_radius_is_close_to_its_best_where_it_is_said_to_be():
     assert Hoeffding(0.05, tight_at=1000).radius(1000) <= 1.001 * best
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(unit, min_size=1, max_size=40), st.sampled_from([0.01, 0.3]), st.sampled_from([0.5, 0.75]))
-def test_empirical_bernstein_against_the_sums_of_the_paper_written_out(values, level, cap):
+def slow_bernstein_interval(values, level, cap):
+    """Theorem 2 of Waudby-Smith & Ramdas with every sum written out from the start for every t, weights included."""
+    regularised = [(0.5 + sum(values[: i + 1])) / (i + 2) for i in range(len(values))]
     weights, penalties = [], []
     for t in range(1, len(values) + 1):
-        past = values[: t - 1]
-        regularised = [(0.5 + sum(past[: i + 1])) / (i + 2) for i in range(t - 1)]
-        variance = (0.25 + sum((x - m) ** 2 for x, m in zip(past, regularised, strict=True))) / t
+        past = zip(values[: t - 1], regularised[: t - 1], strict=True)
+        variance = (0.25 + sum((x - m) ** 2 for x, m in past)) / t
         weight = min(math.sqrt(2 * math.log(2 / level) / (variance * t * math.log(t + 1))), cap)
-        before = (0.5 + sum(past)) / t
+        before = regularised[t - 2] if t > 1 else 0.5
         psi = (-math.log(1 - weight) - weight) / 4
         weights.append(weight)
         penalties.append(4 * (values[t - 1] - before) ** 2 * psi)
     centre = sum(w * x for w, x in zip(weights, values, strict=True)) / sum(weights)
     radius = (math.log(2 / level) + sum(penalties)) / sum(weights)
+    return max(centre - radius, 0), min(centre + radius, 1), weights
 
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(unit, min_size=1, max_size=40), st.sampled_from([0.01, 0.3]), st.sampled_from([0.5, 0.75]))
+def test_empirical_bernstein_against_the_sums_of_the_paper_written_out(values, level, cap):
     sequence = EmpiricalBernstein(level, largest_weight=cap)
     lower, upper = sequence.interval(sequence.update(sequence.start(), values))
-    assert lower == pytest.approx(max(centre - radius, 0), abs=1e-12)
-    assert upper == pytest.approx(min(centre + radius, 1), abs=1e-12)
+    expected_lower, expected_upper, _ = slow_bernstein_interval(values, level, cap)
+    assert lower == pytest.approx(expected_lower, abs=1e-12)
+    assert upper == pytest.approx(expected_upper, abs=1e-12)
+
+
+def test_empirical_bernstein_where_the_weights_follow_the_variance():
+    values = (np.random.default_rng(8).random(400) < 0.5).astype(float).tolist()
+    sequence = EmpiricalBernstein(0.2)
+    lower, upper = sequence.interval(sequence.update(sequence.start(), values))
+    expected_lower, expected_upper, weights = slow_bernstein_interval(values, 0.2, 0.5)
+    assert 0 < expected_lower < expected_upper < 1
+    assert np.mean(np.array(weights) < 0.5) > 0.8  # below the cap nearly always
+    assert lower == pytest.approx(expected_lower, abs=1e-12)
+    assert upper == pytest.approx(expected_upper, abs=1e-12)
 
 
 def slow_betting_upper_bound(values, stakes, threshold):

@@ -50,6 +50,6 @@ def test_a_single_episode_is_a_block_of_one() -> None:
     assert block.states.tolist() == [[0, 1, 2]]
     assert block.actions is not None
     assert block.actions.tolist() == [[1, 1]]
-    bare = Outcomes.single(Outcome(1, [3]))  # type: ignore[arg-type]
+    bare = Outcomes.single(Outcome(1, [3]))
     assert bare.cost.dtype == np.float64
     assert (bare.cost.shape, bare.states, bare.actions) == ((1, 1), None, None)

@@ -208,6 +208,25 @@ def test_krylov_failure_falls_back_to_a_factorisation(monkeypatch: pytest.Monkey
     assert not solved[:, 1].any()
 
 
+def test_occupancy_errors_may_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of 1e-13 in each of many states is invisible in the maximum norm; visits must be right as a sum."""
+    solve, calls = evaluate_module.spla.bicgstab, []
+
+    def spoiled(matrix: Any, right: Floats, **options: Any) -> tuple[Floats, int]:
+        calls.append(1)
+        if len(calls) > 1:
+            return solve(matrix, right, **options)
+        return np.linalg.solve(matrix.toarray(), right) + 1e-13, 0
+
+    monkeypatch.setattr(evaluate_module.spla, "bicgstab", spoiled)
+    cmdp = random_sparse_cmdp(np.random.default_rng(0), LARGE)
+    start = np.eye(LARGE)[3]
+    cmdp = TabularCMDP(cmdp.transitions, cmdp.reward, cmdp.cost, cmdp.budget, start, cmdp.discount)
+    visits = occupancy(cmdp, random_policy(np.random.default_rng(1), cmdp))
+    assert visits.sum() == pytest.approx(10, rel=5e-12)
+    assert len(calls) > 1
+
+
 @pytest.mark.parametrize("discount", [0.9, 0.999, 0.99999])
 def test_long_cycle_has_a_closed_form(discount: float) -> None:
     """One step per state: the shape on which Krylov methods need as many iterations as there are states."""

@@ -83,7 +83,7 @@ def test_probabilities_are_copied_and_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         policy.probabilities[0, 0] = 1
     with pytest.raises(dataclasses.FrozenInstanceError):
-        policy.probabilities = given_array  # type: ignore[misc]
+        policy.probabilities = given_array
     assert as_tabular(policy, (2, 2)) is policy
     assert as_tabular([[0.25, 0.75], [1, 0]], (2, 2)).probabilities.tolist() == [[0.25, 0.75], [1, 0]]
 
@@ -126,7 +126,7 @@ def test_mixture_needs_a_component() -> None:
 def test_components_are_drawn_with_their_weights() -> None:
     rng = np.random.default_rng(1)
     given_weights = np.array([0.1, 0.0, 0.9])
-    mixture = EpisodeMixture(["a", "b", "c"], given_weights)  # type: ignore[arg-type]
+    mixture = EpisodeMixture(["a", "b", "c"], given_weights)
     given_weights[:] = 1
     assert mixture.components == ("a", "b", "c")
     assert mixture.weights.tolist() == [0.1, 0, 0.9]

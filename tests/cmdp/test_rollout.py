@@ -271,6 +271,18 @@ def test_extreme_draws_stay_within_the_state(uniform: float, states: int) -> Non
         assert kernel[s, outcomes.states[0, 1]] > 0
 
 
+def test_a_draw_at_the_very_start_of_an_empty_slot_takes_its_alias() -> None:
+    rows = np.zeros((2, 1, 2))
+    rows[0, 0], rows[1, 0] = [0.5, 0.5], [0.0, 1.0]  # state 1 has one outcome and one empty slot
+    cmdp = TabularCMDP(rows, [0, 0], [0, 0], 1, [0, 1], 0.9)
+    simulator = Simulator(cmdp, np.ones((2, 1)), 1)
+    start_of_slot = 1 / simulator.table.scale
+    assert 2 + start_of_slot * simulator.table.scale == simulator.table.cut[3] == 3
+    outcomes = simulator.run(1, ConstantGenerator(start_of_slot), transitions=True)
+    assert outcomes.states is not None
+    assert outcomes.states.tolist() == [[1, 1]]
+
+
 @pytest.mark.parametrize(
     ("states", "actions", "state_type", "action_type"),
     [(64, 2, np.int8, np.int8), (65, 2, np.int16, np.int8), (2, 200, np.int16, np.int16)],

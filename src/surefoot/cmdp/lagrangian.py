@@ -14,15 +14,15 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.cmdp.evaluate import Values, evaluate, occupancy, solve_discounted
+from surefoot.cmdp.evaluate import Values, evaluate, occupancy
 from surefoot.cmdp.model import Floats, TabularCMDP, finite_array
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import Infeasible, InvalidInput, SurefootError
 
 # Certified duality gap at which the search for the price stops, relative to the largest state value.
 GAP = 1e-10
-# Share of the gap that policy iteration may leave; what remains is enough to tell a better policy from an equal one.
-SLACK = 0.1
+# Far more rounds than policy iteration ever takes; the guard against rounding at discounts next to 1.
+ROUNDS = 1000
 # A discounted number of visits that rounding alone can produce: such states count as never visited.
 RTOL = 0.01
 UNVISITED = 1e-11
@@ -43,8 +43,9 @@ class Solution:
 def solve_lagrangian(cmdp: TabularCMDP, tighten: ArrayLike = 0.0) -> Solution:
     """Maximise the reward subject to cost ≤ budget - tighten, for a task with one constraint.
 
-    Starting from the richest and the thriftiest policy, respond to the price at which the two Lagrangians tie; the
-    response replaces the one on its side of the limit, until no response beats the tie by more than the gap.
+    Starting with the richest and the thriftiest policy, take the price of cost at which the two tie and find the best
+    response to it. Unless it ties too, which proves that mixing the two is optimal, it replaces the one on its side
+    of the limit.
 
     Raises:
         Infeasible: naming the least achievable cost.
@@ -52,19 +53,20 @@ def solve_lagrangian(cmdp: TabularCMDP, tighten: ArrayLike = 0.0) -> Solution:
     if cmdp.n_constraints != 1:
         raise InvalidInput(f"solve_lagrangian takes one constraint, this task has {cmdp.n_constraints}: use solve")
     limit = float(spending_limit(cmdp, tighten)[0])
-    rich = _respond(cmdp, (1.0, 0.0), np.zeros(cmdp.n_states))
-    if rich.cost <= limit:
+    noise = float(rounding(cmdp)[0])
+    rich = _respond(cmdp, (1.0, 0.0))
+    if rich.cost <= limit + noise:
         return _solution(cmdp, rich.policy, 0.0)
-    thrifty = _respond(cmdp, (0.0, 1.0), np.zeros(cmdp.n_states))
-    if thrifty.cost > limit + FEASIBILITY * np.abs(cmdp.cost).max() / (1 - cmdp.discount):
+    thrifty = _respond(cmdp, (0.0, 1.0))
+    if thrifty.cost > limit + noise:
         raise infeasible(cmdp, thrifty.policy, tighten)
     while True:
         price = (rich.reward - thrifty.reward) / (rich.cost - thrifty.cost)
-        point = _respond(cmdp, (1.0, price), _interpolate(rich, thrifty, price))
+        point = _respond(cmdp, (1.0, price), rich, thrifty)
         gap = point.bound - (rich.reward - price * rich.cost)
-        if gap <= point.tolerance:
-            return _mix(cmdp, rich, thrifty, point, limit, price)
-        if point.cost > limit:
+        if gap <= point.tolerance or rich.cost - thrifty.cost <= noise:
+            return _mix(cmdp, rich, thrifty, point, limit)
+        if point.cost > max(limit, thrifty.cost):
             rich = point
         else:
             thrifty = point
@@ -82,6 +84,12 @@ def spending_limit(cmdp: TabularCMDP, tighten: ArrayLike) -> Floats:
     return limit
 
 
+def rounding(cmdp: TabularCMDP) -> Floats:
+    """[m] excess of each cost that counts as none."""
+    largest: Floats = np.abs(cmdp.cost).max(axis=(1, 2)) / (1 - cmdp.discount)
+    return FEASIBILITY * largest
+
+
 def infeasible(cmdp: TabularCMDP, least: TabularPolicy, tighten: ArrayLike) -> Infeasible:
     """The error for a task whose worst excess is smallest under the policy `least`."""
     cost, limit = evaluate(cmdp, least).cost, spending_limit(cmdp, tighten)
@@ -97,6 +105,18 @@ def _show(numbers: Floats) -> str:
     return text[0] if len(text) == 1 else f"[{', '.join(text)}]"
 
 
+def action_shares(visits: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Action probabilities [S, A] of the policy with occupancy `visits` [S, A], and which states [S] it never visits.
+
+    There the probabilities are uniform, for the caller to replace.
+    """
+    visits = np.maximum(visits, 0.0)
+    total = visits.sum(axis=1)
+    unvisited = total <= UNVISITED
+    visits[unvisited], total[unvisited] = 1.0, visits.shape[1]
+    return visits / total[:, None], unvisited
+
+
 # ------------------------------------------------------------------------------------- one price, one response
 
 
@@ -105,99 +125,122 @@ class _Response:
     """A policy optimal for the signal direction[0]·r - direction[1]·c, and the proof of how nearly so."""
 
     direction: tuple[float, float]
-    state_values: Floats  # [S] of the signal
     policy: TabularPolicy
+    signal_values: Floats  # [S]
+    other_values: Floats  # [S] of the cost, or of the reward when the signal is the cost alone
     reward: float
     cost: float
     bound: float  # no policy has a larger value of the signal
-    tolerance: float  # gap at which a value of the signal counts as optimal
+    tolerance: float  # differences of the signal's value up to this are not significant
 
 
-def _respond(cmdp: TabularCMDP, direction: tuple[float, float], guess: Floats) -> _Response:
+def _respond(cmdp: TabularCMDP, direction: tuple[float, float], *between: _Response) -> _Response:
+    """The best response to r·direction[0] - c·direction[1], searched from what two others say about it."""
+    guess, other_guess = _interpolate(direction, *between) if between else np.zeros((2, cmdp.n_states))
     signal = direction[0] * cmdp.reward - direction[1] * cmdp.cost[0]
     values, actions, residual = _policy_iteration(cmdp, signal, guess)
-    policy = TabularPolicy(np.eye(cmdp.n_actions)[actions])
-    exact = evaluate(cmdp, policy)
+    states = np.arange(cmdp.n_states)
+    other = (cmdp.cost[0] if direction[0] else cmdp.reward)[states, actions]
+    other_values = _policy_values(cmdp, actions, other, other_guess)
+    value, other_value = float(cmdp.start @ values), float(cmdp.start @ other_values)
     slack = residual / (1 - cmdp.discount)
-    scale = max(float(np.abs(values).max()), float(np.abs(signal).max()))
     return _Response(
         direction,
+        TabularPolicy(np.eye(cmdp.n_actions)[actions]),
         values,
-        policy,
-        exact.reward,
-        float(exact.cost[0]),
-        float(cmdp.start @ values) + slack,
-        max(GAP * scale, 4 * slack),
+        other_values,
+        reward=value + direction[1] * other_value if direction[0] else other_value,
+        cost=other_value if direction[0] else -value,
+        bound=value + slack,
+        tolerance=max(GAP * _scale(values, signal), 4 * slack),
     )
 
 
-def _interpolate(rich: _Response, thrifty: _Response, price: float) -> Floats:
-    """[S] state values at a price between two known ones: an upper bound, for optimal values are convex and
-    homogeneous in the signal, and close to it near the end of the search."""
-    x, y = np.linalg.solve(np.array([rich.direction, thrifty.direction]).T, [1.0, price])
-    return np.asarray(x * rich.state_values + y * thrifty.state_values)
+def _interpolate(direction: tuple[float, float], rich: _Response, thrifty: _Response) -> tuple[Floats, Floats]:
+    """Guesses of the signal's and the cost's state values [S] at a price between two known ones.
+
+    The first is an upper bound, for optimal values are convex and homogeneous in the signal.
+    """
+    x, y = np.linalg.solve(np.array([rich.direction, thrifty.direction]).T, direction)
+    thrifty_cost = thrifty.other_values if thrifty.direction[0] else -thrifty.signal_values
+    return (
+        x * rich.signal_values + y * thrifty.signal_values,
+        (x * rich.other_values + y * thrifty_cost) / (x + y),
+    )
 
 
 def _policy_iteration(cmdp: TabularCMDP, signal: Floats, values: Floats) -> tuple[Floats, NDArray[np.intp], float]:
-    """State values [S] with Bellman residual, and the greedy actions [S], by inexact policy iteration from `values`.
-
-    Each policy is evaluated only to a tenth of the residual that remains, by a Krylov method; once that stops paying,
-    exactly, which is plain policy iteration and ends by itself.
-    """
+    """State values [S], their greedy actions [S] and Bellman residual, by inexact policy iteration from `values`."""
     states = np.arange(cmdp.n_states)
-    for _ in range(1000):
+    for _ in range(ROUNDS):
         ahead = signal + cmdp.discount * (cmdp.transitions @ values).reshape(signal.shape)
         actions = ahead.argmax(axis=1)
         change = ahead[states, actions] - values
         residual = float(np.abs(change).max())
-        scale = max(float(np.abs(values).max()), float(np.abs(signal).max()))
-        if residual <= max(SLACK * GAP * (1 - cmdp.discount), 2e-14) * scale:
+        if residual <= _negligible(cmdp) * _scale(values, signal):
             return values, actions, residual
-        values = values + _evaluate_change(_rows_of(cmdp, actions), change, cmdp.discount)
-    raise SurefootError
+        values = values + _correction(_matrix(cmdp, actions), change, cmdp.discount)
+    raise SurefootError(f"policy iteration left a Bellman residual of {residual:g} after {ROUNDS} rounds")
 
 
-def _rows_of(cmdp: TabularCMDP, actions: NDArray[np.intp]) -> Any:
-    """[S, S] chain of a deterministic policy."""
+def _policy_values(cmdp: TabularCMDP, actions: NDArray[np.intp], signal: Floats, values: Floats) -> Floats:
+    """[S] values of a per-state signal [S] under fixed actions, refined from the guess `values`."""
+    matrix = _matrix(cmdp, actions)
+    for _ in range(ROUNDS):
+        residual = signal - matrix @ values
+        if np.abs(residual).max() <= _negligible(cmdp) * _scale(values, signal):
+            return values
+        values = values + _correction(matrix, residual, cmdp.discount)
+    raise SurefootError(f"policy evaluation left a residual of {np.abs(residual).max():g} after {ROUNDS} rounds")
+
+
+def _negligible(cmdp: TabularCMDP) -> float:
+    """Bellman residual, relative to the values, that is a tenth of the gap once divided by 1-γ; or rounding."""
+    return max(0.1 * GAP * (1 - cmdp.discount), 2e-14)
+
+
+def _scale(values: Floats, signal: Floats) -> float:
+    return max(float(np.abs(values).max()), float(np.abs(signal).max()))
+
+
+def _matrix(cmdp: TabularCMDP, actions: NDArray[np.intp]) -> Any:
+    """[S, S] I - γP of a deterministic policy, sparse when the model is."""
     states = np.arange(cmdp.n_states)
-    return cmdp.transitions[states * cmdp.n_actions + actions] if cmdp.is_sparse else cmdp.transitions[states, actions]
+    if not cmdp.is_sparse:
+        return np.eye(cmdp.n_states) - cmdp.discount * cmdp.transitions[states, actions]
+    kernel = cmdp.transitions[states * cmdp.n_actions + actions]
+    return (sp.identity(cmdp.n_states, format="csr") - cmdp.discount * kernel).tocsr()
 
 
-def _evaluate_change(kernel: Any, change: Floats, discount: float) -> Floats:
-    if not sp.issparse(kernel):
-        return solve_discounted(kernel, change[:, None], discount)[:, 0]
-    length = np.linalg.norm(change)
-    matrix = (sp.identity(kernel.shape[0], format="csr") - discount * kernel).tocsr()
-    solution, _ = spla.bicgstab(matrix, change / length, rtol=RTOL, atol=0.0, maxiter=200)
-    if np.linalg.norm(change / length - matrix @ solution) < 0.5:
-        return np.asarray(length * solution)
-    return change
+def _correction(matrix: Any, right: Floats, discount: float) -> Floats:
+    """About matrix⁻¹ right: by a Krylov method when sparse, or, where that breaks down, one sweep of the iteration
+    x ← right + γPx, which always contracts."""
+    if not sp.issparse(matrix):
+        return np.linalg.solve(matrix, right)
+    size = np.linalg.norm(right)  # the breakdown test of bicgstab is absolute
+    solution, _ = spla.bicgstab(matrix, right / size, rtol=min(0.01, (1 - discount) / 2), atol=0.0, maxiter=300)
+    if np.linalg.norm(right / size - matrix @ solution) < 0.5:
+        return np.asarray(size * solution)
+    return right
 
 
 # --------------------------------------------------------------------------------------------------- the answer
 
 
-def _mix(
-    cmdp: TabularCMDP, rich: _Response, thrifty: _Response, point: _Response, limit: float, price: float
-) -> Solution:
+def _mix(cmdp: TabularCMDP, rich: _Response, thrifty: _Response, point: _Response, limit: float) -> Solution:
     """The stationary policy whose occupancy is the mixture of the two that spends the limit."""
+    visits = np.stack([occupancy(cmdp, thrifty.policy), occupancy(cmdp, rich.policy)])
     weight = (limit - thrifty.cost) / (rich.cost - thrifty.cost)
-    for _ in range(2):  # once more if rounding left an excess, aiming below the limit by twice that
+    for _ in range(2):  # the second time if rounding left an excess, aiming below the limit by as much
         weight = min(max(weight, 0.0), 1.0)
-        visits = weight * occupancy(cmdp, rich.policy) + (1 - weight) * occupancy(cmdp, thrifty.policy)
-        solution = _solution(cmdp, policy_of(visits, point.policy.probabilities), price)
-        excess = solution.values.cost[0] - limit
+        probabilities, unvisited = action_shares(np.tensordot([1 - weight, weight], visits, 1))
+        probabilities[unvisited] = point.policy.probabilities[unvisited]
+        policy = TabularPolicy(probabilities)
+        excess = float(evaluate(cmdp, policy).cost[0]) - limit
         if excess <= 0:
             break
         weight -= 2 * excess / (rich.cost - thrifty.cost)
-    return solution
-
-
-def policy_of(visits: Floats, elsewhere: Floats) -> TabularPolicy:
-    """The policy with occupancy `visits` [S, A], following `elsewhere` [S, A] in states it never visits."""
-    visits = np.maximum(visits, 0.0)
-    total = visits.sum(axis=1, keepdims=True)
-    return TabularPolicy(np.where(total > UNVISITED, visits / np.maximum(total, UNVISITED), elsewhere))
+    return _solution(cmdp, policy, point.direction[1])
 
 
 def _solution(cmdp: TabularCMDP, policy: TabularPolicy, price: float) -> Solution:

@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.cmdp.distance import distance
 from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.solve import OccupancyLP
+from surefoot.cmdp.solve import LAGRANGIAN_FROM, OccupancyLP, solve
 from surefoot.oracles.interface import OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.tasks.family import TaskDistribution
@@ -56,11 +56,13 @@ def linear_program() -> OptimalOracle:
     """O_l by the occupancy linear program: optimal and feasible up to the solver's tolerance, whatever ε.
 
     One program is kept from call to call, because neighbouring tasks share their optimal basis more often than not.
+    Tasks so large that `solve` has a faster way are left to it.
     """
     program = OccupancyLP()
 
     def optimal(task: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
-        solution = program.solve(task, 0.0)
+        large = task.n_states * task.n_actions >= LAGRANGIAN_FROM
+        solution = solve(task) if large else program.solve(task)
         return PolicyValues(solution.policy, solution.values.reward, solution.values.margin)
 
     return optimal

@@ -7,7 +7,7 @@ maximum is an unconstrained problem that policy iteration solves exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,25 +17,26 @@ from numpy.typing import ArrayLike
 from surefoot.cmdp.evaluate import evaluate, solve_discounted
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy, as_tabular
-from surefoot.cmdp.solve import OccupancyLP
+from surefoot.cmdp.solve import solve
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
 
 # Change of policy and multipliers below which the primal-dual iteration is taken to rest.
 REST = 1e-9
+# Entropy weight whose effect is lost in rounding; there is nothing to gain below it.
+LEAST_ENTROPY = 1e-12
 # CRPO stops as soon as its certificate meets ε; the certificate costs a few steps, so it is asked for now and then.
 CERTIFY_EVERY = 250
-
 # Margins are exact up to this; a policy on the boundary must not fail by rounding.
 ROUNDING = 1e-9
 # What a linear program solver may miss its constraints by.
 SOLVER_ERROR = 1e-7
-# Tasks whose safest policy is tried before turning to the gradient.
+# Worst tasks whose own policies are tried before turning to the gradient.
 CANDIDATES = 20
 
 FirstGuess: TypeAlias = TabularCMDP | TabularPolicy | ArrayLike | None
 
-# ------------------------------------------------------------------------------------------------------ O_l, primal-dual
+# ----------------------------------------------------------------------------------------------------- O_l, primal-dual
 
 
 def natural_policy_gradient(
@@ -79,7 +80,7 @@ def natural_policy_gradient(
             moved = np.maximum(multipliers - dual_step * constraint, 0) - multipliers
             multipliers = np.maximum(multipliers - step * constraint, 0)
             if max(np.abs(moved).max(), np.abs(np.exp(log_policy) - policy).max()) <= REST:
-                if _shortfall(task, signals, policy, multipliers) <= epsilon:
+                if _shortfall(task, signals, np.exp(log_policy), multipliers) <= epsilon or beta <= LEAST_ENTROPY:
                     break
                 beta, step = beta / 4, np.full(task.n_constraints, dual_step)
         return _certified(task, signals, np.exp(log_policy), multipliers, epsilon, f"steps = {steps}")
@@ -133,7 +134,8 @@ def crpo(*, steps: int = 10_000, step_size: float = 0.1, tolerance: float | None
 
 
 def _implied(spent: Floats) -> Floats:
-    return spent[1:] / max(spent[0], 1.0)
+    multipliers: Floats = spent[1:] / max(spent[0], 1.0)
+    return multipliers
 
 
 # ---------------------------------------------------------------------------------------------------- O_s, worst task
@@ -146,8 +148,8 @@ def worst_task_then_gradient(
 
     One stationary policy feasible on several tasks is not a linear program. In this order:
     1. the first guess;
-    2. the safest policy of a task (the linear program with the largest tightening it can bear), starting with the task
-       on which the first guess is worst, then with the one on which the last policy tried was;
+    2. optimal policies of one task with tightened budgets, of the task on which the first guess (or, without one, the
+       uniform policy) is worst, then of the one on which the last policy tried is worst, and so on;
     3. from the best of these, natural gradient ascent on the smallest margin over tasks and constraints (Xu and Zhu).
        Only tasks that have been worst before are evaluated at each step: the others are looked at once these pass.
     The first policy with margin at least ξ on every task, evaluated exactly, is returned.
@@ -164,6 +166,8 @@ def worst_task_then_gradient(
     ) -> FeasiblePolicy:
         if not len(tasks):
             raise InvalidInput("tasks must hold at least one task, got none")
+        if xi is not None and not xi >= 0:
+            raise InvalidInput(f"xi must be None or a margin of at least 0, got {xi!r}")
         required = 0.0 if xi is None else xi
         best = _best_candidate(tasks, first_guess, required)
         if not best.meets(required):
@@ -177,7 +181,7 @@ def worst_task_then_gradient(
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A policy [S, A] evaluated on all n tasks: reward [n] and margin [n, m] as the user has them, unit margin [n, m]."""
+    """A policy [S, A] and its values on all n tasks: reward [n] and margin [n, m] as users read them, V_c [n, m]."""
 
     probabilities: Floats
     reward: Floats
@@ -204,100 +208,98 @@ def _try(tasks: Sequence[TabularCMDP], probabilities: Floats) -> _Tried:
 
 
 def _best_candidate(tasks: Sequence[TabularCMDP], first_guess: FirstGuess, required: float) -> _Tried:
-    """The first guess if it will do, else the safest policies of the worst tasks in turn; the best if none will do."""
-    program = OccupancyLP()
-    best = latest = _try(tasks, _first_policy(tasks[0], first_guess, program))
+    """The first guess if it will do, else the cautious policies of the worst tasks in turn; the best if none does."""
+    best = latest = _try(tasks, _first_policy(tasks[0], first_guess))
     if first_guess is not None and best.meets(required):
         return best
     asked: set[int] = set()
     while latest.worst_task not in asked and len(asked) < CANDIDATES:
         asked.add(worst := latest.worst_task)
-        latest = _try(tasks, _safest_policy(tasks[worst], program))
-        if float(latest.constraint[worst].min()) < required - SOLVER_ERROR:
-            raise _no_policy_at_all(tasks, worst, latest, required)
-        best = max(best, latest, key=lambda tried: tried.smallest)
-        if latest.meets(required):
-            return latest
+        for probabilities in _cautious_policies(tasks[worst], f"task {worst} of {len(tasks)}", required):
+            latest = _try(tasks, probabilities)
+            if latest.meets(required):
+                return latest
+            best = max(best, latest, key=lambda tried: tried.smallest)
     return best
 
 
-def _first_policy(task: TabularCMDP, first_guess: FirstGuess, program: OccupancyLP) -> Floats:
+def _first_policy(task: TabularCMDP, first_guess: FirstGuess) -> Floats:
     """[S, A] probabilities of the first guess; uniform, only to see which task is worst, where there is none."""
     if first_guess is None:
         return np.full(task.reward.shape, 1 / task.n_actions)
-    if isinstance(first_guess, TabularCMDP):
-        return program.solve(first_guess, 0.0).policy.probabilities
-    return as_tabular(first_guess, (task.n_states, task.n_actions)).probabilities
+    guess = solve(first_guess).policy if isinstance(first_guess, TabularCMDP) else first_guess
+    return as_tabular(guess, (task.n_states, task.n_actions)).probabilities
 
 
-def _safest_policy(task: TabularCMDP, program: OccupancyLP) -> Floats:
-    """[S, A] the policy of largest unit margin on `task`, and among those of largest reward.
+def _cautious_policies(task: TabularCMDP, name: str, required: float) -> Iterator[Floats]:
+    """[S, A] optimal policies of `task` with its budgets tightened: to the margin asked for, half-way, to the limit.
 
+    Where no margin is asked for, half of the largest possible one is: a safe policy on the boundary is of little use.
     With costs in unit scale one tightening for all constraints is a margin for all; an impossible tightening makes the
-    linear program name the least cost, hence the largest possible one.
+    solver name the least cost, hence the largest margin.
     """
     scale = task.units.cost_scale
     scaled = TabularCMDP(
         task.transitions, task.reward, task.cost / scale[:, None, None], task.budget / scale, task.start, task.discount
     )
-    impossible = 3 / (1 - task.discount)  # |V_c| ≤ 1/(1-γ)
     try:
-        return program.solve(scaled, impossible).policy.probabilities
+        solve(scaled, 3 / (1 - task.discount))  # |V_c| ≤ 1/(1-γ), so this is impossible
     except Infeasible as error:
-        largest = float((scaled.budget - error.least_cost).min())
-    return program.solve(scaled, largest - SOLVER_ERROR).policy.probabilities
+        least_cost = error.least_cost
+    largest = float((scaled.budget - least_cost).min())
+    if largest < required - ROUNDING:
+        raise Infeasible(
+            f"{name} has no policy of unit margin {required:.6g}: the largest that any policy reaches is {largest:.6g} "
+            f"(cost {_rounded(least_cost * scale)}, budget {task.budget.tolist()}); lower xi or leave the task out",
+            least_cost * scale,
+        )
+    lowest = required if required > 0 else largest / 2
+    for tighten in (lowest + SOLVER_ERROR, (lowest + largest) / 2, largest - SOLVER_ERROR):
+        yield solve(scaled, min(tighten, largest - SOLVER_ERROR)).policy.probabilities
 
 
 def _ascend_worst_margin(
     tasks: Sequence[TabularCMDP], candidate: _Tried, required: float, steps: int, step_size: float
 ) -> _Tried:
-    """Natural gradient ascent on the smallest unit margin over tasks and constraints; the best policy met on the way."""
+    """Natural gradient ascent on the smallest unit margin over tasks and constraints; the best policy met."""
     spread = 0.9 * candidate.probabilities + 0.1 / candidate.probabilities.shape[1]  # softmax cannot leave a corner
     log_policy = np.log(spread)
-    active = [candidate.worst_task]
     best, best_smallest = spread, -np.inf
+    active = {candidate.worst_task: _unit_signals(tasks[candidate.worst_task])}
     for step in range(1, steps + 1):
         policy = np.exp(log_policy)
-        values = [_state_values(tasks[k], _unit_signals(tasks[k]), policy) for k in active]
-        constraint = np.stack([value[1:] @ tasks[k].start for k, value in zip(active, values, strict=True)])
-        if constraint.min() > best_smallest:
-            best, best_smallest = policy, float(constraint.min())
-        if constraint.min() >= required:
+        values = {k: _state_values(tasks[k], signals, policy) for k, signals in active.items()}
+        constraints = {(k, i): float(v @ tasks[k].start) for k, each in values.items() for i, v in enumerate(each) if i}
+        (worst, i), smallest = min(constraints.items(), key=lambda item: item[1])
+        if smallest > best_smallest:
+            best, best_smallest = policy, smallest
+        if smallest >= required:
             everywhere = _try(tasks, policy)
             if everywhere.meets(required):
                 return everywhere
-            active.append(everywhere.worst_task)
             best_smallest = everywhere.smallest
+            active[everywhere.worst_task] = _unit_signals(tasks[everywhere.worst_task])
             continue
-        k, i = np.unravel_index(int(constraint.argmin()), constraint.shape)
-        task, value = tasks[active[k]], values[k][1 + i]
-        advantage = _action_values(task, _unit_signals(task)[1 + i], value) - value[:, None]
-        log_policy = _log_softmax(log_policy + step_size / np.sqrt(step) * advantage / np.abs(advantage).max())
+        advantage = _action_values(tasks[worst], active[worst][i], values[worst][i]) - values[worst][i][:, None]
+        if (largest := float(np.abs(advantage).max())) <= ROUNDING:
+            break  # the best that any policy can do in this constraint
+        log_policy = _log_softmax(log_policy + step_size / np.sqrt(step) * advantage / largest)
     return max(candidate, _try(tasks, best), key=lambda tried: tried.smallest)
-
-
-def _no_policy_at_all(tasks: Sequence[TabularCMDP], index: int, safest: _Tried, required: float) -> Infeasible:
-    margin = safest.constraint[index].min()
-    return Infeasible(
-        f"task {index} of {len(tasks)} has no policy of unit margin {required:.6g}: the largest any policy reaches is "
-        f"{margin:.6g} (cost {_cost(tasks, safest, index)}, budget {tasks[index].budget.tolist()}); "
-        "lower xi or leave the task out",
-        tasks[index].budget - safest.margin[index],
-    )
 
 
 def _no_common_policy(tasks: Sequence[TabularCMDP], best: _Tried, required: float) -> Infeasible:
     index = best.worst_task
+    budget = tasks[index].budget
+    cost = budget - best.margin[index]
     return Infeasible(
-        f"no policy found with unit margin {required:.6g} on all {len(tasks)} tasks: the best one has {best.smallest:.6g} "
-        f"on task {index} (cost {_cost(tasks, best, index)}, budget {tasks[index].budget.tolist()}); "
-        "lower xi, raise steps, or split the family",
-        tasks[index].budget - best.margin[index],
+        f"no policy found of unit margin {required:.6g} on all {len(tasks)} tasks: the best has {best.smallest:.6g} "
+        f"on task {index} (cost {_rounded(cost)}, budget {budget.tolist()}); lower xi or take more steps",
+        cost,
     )
 
 
-def _cost(tasks: Sequence[TabularCMDP], tried: _Tried, index: int) -> list[float]:
-    return [round(float(cost), 6) for cost in tasks[index].budget - tried.margin[index]]
+def _rounded(cost: Floats) -> list[float]:
+    return [float(f"{value:.6g}") for value in cost]
 
 
 # ---------------------------------------------------------------------------------------------- shared, in unit scale
@@ -316,12 +318,14 @@ def _state_values(task: TabularCMDP, signals: Floats, policy: Floats) -> Floats:
 
 def _action_values(task: TabularCMDP, signal: Floats, state_values: Floats) -> Floats:
     """[S, A] Q of a signal [S, A] whose policy has state values [S]."""
-    return signal + task.discount * (task.rows @ state_values).reshape(signal.shape)
+    expected: Floats = (task.rows @ state_values).reshape(signal.shape)
+    return signal + task.discount * expected
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    shifted: Floats = logits - logits.max(axis=1, keepdims=True)
+    normaliser: Floats = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted - normaliser
 
 
 def _shortfall(task: TabularCMDP, signals: Floats, policy: Floats, multipliers: Floats) -> float:
@@ -352,12 +356,12 @@ def _certified(
     """The policy with its values, or an error if neither its quality nor the infeasibility of the task is proved."""
     shortfall = _shortfall(task, signals, policy, multipliers)
     values = evaluate(task, policy)
-    if shortfall > epsilon:
+    if not shortfall <= epsilon:
         # r ≥ 0 in unit scale, so a negative bound on the value of every feasible policy says that there is none.
         if _dual_value(task, signals, multipliers) < 0:
             raise Infeasible(
                 f"no policy keeps the cost within the budget {task.budget.tolist()}; the search ended at cost "
-                f"{values.cost.round(6).tolist()}",
+                f"{_rounded(values.cost)}",
                 values.cost,
             )
         raise InvalidInput(

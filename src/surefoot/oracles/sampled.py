@@ -33,6 +33,8 @@ def check_by_sampling(successors: int | None = None) -> CheckOracle:
         successors: an upper bound on the number of states that one state-action pair may lead to, in either task;
             the number of states when not known. Smaller means fewer samples.
     """
+    if successors is not None and successors < 1:
+        raise InvalidInput(f"successors must be at least 1, got {successors!r}")
 
     def check(first: TabularCMDP, second: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator) -> bool:
         _require_comparable(first, second)

@@ -147,6 +147,9 @@ def digest(policy_set: PolicyValueSet) -> str:
 
 def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
     """File name -> content, the manifest last; refused here if `load` would refuse it later."""
+    kind = policy_set.safe_policy.kind
+    if kind not in DECODERS:
+        raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
     groups = _groups(policy_set)
     contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
     manifest: dict[str, Any] = {
@@ -173,9 +176,6 @@ def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
 
 def _groups(policy_set: PolicyValueSet) -> dict[str, Arrays]:
     """File name -> the arrays in it, float64."""
-    kind = policy_set.safe_policy.kind
-    if kind not in DECODERS:
-        raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
     each = [policy.to_arrays() for policy in policy_set.policies]
     return {POLICIES: {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}}
 

@@ -1,0 +1,264 @@
+"""e-processes from observed transitions: which cells can still hold the task (docs/guarantees.md, Theorems 2 and 3).
+
+For each cell j a nonnegative process E(j) that, if the task lies in j, ever reaches 1/δ with probability at most δ. Only
+the true cell has to survive, so there is no union over cells, and each cell may be tested against alternatives of its
+own: those that are less dangerous than itself, since only ruling out dangerous cells lets the learner move on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
+from surefoot.cmdp.model import Floats, Units
+from surefoot.policyset.cells import Cells, TransitionModel
+
+# Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, with these weights.
+# Chosen to minimise the summed width of the confidence bound over 1 ... 40 000 episodes.
+LOCAL_SCALES = (1.0, 1 / 6)
+LOCAL_WEIGHTS = (0.19, 0.75)
+# All cells and the uncovered part of the box, so that a task out there empties the set.
+GLOBAL_WEIGHT = 0.05
+# A model of its own for every row of transitions, so that dynamics outside the family empty the set.
+UNIVERSAL_WEIGHT = 0.01
+
+# Observed sums may differ from those of the visited states and actions by rounding only, relative to their range.
+SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often each transition was observed, [S, A, S], and whether something impossible in every cell was."""
+
+    transitions: Floats
+    contradicted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodRatio:
+    """Theorem 2: mixture of alternatives over the best likelihood in the cell, for known transition probabilities."""
+
+    cells: Cells
+    model: TransitionModel
+    units: Units
+
+    def start(self) -> Counts:
+        return Counts(np.zeros(self.model.classes.shape))
+
+    def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
+        return count_transitions(state, outcomes, self.model, self.units)
+
+    def settle(self, state: Counts) -> Counts:
+        return state
+
+    def log_evidence(self, state: Counts) -> Floats:
+        """[J] log E(j)."""
+        seen = class_counts(state, self.model)
+        if state.contradicted or seen is None:
+            return np.full(len(self.cells), np.inf)
+        likelihood = seen @ self._log_alternatives.T
+        best = float(likelihood.max())
+        relative = np.exp(likelihood - best)
+        mixture = self._local @ relative[: len(self.cells)] + GLOBAL_WEIGHT * relative.mean()
+        log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
+        log_mixture = np.logaddexp(log_mixture, np.log(UNIVERSAL_WEIGHT) + universal_log_likelihood(state, self.model))
+        return log_mixture - self._best_in_cell(seen)
+
+    def belief(self, state: Counts) -> Floats:
+        """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
+        seen = class_counts(state, self.model)
+        prior = np.log(np.maximum(self.cells.prior, 1e-300))
+        return _normalised(prior if seen is None else prior + seen @ _log(self.model.probability).T)
+
+    def _best_in_cell(self, seen: Floats) -> Floats:
+        """[J] upper bound on the log-likelihood over each cell, exact in one dimension.
+
+        In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
+        the box nearest to the overall maximum.
+        """
+        if self.model.affine is None:
+            return seen @ _log(self.model.probability).T
+        slope = self.model.affine[1]
+        peak = _maximise(seen, self.model, self.cells)
+        point = np.clip(peak, self.cells.low, self.cells.high)
+        probability = self.model.class_probability(point)
+        gradient = (seen / np.maximum(probability, 1e-300)) @ slope
+        rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
+        bound: Floats = _log(probability) @ seen + rise.sum(axis=1)
+        return bound
+
+    @cached_property
+    def _log_alternatives(self) -> Floats:
+        """[J + J', C] log-probabilities at the centres of all cells and of the boxes outside."""
+        if self.model.affine is None or not len(self.cells.outside):
+            return _log(self.model.probability)
+        outside = np.clip(self.model.class_probability(self.cells.outside), 0.0, 1.0)
+        return _log(np.concatenate([self.model.probability, outside]))
+
+    @cached_property
+    def _local(self) -> Floats:
+        """[J, J] weights of the alternatives of each cell."""
+        return local_alternatives(self.cells)
+
+
+def local_alternatives(cells: Cells) -> Floats:
+    """[J, J] per cell, weights over itself and the less dangerous cells around it; rows sum to Σ LOCAL_WEIGHTS."""
+    centre, prior = cells.centre, cells.prior / cells.prior.sum()
+    spread = np.sqrt(prior @ (centre - prior @ centre) ** 2)
+    spread = np.where(spread > 0, spread, 1.0)
+    squared = sum(((centre[:, None, k] - centre[None, :, k]) / spread[k]) ** 2 for k in range(centre.shape[1]))
+    safer = cells.danger[None, :] <= cells.danger[:, None]
+    volume = np.prod(np.maximum(cells.high - cells.low, 0.0), axis=1)
+    volume = volume if (volume > 0).all() else np.ones(len(cells))
+    weights = np.zeros_like(squared)
+    for scale, weight in zip(LOCAL_SCALES, LOCAL_WEIGHTS, strict=True):
+        kernel = np.where(safer, np.exp(-squared / (2 * scale**2)) * volume, 0.0)
+        weights += weight * kernel / kernel.sum(axis=1, keepdims=True)
+    return weights
+
+
+def count_transitions(state: Counts, outcomes: Outcomes, model: TransitionModel, units: Units) -> Counts:
+    """Add the observed transitions; note rewards, costs or first states that no cell allows."""
+    states, actions, after = step_indices(outcomes)
+    flat = (states * model.classes.shape[1] + actions) * model.classes.shape[2] + after
+    fresh = np.bincount(flat.ravel(), minlength=state.transitions.size).reshape(state.transitions.shape)
+    contradicted = state.contradicted or not _sums_agree(states, actions, outcomes, model, units)
+    return Counts(state.transitions + fresh, contradicted)
+
+
+def step_indices(outcomes: Outcomes) -> tuple[Integers, Integers, Integers]:
+    """State, action and next state of every step, each [n, H]."""
+    if outcomes.states is None or outcomes.actions is None:
+        raise TypeError("transitions were not observed")
+    states = outcomes.states.astype(np.int64)
+    return states[:, :-1], outcomes.actions.astype(np.int64), states[:, 1:]
+
+
+def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: TransitionModel, units: Units) -> bool:
+    """Hard tests: the first states are possible, and the sums are those of the visited states and actions."""
+    if (model.start[states[:, 0]] <= 0).any():
+        return False
+    reward = discounted_sum(model.reward[states, actions].T, units.discount)
+    cost = np.stack([discounted_sum(table[states, actions].T, units.discount) for table in model.cost], axis=1)
+    reward_span = np.ptp(units.reward_value_range)
+    cost_span = np.ptp(units.cost_value_range, axis=1)
+    return bool(
+        (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * reward_span).all()
+        and (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * cost_span).all()
+    )
+
+
+def class_counts(state: Counts, model: TransitionModel) -> Floats | None:
+    """[C] observations per class; None when one was observed that is impossible in every cell."""
+    if state.transitions[model.classes < 0].any():
+        return None
+    return np.bincount(
+        np.maximum(model.classes, 0).ravel(), weights=state.transitions.ravel(), minlength=len(model.row_type)
+    )
+
+
+def universal_log_likelihood(state: Counts, model: TransitionModel) -> float:
+    """Log-probability of the transitions under a Dirichlet prior for every row: any dynamics, learned on the way."""
+    pseudo = np.where(model.classes >= 0, 0.5, 1e-3)
+    rows = pseudo.sum(axis=2)
+    seen = state.transitions > 0
+    entries = gammaln(pseudo[seen] + state.transitions[seen]) - gammaln(pseudo[seen])
+    totals = gammaln(rows) - gammaln(rows + state.transitions.sum(axis=2))
+    return float(entries.sum() + totals.sum())
+
+
+def _maximise(seen: Floats, model: TransitionModel, cells: Cells) -> Floats:
+    """[d] a maximiser of the log-likelihood over the covered box; any point is valid, a good one is sharper."""
+    low, high = cells.low.min(axis=0), cells.high.max(axis=0)
+    base, slope = model.affine if model.affine is not None else (np.empty(0), np.empty((0, len(low))))
+    point = cells.centre[int(np.argmax(_log(model.probability) @ seen))]
+    for _ in range(8):
+        ratio = slope / np.maximum(base + slope @ point, 1e-12)[:, None]
+        gradient = seen @ ratio
+        curvature = (ratio * seen[:, None]).T @ ratio + 1e-9 * np.eye(len(low))
+        point = np.clip(point + np.linalg.solve(curvature, gradient), low, high)
+    return point
+
+
+def _log(probability: Floats) -> Floats:
+    return np.log(np.maximum(probability, 1e-300))
+
+
+def _normalised(log_weights: Floats) -> Floats:
+    weights: Floats = np.exp(log_weights - logsumexp(log_weights))
+    return weights
+
+
+@dataclass(frozen=True, eq=False)
+class BallState:
+    """Log-capital [B, J] of the bets, the counts they were settled on, and those observed since."""
+
+    capital: Floats
+    settled: Counts
+    counts: Counts
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionBall:
+    """Theorem 3: the cell's dynamics may be anything within total variation `radius` of its centre, even changing.
+
+    Bets f = 1 + b(q/P_j - 1) on each transition, with q the current prediction, divided by the most that their mean
+    can be over the ball, 1 + radius·osc(f).
+    """
+
+    cells: Cells
+    model: TransitionModel
+    units: Units
+    boldness: tuple[float, ...] = (1.0, 0.5, 0.25)
+
+    def start(self) -> BallState:
+        empty = Counts(np.zeros(self.model.classes.shape))
+        return BallState(np.zeros((len(self.boldness), len(self.cells))), empty, empty)
+
+    def observe(self, state: BallState, drawn: Integers, outcomes: Outcomes) -> BallState:
+        return BallState(
+            state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
+        )
+
+    def settle(self, state: BallState) -> BallState:
+        """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
+        fresh = Counts(state.counts.transitions - state.settled.transitions, state.counts.contradicted)
+        seen = class_counts(fresh, self.model)
+        if seen is None or fresh.contradicted:
+            return BallState(np.full_like(state.capital, np.inf), state.counts, state.counts)
+        prediction = self.belief_of(state.settled) @ self.model.probability
+        ratio = prediction / np.maximum(self.model.probability, 1e-300)  # [J, C]
+        ratio = np.minimum(ratio, 1e6)  # where P_j = 0: the largest value, as in the theorem
+        spread = self._oscillation(ratio)
+        payoff = np.stack(
+            [
+                np.log1p(bold * (ratio - 1)) - np.log1p(self.model.radius[:, None] * bold * spread)
+                for bold in self.boldness
+            ]
+        )
+        return BallState(state.capital + payoff @ seen, state.counts, state.counts)
+
+    def log_evidence(self, state: BallState) -> Floats:
+        return np.asarray(logsumexp(state.capital, axis=0) - np.log(len(self.boldness)))
+
+    def belief(self, state: BallState) -> Floats:
+        return self.belief_of(state.counts)
+
+    def belief_of(self, counts: Counts) -> Floats:
+        seen = class_counts(counts, self.model)
+        prior = np.log(np.maximum(self.cells.prior, 1e-300))
+        return _normalised(prior if seen is None else prior + seen @ _log(self.model.probability).T)
+
+    def _oscillation(self, ratio: Floats) -> Floats:
+        """[J, C] largest minus smallest ratio within the row that each class belongs to."""
+        kinds = self.model.row_type
+        high = np.full((len(ratio), kinds.max() + 1), -np.inf)
+        low = np.full_like(high, np.inf)
+        for c, kind in enumerate(kinds):
+            high[:, kind] = np.maximum(high[:, kind], ratio[:, c])
+            low[:, kind] = np.minimum(low[:, kind], ratio[:, c])
+        return (high - low)[:, kinds]

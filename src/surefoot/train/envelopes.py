@@ -1,0 +1,346 @@
+"""Cross-task envelopes: bounds on the values of every policy over all tasks of a cell (docs/guarantees.md, section 2).
+
+Three sources, strongest first:
+- affine: transitions are affine in the parameter. A second-order expansion with a rigorous remainder covers each box.
+- finite: the distribution has finitely many tasks. Each is a cell of its own, evaluated exactly.
+- holdout / monte-carlo: anything that can be sampled and evaluated, exactly or by simulation. Bounds are taken over one
+  sample and widened until they hold on a second, independent one (a conformal quantile).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from scipy.spatial import cKDTree
+from scipy.stats import beta as beta_distribution
+
+from surefoot.cmdp.distance import distance
+from surefoot.cmdp.evaluate import state_values
+from surefoot.cmdp.model import Floats, TabularCMDP, Units
+from surefoot.cmdp.policy import TabularPolicy
+from surefoot.errors import InvalidInput
+from surefoot.policyset.cells import Cells, Source, TransitionModel
+from surefoot.tasks.distribution import Finite
+from surefoot.tasks.family import TaskDistribution
+from surefoot.train.transition_model import affine_model, ball_model
+
+# Rounding of the linear algebra behind the bounds, relative to the range of values.
+ROUNDING = 1e-10
+CHUNK = 64  # boxes expanded at once, to bound memory
+
+# values(parameter, rng) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
+# (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
+Evaluator: TypeAlias = Callable[[Floats, np.random.Generator], tuple[Floats, Floats]]
+
+
+def build_cells(
+    tasks: TaskDistribution,
+    policies: Sequence[TabularPolicy],
+    *,
+    seed: int,
+    cells: int = 800,
+    holdout: int = 1999,
+    uncovered: float = 0.005,
+) -> Cells:
+    """The strongest envelopes that the family allows, for `policies` with the safe one first.
+
+    Args:
+        cells: how many at most (affine: boxes over the whole support; holdout: sampled tasks).
+        holdout: size of the second sample, for families that are neither affine nor finite.
+        uncovered: for those, the probability granted to tasks that break their cell's bounds.
+    """
+    if tasks.affine is not None:
+        return affine_cells(tasks, policies, cells)
+    if isinstance(tasks.distribution, Finite):
+        return finite_cells(tasks, policies)
+    rng = np.random.default_rng([seed, 2])
+    return holdout_cells(
+        tasks, exact_values(tasks, policies), rng, cells=cells, holdout=holdout, uncovered=uncovered, source="holdout"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- affine
+
+
+def affine_cells(tasks: TaskDistribution, policies: Sequence[TabularPolicy], cells: int) -> Cells:
+    """A grid over the parameter box; boxes on which the safe policy is not surely feasible count as uncovered."""
+    if tasks.affine is None:
+        raise InvalidInput("affine must be given by the family for an expansion, got None")
+    low, high = _grid(tasks.distribution.support, cells)
+    example = tasks.task((low[0] + high[0]) / 2)
+    parts = [box_values(tasks.affine, example, policy, low, high) for policy in policies]
+    lower, upper = (np.stack([part[side] for part in parts], axis=1) for side in (0, 1))
+    feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
+    outside = (low + high)[~feasible] / 2
+    low, high, lower, upper = low[feasible], high[feasible], lower[feasible], upper[feasible]
+    prior = np.array([tasks.distribution.mass(a, b) for a, b in zip(low, high, strict=True)])
+    model = affine_model(tasks.affine, example, low, high) if len(low) else None
+    return _cells(low, high, prior, lower, upper, "affine", max(0.0, 1 - float(prior.sum())), model, outside)
+
+
+def _grid(support: Floats, cells: int) -> tuple[Floats, Floats]:
+    """Corners [J, d] of equal boxes, about `cells` of them, that fill the support [d, 2]."""
+    per_axis = max(1, math.floor(cells ** (1 / len(support)) + 1e-9))
+    edges = [np.linspace(a, b, per_axis + 1) for a, b in support]
+    low = np.stack(np.meshgrid(*(edge[:-1] for edge in edges), indexing="ij"), axis=-1)
+    high = np.stack(np.meshgrid(*(edge[1:] for edge in edges), indexing="ij"), axis=-1)
+    return low.reshape(-1, len(support)), high.reshape(-1, len(support))
+
+
+def box_values(
+    affine: tuple[Floats, Floats], example: TabularCMDP, policy: TabularPolicy, low: Floats, high: Floats
+) -> tuple[Floats, Floats]:
+    """Lower and upper [J, 1+m, 1+S] over each box [J, d] of an affine family; `example` lends everything but P."""
+    chain = np.einsum("sa,sat->st", policy.probabilities, affine[0])
+    slopes = np.einsum("sa,dsat->dst", policy.probabilities, affine[1])
+    signals = np.concatenate([example.reward[None], example.cost])
+    per_state = np.einsum("ksa,sa->sk", signals, policy.probabilities)
+    parts = [
+        _expand(chain, slopes, per_state, low[part], high[part], example)
+        for part in (slice(k, k + CHUNK) for k in range(0, len(low), CHUNK))
+    ]
+    middle, radius = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+    return _reward_and_margin(middle - radius, middle + radius, example.units)
+
+
+def _expand(
+    chain: Floats, slopes: Floats, per_state: Floats, low: Floats, high: Floats, example: TabularCMDP
+) -> tuple[Floats, Floats]:
+    """Middle and radius [J, 1+m, 1+S] of reward and cost over boxes.
+
+    With R = (I - γP)⁻¹ at the centre and Δ = Σ_k D_k G_k, V_θ = Σ_n (γRΔ)ⁿ V. Orders 1 and 2 are bounded term by term,
+    the tail by the geometric series with ρ = γ/(1-γ)·Σ_k h_k ‖G_k‖ (Theorem 1a).
+    """
+    discount, half = example.discount, (high - low) / 2
+    reach = discount / (1 - discount) * half @ np.abs(slopes).sum(axis=2).max(axis=1)  # ρ, [J]
+    if (reach >= 1).any():
+        raise InvalidInput(f"cells must be small enough for the expansion (ρ < 1), got ρ = {reach.max():.3g}; use more")
+    kernel = chain + np.einsum("jd,dst->jst", (low + high) / 2, slopes)
+    resolvent = discount * np.linalg.inv(np.eye(len(chain)) - discount * kernel)  # γR
+    value = resolvent @ per_state / discount
+    first = [resolvent @ (slope @ value) for slope in slopes]
+    second = sum(
+        half[:, k, None, None] * half[:, j, None, None] * np.abs(resolvent @ (slopes[j] @ first[k]))
+        for k in range(len(slopes))
+        for j in range(len(slopes))
+    )
+    tail = (reach / (1 - reach))[:, None, None] * np.max(second, axis=1, keepdims=True)
+    tail = tail + ROUNDING * (1 + np.abs(value).max(axis=1, keepdims=True))
+    from_state = sum(half[:, k, None, None] * np.abs(term) for k, term in enumerate(first)) + second + tail
+    start = example.start
+    from_start = sum(half[:, k, None] * np.abs(start @ term) for k, term in enumerate(first)) + start @ second
+    middle = np.concatenate([(start @ value)[:, None], value], axis=1)
+    radius = np.concatenate([(from_start + tail[:, 0])[:, None], from_state], axis=1)
+    return middle.transpose(0, 2, 1), radius.transpose(0, 2, 1)
+
+
+# ------------------------------------------------------------------------------------------------------------- finite
+
+
+def finite_cells(tasks: TaskDistribution, policies: Sequence[TabularPolicy]) -> Cells:
+    """One cell per task of a finite distribution, without those on which the safe policy is infeasible."""
+    distribution = tasks.distribution
+    if not isinstance(distribution, Finite):
+        raise InvalidInput(f"distribution must be Finite, got {type(distribution).__name__}")
+    evaluate = exact_values(tasks, policies)
+    rng = np.random.default_rng(0)  # exact values draw nothing
+    values = np.stack([evaluate(point, rng)[0] for point in distribution.points])
+    feasible = (values[:, 0, 1:, 0] >= 0).all(axis=1)
+    points, prior, values = distribution.points[feasible], distribution.weights[feasible], values[feasible]
+    slack = ROUNDING * (1 + np.abs(values))
+    model = ball_model([tasks.task(point) for point in points], np.zeros(len(points))) if len(points) else None
+    uncovered = max(0.0, 1 - float(prior.sum()))
+    lower = values - slack
+    lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # just found feasible
+    return _cells(points, points, prior, lower, values + slack, "finite", uncovered, model)
+
+
+# ------------------------------------------------------------------------------------------- holdout and Monte Carlo
+
+
+def holdout_cells(
+    tasks: TaskDistribution,
+    values: Evaluator,
+    rng: np.random.Generator,
+    *,
+    cells: int,
+    holdout: int,
+    uncovered: float,
+    source: Source,
+    members: int | None = None,
+) -> Cells:
+    """Voronoi cells around sampled tasks, with bounds that a fresh task keeps with probability 1 - uncovered.
+
+    The first sample builds cells and bounds, the second only chooses by how much they are widened, so that scores of
+    the second sample and of the test task are exchangeable (Theorem 1b). A task on which the safe policy is infeasible
+    has an infinite score: it counts as uncovered.
+    """
+    rank = math.ceil((1 - uncovered) * (holdout + 1))
+    if rank > holdout:
+        raise InvalidInput(
+            f"holdout must be at least {math.ceil(1 / uncovered) - 1} for uncovered={uncovered:g}, got {holdout}"
+        )
+    sample = tasks.sample(members or 4 * cells, rng)
+    centres = sample[:cells]
+    spread = _ball_distance(tasks, centres) if source == "holdout" else _no_distance
+    scale = np.ptp(tasks.distribution.support, axis=1)
+    tree = cKDTree(centres / scale)
+    places = tree.query(sample / scale)[1]
+    lower, upper, count = _base_bounds(sample, places, len(centres), values, rng)
+    width = np.maximum((upper - lower).mean(axis=(0, 1)), ROUNDING)  # σ, [1+m, 1+S]
+    radius = np.zeros(len(centres))
+    np.maximum.at(radius, places, [spread(parameter, j) for parameter, j in zip(sample, places, strict=True)])
+    radius_width = max(float(radius.mean()), ROUNDING)
+
+    second = tasks.sample(holdout, rng)
+    places = tree.query(second / scale)[1]
+    scores = np.array(
+        [
+            max(
+                _score(values(parameter, rng), lower[j], upper[j], width),
+                (spread(parameter, j) - radius[j]) / radius_width,
+            )
+            for parameter, j in zip(second, places, strict=True)
+        ]
+    )
+    widening = np.sort(scores)[rank - 1]
+    if not np.isfinite(widening):
+        supported = (np.isinf(scores).sum() + 1) / (holdout + 1)
+        raise InvalidInput(
+            f"uncovered must be at least {supported:.3g}: the safe policy is infeasible on "
+            f"{np.isinf(scores).sum()} of {holdout} sampled tasks, got {uncovered:g}"
+        )
+    lower, upper = lower - widening * width, upper + widening * width
+    lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
+    upper = np.maximum(upper, lower)
+    model = None
+    if source == "holdout":
+        model = ball_model([tasks.task(centre) for centre in centres], radius + widening * radius_width)
+    prior = (1 - uncovered) * count / count.sum()
+    return _cells(centres, centres, prior, lower, upper, source, uncovered, model)
+
+
+def exact_values(tasks: TaskDistribution, policies: Sequence[TabularPolicy]) -> Evaluator:
+    """Exact values of tabular tasks: lower and upper coincide."""
+
+    def values(parameter: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        task = tasks.task(parameter)
+        per_policy = np.stack([state_values(task, policy.probabilities) for policy in policies])  # [P, 1+m, S]
+        every = np.concatenate([(per_policy @ task.start)[:, :, None], per_policy], axis=2)
+        return _reward_and_margin(every, every, task.units)
+
+    return values
+
+
+def simulated_values(
+    simulate: Callable[[Floats, int, int, np.random.Generator], tuple[Floats, Floats]],
+    policies: int,
+    units: Units,
+    *,
+    episodes: int,
+    error: float,
+    truncation: float,
+) -> Evaluator:
+    """Monte-Carlo values for tasks known only through a simulator, with Hoeffding intervals.
+
+    Args:
+        simulate: (parameter, policy index, episodes, rng) to discounted rewards [n] and costs [n, m].
+        error: probability that any interval of one task fails; it adds to the uncovered probability.
+        truncation: γ^H of the simulated episodes.
+    """
+    constraints = len(units.budget)
+    log = math.log(2 * policies * (1 + constraints) / error)
+    spans = np.array([np.ptp(units.reward_value_range), *np.ptp(units.cost_value_range, axis=1)])
+    radius = spans * (math.sqrt(log / (2 * episodes)) + truncation)
+
+    def values(parameter: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        means = np.empty((policies, 1 + constraints, 1))
+        for index in range(policies):
+            reward, cost = simulate(parameter, index, episodes, rng)
+            means[index, :, 0] = reward.mean(), *cost.mean(axis=0)
+        return _reward_and_margin(means - radius[:, None], means + radius[:, None], units)
+
+    return values
+
+
+def holdout_level(holdout: int, rank: int, error: float) -> float:
+    """β' with P(Bin(m, β') ≤ m - k) = error: with probability 1 - error over the second sample, a fresh task breaks
+    the bounds with probability at most β' (Theorem 1b, second guarantee)."""
+    return float(beta_distribution.ppf(1 - error, holdout - rank + 1, rank))
+
+
+def _base_bounds(
+    sample: Floats, places: Floats, cells: int, values: Evaluator, rng: np.random.Generator
+) -> tuple[Floats, Floats, Floats]:
+    """Smallest and largest value over the sampled members of each cell, and how many there are."""
+    lower, upper, count = None, None, np.zeros(cells)
+    for parameter, j in zip(sample, places, strict=True):
+        low, high = values(parameter, rng)
+        if lower is None or upper is None:
+            lower, upper = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
+        lower[j], upper[j] = np.minimum(lower[j], low), np.maximum(upper[j], high)
+        count[j] += 1
+    if lower is None or upper is None:
+        raise InvalidInput("sample must hold at least one task, got none")
+    return lower, upper, count
+
+
+def _ball_distance(tasks: TaskDistribution, centres: Floats) -> Callable[[Floats, int], float]:
+    """d between the task of a parameter and the centre of a cell, for the total-variation balls (Theorem 3)."""
+    middle = [tasks.task(centre) for centre in centres]
+    return lambda parameter, j: distance(tasks.task(parameter), middle[j])
+
+
+def _no_distance(parameter: Floats, j: int) -> float:
+    return 0.0
+
+
+def _score(values: tuple[Floats, Floats], lower: Floats, upper: Floats, width: Floats) -> float:
+    """By how many widths the bounds of a cell must grow to hold the values of a task."""
+    low, high = values
+    if (low[0, 1:, 0] < 0).any():
+        return math.inf
+    return float(max(0.0, ((lower - low) / width).max(), ((high - upper) / width).max()))
+
+
+# --------------------------------------------------------------------------------------------------------------- shared
+
+
+def _reward_and_margin(lower: Floats, upper: Floats, units: Units) -> tuple[Floats, Floats]:
+    """Bounds [..., 1+m, 1+S] on reward and cost as bounds on reward and margin = budget - cost."""
+    budget = units.budget[:, None]
+    reward_low, reward_high = lower[..., :1, :], upper[..., :1, :]
+    return (
+        np.concatenate([reward_low, budget - upper[..., 1:, :]], axis=-2),
+        np.concatenate([reward_high, budget - lower[..., 1:, :]], axis=-2),
+    )
+
+
+def _cells(
+    low: Floats,
+    high: Floats,
+    prior: Floats,
+    lower: Floats,
+    upper: Floats,
+    source: Source,
+    uncovered: float,
+    model: TransitionModel | None,
+    outside: Floats | None = None,
+) -> Cells:
+    by_start = lower.shape[-1] > 1
+    return Cells(
+        low,
+        high,
+        prior,
+        np.ascontiguousarray(lower[..., 0]),
+        np.ascontiguousarray(upper[..., 0]),
+        np.ascontiguousarray(lower[..., 1:]) if by_start else None,
+        np.ascontiguousarray(upper[..., 1:]) if by_start else None,
+        source,
+        uncovered,
+        model,
+        np.empty((0, low.shape[1])) if outside is None else outside,
+    )
