@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from surefoot.adapt.replanning import Planned
 from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
 from surefoot.cmdp.model import Floats, Units
 from surefoot.policyset.cells import Cells, TransitionModel
@@ -52,7 +53,7 @@ class LikelihoodRatio:
     def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
         return count_transitions(state, outcomes, self.model, self.units)
 
-    def settle(self, state: Counts) -> Counts:
+    def settle(self, state: Counts, surviving: Floats, planned: tuple[Planned, ...]) -> Counts:
         return state
 
     def log_evidence(self, state: Counts) -> Floats:
@@ -224,7 +225,7 @@ class TransitionBall:
             state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
         )
 
-    def settle(self, state: BallState) -> BallState:
+    def settle(self, state: BallState, surviving: Floats, planned: tuple[Planned, ...]) -> BallState:
         """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
         fresh = Counts(state.counts.transitions - state.settled.transitions, state.counts.contradicted)
         seen = class_counts(fresh, self.model)

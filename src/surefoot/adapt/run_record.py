@@ -34,7 +34,9 @@ class Run:
     """One learner on one task for K episodes. Values are exact, in the user's units.
 
     Attributes:
-        regret: [K] cumulative Σ [V* - V(π_k)]₊, the paper's test-time reward regret.
+        regret: [K] cumulative Σ |V* - V(π_k)|. For feasible policies this is the paper's Σ [V* - V(π_k)]₊. A policy
+            that breaks a budget can beat V*; counting that as no regret would flatter it, so the excess counts too,
+            as in the paper's figure.
         margin: [K] smallest margin (budget - cost) over the constraints, of the policy deployed in each episode.
         weight: [K] probability with which the deployed mixture leaves the safe policy.
         output: the mixture of everything deployed, the paper's π_out.

@@ -105,14 +105,14 @@ class EpisodeStream:
     def __init__(self, simulator: Simulator, rng: np.random.Generator, transitions: bool) -> None:
         self.simulator, self.rng, self.transitions = simulator, rng, transitions
         self.position = 0  # used up so far, counted from the start of the buffer
-        self._chunk = 64
-        self._buffer = simulator.run(0, rng, transitions=transitions)
+        self._chunk = SMALLEST_BLOCK
+        self._buffer = simulator.run(self._chunk, rng, transitions=transitions)
 
     def peek(self, count: int) -> Outcomes:
         while self.position + count > len(self._buffer):
+            self._chunk = min(2 * self._chunk, LARGEST_BLOCK)
             fresh = self.simulator.run(self._chunk, self.rng, transitions=self.transitions)
-            self._buffer = _joined([self._buffer[self.position :], fresh])
-            self.position, self._chunk = 0, min(2 * self._chunk, LARGEST_BLOCK)
+            self._buffer, self.position = _joined([self._buffer[self.position :], fresh]), 0
         return self._buffer[self.position : self.position + count]
 
 
@@ -148,7 +148,7 @@ class _Record:
     def finish(self, learner: Learner, world: SimulatedTask, optimal_reward: float, settings: Mapping[str, Any]) -> Run:
         weights: Floats = np.array(list(self.mass.values()))
         output = EpisodeMixture(tuple(world.policy(index) for index in self.mass), weights / weights.sum())
-        regret = np.cumsum(np.maximum(optimal_reward - self.reward, 0.0))
+        regret = np.cumsum(np.abs(optimal_reward - self.reward))
         return Run(
             learner.name,
             learner.certified,

@@ -21,10 +21,11 @@ from surefoot.errors import Infeasible, InvalidInput, SurefootError
 
 # Certified duality gap at which the search for the price stops, relative to the largest state value.
 GAP = 1e-10
+# Up to this many states a linear system is solved by factorisation.
+DIRECT = 200
 # Far more rounds than policy iteration ever takes; the guard against rounding at discounts next to 1.
 ROUNDS = 1000
 # A discounted number of visits that rounding alone can produce: such states count as never visited.
-RTOL = 0.01
 UNVISITED = 1e-11
 # Excess cost, relative to the largest value a cost can reach, below which a budget counts as met.
 FEASIBILITY = 1e-11
@@ -173,7 +174,7 @@ def _policy_iteration(cmdp: TabularCMDP, signal: Floats, values: Floats) -> tupl
     """State values [S], their greedy actions [S] and Bellman residual, by inexact policy iteration from `values`."""
     states = np.arange(cmdp.n_states)
     for _ in range(ROUNDS):
-        ahead = signal + cmdp.discount * (cmdp.transitions @ values).reshape(signal.shape)
+        ahead = signal + cmdp.discount * (cmdp.rows @ values).reshape(signal.shape)
         actions = ahead.argmax(axis=1)
         change = ahead[states, actions] - values
         residual = float(np.abs(change).max())
@@ -204,19 +205,16 @@ def _scale(values: Floats, signal: Floats) -> float:
 
 
 def _matrix(cmdp: TabularCMDP, actions: NDArray[np.intp]) -> Any:
-    """[S, S] I - γP of a deterministic policy, sparse when the model is."""
-    states = np.arange(cmdp.n_states)
-    if not cmdp.is_sparse:
-        return np.eye(cmdp.n_states) - cmdp.discount * cmdp.transitions[states, actions]
-    kernel = cmdp.transitions[states * cmdp.n_actions + actions]
+    """[S, S] I - γP of a deterministic policy, sparse."""
+    kernel = cmdp.rows[np.arange(cmdp.n_states) * cmdp.n_actions + actions]
     return (sp.identity(cmdp.n_states, format="csr") - cmdp.discount * kernel).tocsr()
 
 
 def _correction(matrix: Any, right: Floats, discount: float) -> Floats:
-    """About matrix⁻¹ right: by a Krylov method when sparse, or, where that breaks down, one sweep of the iteration
+    """About matrix⁻¹ right: by a Krylov method when large, or, where that breaks down, one sweep of the iteration
     x ← right + γPx, which always contracts."""
-    if not sp.issparse(matrix):
-        return np.linalg.solve(matrix, right)
+    if len(right) <= DIRECT:
+        return np.linalg.solve(matrix.toarray(), right)
     size = np.linalg.norm(right)  # the breakdown test of bicgstab is absolute
     solution, _ = spla.bicgstab(matrix, right / size, rtol=min(0.01, (1 - discount) / 2), atol=0.0, maxiter=300)
     if np.linalg.norm(right / size - matrix @ solution) < 0.5:

@@ -31,6 +31,9 @@ CERTIFY_EVERY = 250
 ROUNDING = 1e-9
 # What a linear program solver may miss its constraints by.
 SOLVER_ERROR = 1e-7
+# Steps of the worst-case gradient between two looks at all tasks, and the size at which a step is policy iteration.
+LOOK_AROUND = 100
+LARGEST_STEP = 1e6
 # Worst tasks whose own policies are tried before turning to the gradient.
 CANDIDATES = 20
 
@@ -151,13 +154,14 @@ def worst_task_then_gradient(
     2. optimal policies of one task with tightened budgets, of the task on which the first guess (or, without one, the
        uniform policy) is worst, then of the one on which the last policy tried is worst, and so on;
     3. from the best of these, natural gradient ascent on the smallest margin over tasks and constraints (Xu and Zhu).
-       Only tasks that have been worst before are evaluated at each step: the others are looked at once these pass.
+       The step grows while the same task and constraint stay worst and shrinks when another one becomes so. Only
+       tasks that have been worst are evaluated at each step: the others are looked at now and then, and at the end.
     The first policy with margin at least ξ on every task, evaluated exactly, is returned.
 
     Args:
         first_guess: a policy believed to be safe everywhere, or a task whose optimal policy is.
         steps: gradient steps in all.
-        step_size: the policy is multiplied by exp(step_size/√t · advantage), the largest advantage scaled to 1.
+        step_size: at first, the policy is multiplied by exp(step_size · advantage), the largest advantage scaled to 1.
     """
     _require_positive(steps=steps, step_size=step_size)
 
@@ -262,29 +266,33 @@ def _ascend_worst_margin(
     tasks: Sequence[TabularCMDP], candidate: _Tried, required: float, steps: int, step_size: float
 ) -> _Tried:
     """Natural gradient ascent on the smallest unit margin over tasks and constraints; the best policy met."""
-    spread = 0.9 * candidate.probabilities + 0.1 / candidate.probabilities.shape[1]  # softmax cannot leave a corner
-    log_policy = np.log(spread)
-    best, best_smallest = spread, -np.inf
+    best = candidate
+    policy = 0.9 * candidate.probabilities + 0.1 / candidate.probabilities.shape[1]  # softmax cannot leave a corner
+    log_policy = np.log(policy)
+    peak, peak_policy = -np.inf, policy
     active = {candidate.worst_task: _unit_signals(tasks[candidate.worst_task])}
+    ascended: tuple[int, int] | None = None
     for step in range(1, steps + 1):
         policy = np.exp(log_policy)
         values = {k: _state_values(tasks[k], signals, policy) for k, signals in active.items()}
         constraints = {(k, i): float(v @ tasks[k].start) for k, each in values.items() for i, v in enumerate(each) if i}
         (worst, i), smallest = min(constraints.items(), key=lambda item: item[1])
-        if smallest > best_smallest:
-            best, best_smallest = policy, smallest
-        if smallest >= required:
-            everywhere = _try(tasks, policy)
-            if everywhere.meets(required):
-                return everywhere
-            best_smallest = everywhere.smallest
-            active[everywhere.worst_task] = _unit_signals(tasks[everywhere.worst_task])
-            continue
+        if smallest > peak:
+            peak, peak_policy = smallest, policy
+        if smallest >= required or step % LOOK_AROUND == 0:
+            everywhere = _try(tasks, peak_policy)
+            best, peak = max(best, everywhere, key=lambda tried: tried.smallest), -np.inf
+            if best.meets(required):
+                return best
+            active.setdefault(everywhere.worst_task, _unit_signals(tasks[everywhere.worst_task]))
+
         advantage = _action_values(tasks[worst], active[worst][i], values[worst][i]) - values[worst][i][:, None]
         if (largest := float(np.abs(advantage).max())) <= ROUNDING:
             break  # the best that any policy can do in this constraint
-        log_policy = _log_softmax(log_policy + step_size / np.sqrt(step) * advantage / largest)
-    return max(candidate, _try(tasks, best), key=lambda tried: tried.smallest)
+        step_size = min(1.2 * step_size, LARGEST_STEP) if ascended == (worst, i) else 0.7 * step_size
+        ascended = (worst, i)
+        log_policy = _log_softmax(log_policy + step_size * advantage / largest)
+    return max(best, _try(tasks, peak_policy), key=lambda tried: tried.smallest)
 
 
 def _no_common_policy(tasks: Sequence[TabularCMDP], best: _Tried, required: float) -> Infeasible:

@@ -19,17 +19,14 @@ from scipy.stats import beta as beta_distribution
 
 from surefoot.cmdp.distance import distance
 from surefoot.cmdp.evaluate import state_values
-from surefoot.cmdp.model import Floats, TabularCMDP, Units
+from surefoot.cmdp.expansion import ROUNDING, box_values, reward_and_margin
+from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Source, TransitionModel
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.family import TaskDistribution
 from surefoot.train.transition_model import affine_model, ball_model
-
-# Rounding of the linear algebra behind the bounds, relative to the range of values.
-ROUNDING = 1e-10
-CHUNK = 64  # boxes expanded at once, to bound memory
 
 # values(parameter, rng) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
 # (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
@@ -88,53 +85,6 @@ def _grid(support: Floats, cells: int) -> tuple[Floats, Floats]:
     low = np.stack(np.meshgrid(*(edge[:-1] for edge in edges), indexing="ij"), axis=-1)
     high = np.stack(np.meshgrid(*(edge[1:] for edge in edges), indexing="ij"), axis=-1)
     return low.reshape(-1, len(support)), high.reshape(-1, len(support))
-
-
-def box_values(
-    affine: tuple[Floats, Floats], example: TabularCMDP, policy: TabularPolicy, low: Floats, high: Floats
-) -> tuple[Floats, Floats]:
-    """Lower and upper [J, 1+m, 1+S] over each box [J, d] of an affine family; `example` lends everything but P."""
-    chain = np.einsum("sa,sat->st", policy.probabilities, affine[0])
-    slopes = np.einsum("sa,dsat->dst", policy.probabilities, affine[1])
-    signals = np.concatenate([example.reward[None], example.cost])
-    per_state = np.einsum("ksa,sa->sk", signals, policy.probabilities)
-    parts = [
-        _expand(chain, slopes, per_state, low[part], high[part], example)
-        for part in (slice(k, k + CHUNK) for k in range(0, len(low), CHUNK))
-    ]
-    middle, radius = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    return _reward_and_margin(middle - radius, middle + radius, example.units)
-
-
-def _expand(
-    chain: Floats, slopes: Floats, per_state: Floats, low: Floats, high: Floats, example: TabularCMDP
-) -> tuple[Floats, Floats]:
-    """Middle and radius [J, 1+m, 1+S] of reward and cost over boxes.
-
-    With R = (I - γP)⁻¹ at the centre and Δ = Σ_k D_k G_k, V_θ = Σ_n (γRΔ)ⁿ V. Orders 1 and 2 are bounded term by term,
-    the tail by the geometric series with ρ = γ/(1-γ)·Σ_k h_k ‖G_k‖ (Theorem 1a).
-    """
-    discount, half = example.discount, (high - low) / 2
-    reach = discount / (1 - discount) * half @ np.abs(slopes).sum(axis=2).max(axis=1)  # ρ, [J]
-    if (reach >= 1).any():
-        raise InvalidInput(f"cells must be small enough for the expansion (ρ < 1), got ρ = {reach.max():.3g}; use more")
-    kernel = chain + np.einsum("jd,dst->jst", (low + high) / 2, slopes)
-    resolvent = discount * np.linalg.inv(np.eye(len(chain)) - discount * kernel)  # γR
-    value = resolvent @ per_state / discount
-    first = [resolvent @ (slope @ value) for slope in slopes]
-    second = sum(
-        half[:, k, None, None] * half[:, j, None, None] * np.abs(resolvent @ (slopes[j] @ first[k]))
-        for k in range(len(slopes))
-        for j in range(len(slopes))
-    )
-    tail = (reach / (1 - reach))[:, None, None] * np.max(second, axis=1, keepdims=True)
-    tail = tail + ROUNDING * (1 + np.abs(value).max(axis=1, keepdims=True))
-    from_state = sum(half[:, k, None, None] * np.abs(term) for k, term in enumerate(first)) + second + tail
-    start = example.start
-    from_start = sum(half[:, k, None] * np.abs(start @ term) for k, term in enumerate(first)) + start @ second
-    middle = np.concatenate([(start @ value)[:, None], value], axis=1)
-    radius = np.concatenate([(from_start + tail[:, 0])[:, None], from_state], axis=1)
-    return middle.transpose(0, 2, 1), radius.transpose(0, 2, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------- finite
@@ -230,7 +180,7 @@ def exact_values(tasks: TaskDistribution, policies: Sequence[TabularPolicy]) -> 
         task = tasks.task(parameter)
         per_policy = np.stack([state_values(task, policy.probabilities) for policy in policies])  # [P, 1+m, S]
         every = np.concatenate([(per_policy @ task.start)[:, :, None], per_policy], axis=2)
-        return _reward_and_margin(every, every, task.units)
+        return reward_and_margin(every, every, task.units)
 
     return values
 
@@ -261,7 +211,7 @@ def simulated_values(
         for index in range(policies):
             reward, cost = simulate(parameter, index, episodes, rng)
             means[index, :, 0] = reward.mean(), *cost.mean(axis=0)
-        return _reward_and_margin(means - radius[:, None], means + radius[:, None], units)
+        return reward_and_margin(means - radius[:, None], means + radius[:, None], units)
 
     return values
 
@@ -307,16 +257,6 @@ def _score(values: tuple[Floats, Floats], lower: Floats, upper: Floats, width: F
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
-
-
-def _reward_and_margin(lower: Floats, upper: Floats, units: Units) -> tuple[Floats, Floats]:
-    """Bounds [..., 1+m, 1+S] on reward and cost as bounds on reward and margin = budget - cost."""
-    budget = units.budget[:, None]
-    reward_low, reward_high = lower[..., :1, :], upper[..., :1, :]
-    return (
-        np.concatenate([reward_low, budget - upper[..., 1:, :]], axis=-2),
-        np.concatenate([reward_high, budget - lower[..., 1:, :]], axis=-2),
-    )
 
 
 def _cells(

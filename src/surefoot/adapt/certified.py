@@ -1,0 +1,150 @@
+"""The certified test phase: deploy only what is safe on every cell that has not been ruled out (docs, Theorem 4).
+
+The evidence decides which cells survive; whatever it is (transitions, returns), the rest is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from surefoot.adapt.learner import SAFE_ONLY, Deployed, Step
+from surefoot.adapt.replanning import Planned, Replanner
+from surefoot.adapt.run_record import Event
+from surefoot.adapt.selection import best_mixture, best_pair
+from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.model import Floats, Units
+from surefoot.cmdp.policy import Policy
+from surefoot.policyset.cells import Cells
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+# Decide after every episode at first, then each time the data have grown by this fraction.
+GROWTH = 1 / 32
+
+
+class Evidence(Protocol):
+    """An e-process for every cell. `settle` is called at each decision, `observe` in between; both are pure."""
+
+    def start(self) -> Any: ...
+
+    def observe(self, state: Any, drawn: Integers, outcomes: Outcomes) -> Any: ...
+
+    def settle(self, state: Any, surviving: Floats, planned: tuple[Planned, ...]) -> Any: ...
+
+    def log_evidence(self, state: Any) -> Floats:
+        """[J] log E(j): if the task lies in cell j, it ever reaches log(1/δ) with probability at most δ."""
+        ...
+
+    def belief(self, state: Any) -> Floats:
+        """[J] weights for estimating rewards; no guarantee rests on them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedState:
+    """Evidence so far, what is deployed until `next_decision`, and the policies planned on the way."""
+
+    evidence: Any
+    deployed: Deployed
+    surviving: Floats  # [J] bool
+    next_decision: int
+    planned: tuple[Planned, ...] = ()
+    alarmed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """One of the certified methods.
+
+    Attributes:
+        risk_split: how the user's risk is spent: coverage, elimination, value bounds.
+        needs_transitions: whether episodes must be told with their states and actions.
+        replanner: adds policies for what is still possible; None leaves the set as trained.
+        pairs: mix only with the safe policy instead of solving the linear program.
+    """
+
+    name: str
+    policies: PolicyValueSet
+    cells: Cells
+    evidence: Evidence
+    risk_split: Mapping[str, float]
+    needs_transitions: bool
+    replanner: Replanner | None = None
+    pairs: bool = False
+    certified: bool = True
+
+    @property
+    def units(self) -> Units:
+        return self.policies.units
+
+    def start(self) -> CertifiedState:
+        everything = np.ones(len(self.cells), dtype=bool)
+        state = CertifiedState(self.evidence.start(), SAFE_ONLY, everything, 0)
+        return self._decide(state, 0)[0]
+
+    def deployed(self, state: CertifiedState) -> Deployed:
+        return state.deployed
+
+    def policy(self, state: CertifiedState, index: int) -> Policy:
+        known = len(self.policies.policies)
+        return self.policies.policies[index] if index < known else state.planned[index - known].policy
+
+    def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        used = min(len(outcomes), state.next_decision - episode)
+        evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
+        state = replace(state, evidence=evidence)
+        if episode + used < state.next_decision:
+            return Step(state, used)
+        decided, events = self._decide(state, episode + used)
+        return Step(decided, used, events)
+
+    def _decide(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
+        """Who survives now, and the best mixture that is safe on all of them.
+
+        The current set is used, not the intersection of all so far: it has the same guarantee, and a true cell that is
+        lost for a while comes back.
+        """
+        evidence = self.evidence.settle(state.evidence, state.surviving, state.planned)
+        log_evidence = self.evidence.log_evidence(evidence)
+        surviving = log_evidence < math.log(1 / self.risk_split["elimination"])
+        following = episode + max(1, math.floor(episode * GROWTH))
+        state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
+        if not surviving.any():
+            events = () if state.alarmed else (_nothing_fits(episode),)
+            return replace(state, deployed=SAFE_ONLY, alarmed=True), events
+        belief = self._belief(evidence, surviving)
+        planned = state.planned
+        if self.replanner is not None:
+            planned = self.replanner.extended(planned, self.cells, surviving, belief, episode)
+        margin, reward = self._values(planned, surviving, belief)
+        choose = best_pair if self.pairs else best_mixture
+        recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()
+        return replace(state, deployed=choose(margin, reward), planned=planned, alarmed=False), recovered
+
+    def _belief(self, evidence: Any, surviving: Floats) -> Floats:
+        """[J] belief restricted to the surviving cells."""
+        belief = np.where(surviving, self.evidence.belief(evidence), 0.0)
+        total = belief.sum()
+        return belief / total if total > 0 else surviving / surviving.sum()
+
+    def _values(self, planned: tuple[Planned, ...], surviving: Floats, belief: Floats) -> tuple[Floats, Floats]:
+        """Certified margins [R, P] on the surviving cells, and estimated rewards [P]."""
+        lower = self.cells.lower[surviving][:, :, 1:]
+        middle = (self.cells.lower[:, :, 0] + self.cells.upper[:, :, 0]) / 2
+        reward = belief @ middle
+        if planned:
+            lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
+            reward = np.append(reward, [belief @ plan.reward for plan in planned])
+        return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
+
+
+def _nothing_fits(episode: int) -> Event:
+    return Event(
+        episode,
+        "alarm",
+        "no cell fits what was observed: the task is not one of those trained for; staying on the safe policy",
+    )

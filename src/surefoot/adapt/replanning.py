@@ -1,0 +1,80 @@
+"""Policies added on the way: optimal for the most dangerous task that is still possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.cmdp.expansion import box_values
+from surefoot.cmdp.model import Floats, Units
+from surefoot.cmdp.policy import TabularPolicy
+from surefoot.cmdp.solve import solve
+from surefoot.errors import Infeasible
+from surefoot.policyset.cells import Cells, TransitionModel
+
+# Plan anew each time this factor more episodes have been told.
+EVERY = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A policy with its bounds on every cell: reward [J] (middle), margin [J, m] (lower), first-state bounds."""
+
+    policy: TabularPolicy
+    reward: Floats
+    margin: Floats
+    start_lower: Floats  # [J, 1+m, S]
+    start_upper: Floats
+    episode: int
+
+
+@dataclass(frozen=True, eq=False)
+class Replanner:
+    """Solves for the worst surviving task of an affine family; needs its model."""
+
+    model: TransitionModel
+    units: Units
+
+    def extended(
+        self, planned: tuple[Planned, ...], cells: Cells, surviving: Floats, belief: Floats, episode: int
+    ) -> tuple[Planned, ...]:
+        """`planned` with one more policy if enough has been learned since the last one."""
+        last = planned[-1].episode if planned else 1
+        if episode < EVERY * last:
+            return planned
+        alive = np.flatnonzero(surviving)
+        worst = int(alive[np.argmax(cells.danger[alive])])
+        try:
+            policy = solve(self.model.task(self._worst_corner(cells, worst), self.units)).policy
+        except Infeasible:
+            return planned
+        return (*planned, self._evaluated(policy, cells, surviving, episode))
+
+    def _worst_corner(self, cells: Cells, index: int) -> Floats:
+        """The corner of a cell that lies in the direction of growing danger."""
+        centre, danger = cells.centre, cells.danger
+        slope = np.linalg.lstsq(centre - centre[index], danger - danger[index], rcond=None)[0]
+        return np.where(slope > 0, cells.high[index], cells.low[index])
+
+    def _evaluated(self, policy: TabularPolicy, cells: Cells, surviving: Floats, episode: int) -> Planned:
+        """Bounds on the surviving cells; on the others nothing is claimed."""
+        affine, example = self._affine(), self.model.task(cells.centre[0], self.units)
+        alive = np.flatnonzero(surviving)
+        lower, upper = box_values(affine, example, policy, cells.low[alive], cells.high[alive])
+        worst = -self.units.user_margin(self.units.worst_value)
+        low, high = self.units.reward_value_range
+        shape = (len(cells), *lower.shape[1:])
+        full_lower, full_upper = np.empty(shape), np.empty(shape)
+        full_lower[:, 0], full_upper[:, 0] = low, high
+        full_lower[:, 1:] = worst[:, None]
+        full_upper[:, 1:] = (self.units.budget - self.units.cost_value_range[:, 0])[:, None]
+        full_lower[alive], full_upper[alive] = lower, upper
+        middle = (full_lower[:, 0, 0] + full_upper[:, 0, 0]) / 2
+        return Planned(policy, middle, full_lower[:, 1:, 0], full_lower[:, :, 1:], full_upper[:, :, 1:], episode)
+
+    def _affine(self) -> tuple[Floats, Floats]:
+        base, slope = self.model.affine  # type: ignore[misc]
+        picked = np.append(base, 0.0)[self.model.classes]
+        slopes = np.stack([np.append(column, 0.0)[self.model.classes] for column in slope.T])
+        return picked, slopes
