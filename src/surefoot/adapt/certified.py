@@ -24,6 +24,8 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Decide after every episode at first, then each time the data have grown by this fraction.
 GROWTH = 1 / 32
+# Planned policies are evaluated also on cells ruled out by less than this many nats: those may come back.
+RECALL = 5.0
 
 
 class Evidence(Protocol):
@@ -119,7 +121,8 @@ class Certified:
         belief = self._belief(evidence, surviving)
         planned = state.planned
         if self.replanner is not None:
-            planned = self.replanner.extended(planned, self.cells, surviving, belief, episode)
+            plausible = log_evidence < math.log(1 / self.risk_split["elimination"]) + RECALL
+            planned = self.replanner.extended(planned, self.cells, surviving, plausible, episode)
         margin, reward = self._values(planned, surviving, belief)
         choose = best_pair if self.pairs else best_mixture
         recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()

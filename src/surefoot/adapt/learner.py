@@ -152,29 +152,45 @@ class Learner:
 
     def tell_block(self, orders: Orders, outcomes: Outcomes) -> int:
         """Use outcomes in order until a decision falls; returns how many were used, the rest were never run."""
+        self._check_orders(orders)
+        check_outcomes(outcomes, len(orders.drawn), self.method.units)
+        if getattr(self.method, "needs_transitions", False):
+            check_transitions(outcomes)
+        if self.state.voided:
+            self.state = replace(self.state, episode=self.state.episode + len(outcomes))
+            return len(outcomes)
+        trusted = _first_breach(outcomes, self.method.units)
+        step = Step(self.state.method, 0)
+        if trusted:
+            step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes[:trusted])
+        used, events = step.used, step.events
+        # After a decision the next order may be another one, so what was told for the old one was never run.
+        voided = used == trusted < len(outcomes) and _same(self.method.deployed(step.state), self.deployed)
+        if voided:
+            used += 1
+            events += (_range_alarm(self.state.episode + used, outcomes[trusted : trusted + 1], self.method.units),)
+        self.state = LearnerState(step.state, self.state.episode + used, voided)
+        self.events += events
+        return used
+
+    def _check_orders(self, orders: Orders) -> None:
+        """Refuse orders that are not the next ones."""
         if orders.episode != self.state.episode:
             raise InvalidInput(
                 f"order is for episode {orders.episode}, but the learner expects episode {self.state.episode}; "
                 "each order is told once, in turn"
             )
-        check_outcomes(outcomes, len(orders.drawn), self.method.units)
-        if self.state.voided:
-            self.state = replace(self.state, episode=self.state.episode + len(outcomes))
-            return len(outcomes)
-        trusted = _first_breach(outcomes, self.method.units)
-        used, voided = 0, False
-        if trusted:
-            step = self.method.absorb(self.state.method, self.state.episode, orders.drawn[:trusted], outcomes[:trusted])
-            self.state = replace(self.state, method=step.state)
-            self.events += step.events
-            used = step.used
-        if used == trusted < len(outcomes):
-            used, voided = used + 1, True
-            self.events += (
-                _range_alarm(self.state.episode + used, outcomes[trusted : trusted + 1], self.method.units),
+        expected = self.ask_block(len(orders.drawn)).drawn
+        if not np.array_equal(orders.drawn, expected):
+            other = int(np.argmax(orders.drawn != expected))
+            raise InvalidInput(
+                f"order for episode {orders.episode + other} must name policy {expected[other]}, which the learner "
+                f"ordered, got {orders.drawn[other]}"
             )
-        self.state = replace(self.state, episode=self.state.episode + used, voided=voided)
-        return used
+
+
+def _same(first: Deployed, second: Deployed) -> bool:
+    return np.array_equal(first.indices, second.indices) and np.array_equal(first.weights, second.weights)
 
 
 def counter_uniforms(seed: int, first: int, count: int) -> Floats:
@@ -195,8 +211,23 @@ def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
             f"cost must hold {constraints} discounted sum(s) per episode, got shape {list(outcomes.cost.shape)}"
         )
     for name, values in (("reward", outcomes.reward), ("cost", outcomes.cost)):
+        if values.dtype.kind not in "fiu":
+            raise InvalidInput(f"{name} must be a number, got {values.flat[0]!r}")
         if not np.isfinite(values).all():
             raise InvalidInput(f"{name} must be finite, got {values[~np.isfinite(values)].flat[0]}")
+
+
+def check_transitions(outcomes: Outcomes) -> None:
+    """Refuse outcomes without states [n, H+1] and actions [n, H]."""
+    states, actions = outcomes.states, outcomes.actions
+    if states is None or actions is None:
+        raise InvalidInput("this method needs the visited states and the actions of every episode, got none")
+    steps = states.shape[1:]
+    if states.shape[:1] != (len(outcomes),) or len(steps) != 1 or actions.shape != (len(outcomes), steps[0] - 1):
+        raise InvalidInput(
+            f"states and actions must have shapes [{len(outcomes)}, H+1] and [{len(outcomes)}, H], "
+            f"got {list(states.shape)} and {list(actions.shape)}"
+        )
 
 
 def _first_breach(outcomes: Outcomes, units: Units) -> int:
@@ -217,6 +248,7 @@ def _range_alarm(episode: int, outcome: Outcomes, units: Units) -> Event:
         episode,
         "alarm",
         f"observed reward {reward:g}, cost {cost} outside the declared ranges "
-        f"{list(units.reward_value_range)}, {units.cost_value_range.tolist()}: certificate void, safe policy from now on",
+        f"{list(units.reward_value_range)}, {units.cost_value_range.tolist()}: "
+        "certificate void, safe policy from now on",
         {"reward": reward, "cost": cost},
     )

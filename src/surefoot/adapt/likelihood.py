@@ -27,6 +27,9 @@ GLOBAL_WEIGHT = 0.05
 # A model of its own for every row of transitions, so that dynamics outside the family empty the set.
 UNIVERSAL_WEIGHT = 0.01
 
+# Alternatives whose likelihood is below this fraction of the best one are left out.
+NEGLIGIBLE = 1e-12
+
 # Observed sums may differ from those of the visited states and actions by rounding only, relative to their range.
 SUM_TOLERANCE = 1e-6
 
@@ -64,7 +67,9 @@ class LikelihoodRatio:
         likelihood = seen @ self._log_alternatives.T
         best = float(likelihood.max())
         relative = np.exp(likelihood - best)
-        mixture = self._local @ relative[: len(self.cells)] + GLOBAL_WEIGHT * relative.mean()
+        inside = relative[: len(self.cells)]
+        near = np.flatnonzero(inside > NEGLIGIBLE)  # leaving alternatives out lowers E: valid, and much faster
+        mixture = self._local[:, near] @ inside[near] + GLOBAL_WEIGHT * relative.mean()
         log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
         log_mixture = np.logaddexp(log_mixture, np.log(UNIVERSAL_WEIGHT) + universal_log_likelihood(state, self.model))
         return log_mixture - self._best_in_cell(seen)

@@ -34,19 +34,27 @@ def _paper(policies: PolicyValueSet, episodes: int, risk: float) -> PlanLine:
     rules = PaperRules(policies, episodes, risk)
     first = max(policies.entries, key=lambda entry: entry.reward)
     if rules.steps(first):
-        length = rules.phase_length(first, 0, 0.0)
+        length = math.ceil(rules.phase_length(first, 0, 0.0))
         verdict = "more than this run has" if length > episodes else "within this run"
         return PlanLine("paper", True, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
-    margin = rules.safe_margin(first)
+    return PlanLine("paper", True, math.inf, f"never within {episodes} episodes nor later: {_obstacle(rules, risk)}")
+
+
+def _obstacle(rules: PaperRules, risk: float) -> str:
+    """Why the best candidate never gets any weight."""
+    policies = rules.policies
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    margin, own = rules.safe_margin(first), float(policies.units.unit_margin(first.margin).min())
+    if margin <= 0:
+        return f"the safe policy has no margin on the task of the best candidate, {margin:.3g} (unit scale)"
+    if own < -policies.epsilon:
+        return f"the best candidate breaks a budget on its own task, by {-own:.3g} (unit scale)"
     admissible = theory.largest_epsilon(margin, policies.units.discount)
     least = least_episodes_to_leave(replace(policies, epsilon=admissible), risk)
-    return PlanLine(
-        "paper",
-        True,
-        math.inf,
-        f"never within {episodes} episodes nor later: epsilon = {policies.epsilon:g} leaves no positive first weight "
-        f"at margin {margin:.3g} (unit scale); with a set trained at epsilon ≤ {admissible:.2g} "
-        f"it would take {least:.2g} episodes",
+    trained = f"with a set trained at epsilon ≤ {admissible:.2g} it would take {least:.2g} episodes"
+    return (
+        f"epsilon = {policies.epsilon:g} leaves no positive weight at margin {margin:.3g} (unit scale)"
+        f"{'; ' + trained if math.isfinite(least) else ''}"
     )
 
 

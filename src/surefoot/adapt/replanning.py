@@ -13,8 +13,8 @@ from surefoot.cmdp.solve import solve
 from surefoot.errors import Infeasible
 from surefoot.policyset.cells import Cells, TransitionModel
 
-# Plan anew each time this factor more episodes have been told.
-EVERY = 1.5
+# Plan first after this many episodes, then each time this factor more have been told.
+FIRST, EVERY = 100, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Planned:
     policy: TabularPolicy
     reward: Floats
     margin: Floats
-    start_lower: Floats  # [J, 1+m, S]
+    start_lower: Floats  # [S, J, 1+m]
     start_upper: Floats
     episode: int
 
@@ -37,11 +37,10 @@ class Replanner:
     units: Units
 
     def extended(
-        self, planned: tuple[Planned, ...], cells: Cells, surviving: Floats, belief: Floats, episode: int
+        self, planned: tuple[Planned, ...], cells: Cells, surviving: Floats, plausible: Floats, episode: int
     ) -> tuple[Planned, ...]:
         """`planned` with one more policy if enough has been learned since the last one."""
-        last = planned[-1].episode if planned else 1
-        if episode < EVERY * last:
+        if episode < (EVERY * planned[-1].episode if planned else FIRST):
             return planned
         alive = np.flatnonzero(surviving)
         worst = int(alive[np.argmax(cells.danger[alive])])
@@ -49,7 +48,7 @@ class Replanner:
             policy = solve(self.model.task(self._worst_corner(cells, worst), self.units)).policy
         except Infeasible:
             return planned
-        return (*planned, self._evaluated(policy, cells, surviving, episode))
+        return (*planned, self._evaluated(policy, cells, plausible, episode))
 
     def _worst_corner(self, cells: Cells, index: int) -> Floats:
         """The corner of a cell that lies in the direction of growing danger."""
@@ -57,10 +56,10 @@ class Replanner:
         slope = np.linalg.lstsq(centre - centre[index], danger - danger[index], rcond=None)[0]
         return np.where(slope > 0, cells.high[index], cells.low[index])
 
-    def _evaluated(self, policy: TabularPolicy, cells: Cells, surviving: Floats, episode: int) -> Planned:
-        """Bounds on the surviving cells; on the others nothing is claimed."""
+    def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Floats, episode: int) -> Planned:
+        """Bounds on the plausible cells; on the others nothing is claimed."""
         affine, example = self._affine(), self.model.task(cells.centre[0], self.units)
-        alive = np.flatnonzero(surviving)
+        alive = np.flatnonzero(plausible)
         lower, upper = box_values(affine, example, policy, cells.low[alive], cells.high[alive])
         worst = -self.units.user_margin(self.units.worst_value)
         low, high = self.units.reward_value_range
@@ -71,7 +70,8 @@ class Replanner:
         full_upper[:, 1:] = (self.units.budget - self.units.cost_value_range[:, 0])[:, None]
         full_lower[alive], full_upper[alive] = lower, upper
         middle = (full_lower[:, 0, 0] + full_upper[:, 0, 0]) / 2
-        return Planned(policy, middle, full_lower[:, 1:, 0], full_lower[:, :, 1:], full_upper[:, :, 1:], episode)
+        by_start = [np.ascontiguousarray(side[:, :, 1:].transpose(2, 0, 1)) for side in (full_lower, full_upper)]
+        return Planned(policy, middle, full_lower[:, 1:, 0], *by_start, episode)
 
     def _affine(self) -> tuple[Floats, Floats]:
         base, slope = self.model.affine  # type: ignore[misc]

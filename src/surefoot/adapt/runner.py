@@ -41,7 +41,8 @@ def run_learner(
     """Ask, simulate and tell for `episodes` episodes of `horizon` steps."""
     if not learner.method.units.same_as(task.units):
         raise InvalidInput(
-            f"task must share discount, ranges and budgets with the policy set: {learner.method.units}, got {task.units}"
+            "task must share discount, ranges and budgets with the policy set: "
+            f"{learner.method.units}, got {task.units}"
         )
     world = SimulatedTask(learner, task, horizon, seed, transitions)
     record = _Record(episodes)
@@ -133,7 +134,7 @@ class _Record:
     def __init__(self, episodes: int) -> None:
         self.told = 0
         self.reward, self.margin, self.weight = np.empty(episodes), np.empty(episodes), np.empty(episodes)
-        self.mass: dict[int, float] = {}
+        self.counts: dict[tuple[tuple[int, ...], tuple[float, ...]], int] = {}  # episodes of each mixture
 
     def note(self, deployed: Deployed, used: int, world: SimulatedTask) -> None:
         values = [world.values(int(index)) for index in deployed.indices]
@@ -141,13 +142,17 @@ class _Record:
         self.reward[part] = deployed.weights @ [value.reward for value in values]
         self.margin[part] = (deployed.weights @ np.stack([value.margin for value in values])).min()
         self.weight[part] = deployed.weight
-        for index, weight in zip(deployed.indices, deployed.weights, strict=True):
-            self.mass[int(index)] = self.mass.get(int(index), 0.0) + used * float(weight)
+        mixture = tuple(deployed.indices.tolist()), tuple(deployed.weights.tolist())
+        self.counts[mixture] = self.counts.get(mixture, 0) + used
         self.told += used
 
     def finish(self, learner: Learner, world: SimulatedTask, optimal_reward: float, settings: Mapping[str, Any]) -> Run:
-        weights: Floats = np.array(list(self.mass.values()))
-        output = EpisodeMixture(tuple(world.policy(index) for index in self.mass), weights / weights.sum())
+        mass: dict[int, float] = {}
+        for (indices, shares), count in self.counts.items():
+            for index, share in zip(indices, shares, strict=True):
+                mass[index] = mass.get(index, 0.0) + count * share
+        weights: Floats = np.array(list(mass.values()))
+        output = EpisodeMixture(tuple(world.policy(index) for index in mass), weights / weights.sum())
         regret = np.cumsum(np.abs(optimal_reward - self.reward))
         return Run(
             learner.name,

@@ -133,8 +133,8 @@ class VerifyCandidates:
         margin_gap = np.abs(margin - _mixed(entry.margin, entry.safe_margin, state.weight))
         off = reward_gap > self.rules.reward_radius(count)
         off |= (margin_gap > self.rules.margin_radius(count, pooled)).any(axis=1)
-        tested: np.ndarray = seen.count >= self.rules.least_count
-        return off & tested
+        failed: np.ndarray = off & (seen.count >= self.rules.least_count)
+        return failed
 
     def _drop(self, state: Phase) -> Phase:
         """The next candidate, from the first weight on."""
@@ -145,7 +145,7 @@ class VerifyCandidates:
     def _dropped(self, state: Phase, entry: Entry, told: int) -> tuple[Event, ...]:
         message = f"candidate {state.alive[0]} eliminated at weight {state.weight:.4g}, {len(state.alive) - 1} left"
         data = {"candidate": state.alive[0], "parameter": entry.parameter.tolist(), "weight": state.weight}
-        events = (Event(told, "eliminated", message, data),)
+        events: tuple[Event, ...] = (Event(told, "eliminated", message, data),)
         if len(state.alive) == 1:
             empty = "no candidate is left: the task fits none of the training tasks; staying on the safe policy"
             events += (Event(told, "exhausted", empty),)
@@ -250,7 +250,8 @@ class PaperRules:
     def next_weight(self, entry: Entry, step: int, weight: float) -> float:
         if step == 0:
             return self._first_step(entry)
-        return theory.next_weight(weight, self.safe_margin(entry), self._epsilon, self._discount)
+        # With the true V₋ the first weight may already exceed the limit of the recursion, which would then lower it.
+        return max(weight, theory.next_weight(weight, self.safe_margin(entry), self._epsilon, self._discount))
 
     def first_weight(self) -> float:
         return 0.0
@@ -300,8 +301,8 @@ class PublishedRules:
     def next_weight(self, entry: Entry, step: int, weight: float) -> float:
         margin = float(entry.safe_margin.min())
         if step == 0:
-            gain = margin - 2 * self.epsilon
-            return float(np.clip(gain / (gain + 2), 0.0, 1.0))
+            gain = max(0.0, margin - 2 * self.epsilon)
+            return gain / (gain + 2)
         return min(1.0, 3 * margin * weight / ((2 + weight) * margin + 3 * self.epsilon))
 
     def first_weight(self) -> float:

@@ -56,6 +56,7 @@ def repaired(margin: Floats, weights: Floats) -> Deployed:
     """Remove rounding towards the safe policy, so that no certified margin is below 0."""
     others = np.where(weights > NEGLIGIBLE, weights, 0.0)
     others[SAFE] = 0.0
+    others /= max(1.0, others.sum())  # the solver's weights may sum to a little more
     mixture = _filled_up(others)
     slack = margin @ mixture
     short = slack < 0
@@ -71,8 +72,8 @@ def repaired(margin: Floats, weights: Floats) -> Deployed:
 
 def _filled_up(others: Floats) -> Floats:
     """Weights of the other policies, completed to a distribution by the safe one."""
-    mixture = others / max(1.0, others.sum())
-    mixture[SAFE] = max(0.0, 1.0 - mixture.sum())
+    mixture = others.copy()
+    mixture[SAFE] = max(0.0, 1.0 - others.sum())
     return mixture
 
 

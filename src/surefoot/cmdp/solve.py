@@ -29,9 +29,9 @@ from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import Infeasible, SurefootError
 
-_Optimum: TypeAlias = tuple[Floats, Floats]  # values of the columns, multipliers of the rows
+__all__ = ["LAGRANGIAN_FROM", "OccupancyLP", "Solution", "solve", "solve_many"]
 
-__all__ = ["OccupancyLP", "Solution", "solve", "solve_many"]
+_Optimum: TypeAlias = tuple[Floats, Floats]  # values of the columns, multipliers of the rows
 
 # From this many state-action pairs on, one constraint is cheaper by its Lagrangian dual than by the linear program.
 LAGRANGIAN_FROM = 4000
@@ -45,7 +45,6 @@ OPTIONS: dict[str, Any] = {
     "output_flag": False,
     "presolve": "off",
     "solver": "simplex",
-    "threads": 1,
     "simplex_scale_strategy": 0,  # the program is built in scale
     "primal_feasibility_tolerance": TOLERANCE,
     "dual_feasibility_tolerance": TOLERANCE,
@@ -129,11 +128,13 @@ class OccupancyLP:
             optimum = self._optimise(program, strategy=PRIMAL_SIMPLEX)
         if optimum is None:
             raise SurefootError(f"HiGHS could not solve the occupancy linear program of {cmdp}")
-        visits, multipliers = optimum
-        prices = multipliers * program.row_price
-        dual = np.maximum(prices[cmdp.n_states :], 0.0)
-        policy = _policy(cmdp, visits, dual, prices[: cmdp.n_states])
-        return Solution(policy, evaluate(cmdp, policy), dual, occupancy(cmdp, policy))
+        solution = _solution(cmdp, program, optimum)
+        excess = np.maximum(solution.values.cost - limit, 0.0)
+        if np.any(excess > rounding(cmdp)):  # discounts next to 1 magnify the solver's tolerance: aim lower, once
+            program = self._program(cmdp, limit - 2 * excess)
+            optimum = self._optimise(program, self._basis)
+            solution = solution if optimum is None else _solution(cmdp, program, optimum)
+        return solution
 
     def _program(self, cmdp: TabularCMDP, limit: Floats) -> _Program:
         """The program of `cmdp`, with rewards and costs scaled to at most 1."""
@@ -143,8 +144,8 @@ class OccupancyLP:
         elif not pattern.holds(cmdp):  # another sparsity, but the last basis is still a good guess
             pattern = _pattern(cmdp)
         self._pattern = pattern
-        reward_unit = max(map(abs, cmdp.units.reward_range)) or 1.0
-        cost_unit = np.abs(cmdp.units.cost_range).max(axis=1)
+        reward_unit = float(np.abs(cmdp.reward).max()) or 1.0
+        cost_unit = np.abs(cmdp.cost).max(axis=(1, 2))
         cost_unit[cost_unit == 0] = 1.0
         entries = pattern.diagonal.copy()
         entries[pattern.transition_at] -= cmdp.discount * pattern.read(cmdp)
@@ -182,14 +183,14 @@ class OccupancyLP:
         values[self._basic] = basic_values
         equations = slice(width, width + self._pattern.shape[1])  # the flow rows: slacks zero, multipliers free
         gain[equations] = np.abs(values[equations])
-        if values.min() < -TOLERANCE or gain.max() > TOLERANCE:
-            return None
-        return values[:width], multipliers
+        optimal = values.min() >= -TOLERANCE and gain.max() <= TOLERANCE  # False for NaN too
+        return (values[:width], multipliers) if optimal else None
 
     def _optimise(self, program: _Program, basis: Any = None, strategy: int = DUAL_SIMPLEX) -> _Optimum | None:
         """Run the solver, from `basis` if given; None if it finds no optimum."""
         self._highs.setOptionValue("simplex_strategy", strategy)
-        self._highs.passModel(*program.arguments())
+        if self._highs.passModel(*program.arguments()) == highspy.HighsStatus.kError:
+            raise SurefootError("HiGHS refused the occupancy linear program")
         if basis is not None:
             self._highs.setBasis(basis)
         self._highs.run()
@@ -320,7 +321,15 @@ def _with_excess(program: _Program, constraints: int) -> _Program:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ the policy
+# ---------------------------------------------------------------------------------------------------- the solution
+
+
+def _solution(cmdp: TabularCMDP, program: _Program, optimum: _Optimum) -> Solution:
+    visits, multipliers = optimum
+    prices = multipliers * program.row_price
+    dual = np.maximum(prices[cmdp.n_states :], 0.0)
+    policy = _policy(cmdp, visits, dual, prices[: cmdp.n_states])
+    return Solution(policy, evaluate(cmdp, policy), dual, occupancy(cmdp, policy))
 
 
 def _policy(cmdp: TabularCMDP, visits: Floats, dual: Floats, values: Floats) -> TabularPolicy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class Preflight:
     @property
     def satisfied(self) -> bool:
         return self.needed <= self.xi
+
+    def at_margin(self, xi: float) -> Preflight:
+        """The same once π_s is known to keep the margin `xi`."""
+        return replace(self, xi=xi, xi_requested=True, largest_epsilon=xi * self.epsilon / self.needed)
 
     @property
     def warning(self) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,9 @@ from surefoot.tasks.family import TaskDistribution
 from surefoot.train.greedy_cover import greedy_cover
 from surefoot.train.preflight import UncertifiedWarning, check_accuracy, preflight
 from surefoot.train.progress import stages
+
+# A policy on the boundary of a constraint may miss it by this much in rounding (unit scale).
+ROUNDING = 1e-8
 
 
 def train(
@@ -66,8 +67,19 @@ def train(
         show("looking for one policy feasible on every centre")
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
 
-    training = {"seed": seed, "samples": samples, "cover_size": len(centres), **guard.facts}
-    return _policy_value_set(tasks, parameters[centres], cover[0].units, optimal, safe, epsilon, delta, training)
+    units = cover[0].units
+    attained = _attained_margin(units, safe, xi or 0.0)
+    if guard.satisfied and guard.needed > attained:
+        warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
+    training = {
+        "seed": seed,
+        "samples": samples,
+        "cover_size": len(centres),
+        **guard.facts,
+        "precondition_holds": guard.needed <= attained,
+    }
+    entries = _entries(parameters[centres], optimal, safe)
+    return PolicyValueSet(entries, safe.policy, units, epsilon, delta, attained, tasks.digest(), tasks.recipe, training)
 
 
 def _cover(
@@ -75,40 +87,55 @@ def _cover(
     parameters: Floats,
     epsilon: float,
     delta: float,
-    check: CheckOracle | ParameterDistance,
+    check: CheckOracle,
     rng: np.random.Generator,
 ) -> NDArray[np.integer]:
-    """Indices of U (the appendix's subroutine): by coordinates when distances are known, else by the pair matrix."""
+    """Indices of U (the appendix's subroutine): by coordinates when distances are known, else by asking about pairs."""
     if isinstance(check, ParameterDistance):
         return greedy_cover(check.coordinates(parameters), epsilon, uncovered=3 * delta)
-    # Equal parameters are equal tasks: ask the oracle once per pair of different ones.
-    distinct, member = np.unique(parameters, axis=0, return_inverse=True)
-    member = member.reshape(-1)
+    # Equal parameters are equal tasks: one question per pair of different ones, and no N x N matrix of the answers.
+    distinct, first, repeats = np.unique(parameters, axis=0, return_index=True, return_counts=True)
     models = [tasks.task(parameter) for parameter in distinct]
     near = np.eye(len(models), dtype=bool)
     for i, j in zip(*np.triu_indices(len(models), 1), strict=True):
         near[i, j] = near[j, i] = check(models[i], models[j], epsilon, delta / len(parameters) ** 2, rng)
-    return greedy_cover(near[np.ix_(member, member)], uncovered=3 * delta)
+    return _cover_repeated(near, first, repeats, 3 * delta)
 
 
-def _policy_value_set(
-    tasks: TaskDistribution,
-    parameters: Floats,
-    units: Units,
-    optimal: list[PolicyValues],
-    safe: FeasiblePolicy,
-    epsilon: float,
-    delta: float,
-    training: Mapping[str, Any],
-) -> PolicyValueSet:
+def _cover_repeated(
+    near: NDArray[np.bool_], first: NDArray[np.integer], repeats: NDArray[np.integer], uncovered: float
+) -> NDArray[np.integer]:
+    """The centres that `greedy_cover` finds in the [N, N] matrix of all samples, from that of the n different ones.
+
+    Args:
+        near: [n, n] who covers whom.
+        first: [n] index of the first sample of each kind, which is the one that becomes a centre.
+        repeats: [n] number of samples of each kind.
+    """
+    order = np.argsort(first)  # so that ties go to the lowest sample
+    near, first, remaining = near[np.ix_(order, order)], first[order], repeats[order].copy()
+    allowed = uncovered * remaining.sum()
+    centres = []
+    while remaining.sum() > allowed:
+        best = int(np.argmax(remaining @ near))
+        centres.append(first[best])
+        remaining[near[:, best]] = 0
+    return np.array(centres)
+
+
+def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
+    """ξ that π_s keeps on every centre (unit scale), or an error when the oracle broke its promise."""
+    attained = float(units.unit_margin(safe.margin).min())
+    if not attained >= xi - ROUNDING:
+        raise InvalidInput(
+            f"the feasible oracle must return a policy with unit margin {xi:g} on every centre, got {attained:.6g}"
+        )
+    return max(attained, xi)
+
+
+def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePolicy) -> tuple[Entry, ...]:
     """Û, Eq. (constructpolicy): per centre the policy with its values, and those of π_s there."""
-    entries = tuple(
+    return tuple(
         Entry(parameter, best.policy, best.reward, best.margin, float(safe_reward), safe_margin)
         for parameter, best, safe_reward, safe_margin in zip(parameters, optimal, safe.reward, safe.margin, strict=True)
     )
-    attained = float(units.unit_margin(safe.margin).min())
-    if attained < 0:
-        raise InvalidInput(
-            f"the feasible oracle must return a feasible policy, got smallest unit margin {attained:.6g}"
-        )
-    return PolicyValueSet(entries, safe.policy, units, epsilon, delta, attained, tasks.digest(), tasks.recipe, training)

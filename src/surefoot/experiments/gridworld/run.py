@@ -32,7 +32,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     show("training", 0, 1)
     tasks = gridworld()
     policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=False)
-    noises = test_noises(settings)
+    noises = tested_noises(settings)
     trained = time.perf_counter()
     runs = run_methods(policies, noises, settings, jobs, show)
     seconds = {"training": trained - began, "adapting": time.perf_counter() - trained}
@@ -50,11 +50,14 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     return results
 
 
-def test_noises(settings: Settings) -> Floats:
+def tested_noises(settings: Settings) -> Floats:
     """The published test noises, continued by fresh draws when more are asked for."""
-    extra = max(0, settings.tasks - len(PUBLISHED_TEST_NOISES))
+    published = np.array(PUBLISHED_TEST_NOISES[: settings.tasks])
+    extra = settings.tasks - len(published)
+    if not extra:
+        return published
     fresh = gridworld().sample(extra, np.random.default_rng([settings.seed, 1]))[:, 0]
-    return np.concatenate([PUBLISHED_TEST_NOISES, fresh])[: settings.tasks]
+    return np.concatenate([published, fresh])
 
 
 def run_methods(
