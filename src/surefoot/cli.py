@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from surefoot import __version__
 from surefoot.adapt.plan import plan as plan_methods
-from surefoot.errors import InvalidInput, SurefootError
+from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.experiments import single
 from surefoot.experiments.bench import run as run_bench
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.run import reproduce as reproduce_gridworld
 from surefoot.experiments.gridworld.settings import QUICK, Settings
-from surefoot.experiments.results import read_results, write_report
+from surefoot.experiments.results import Report, check_folder, redraw, write_report
+from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.gridworld import gridworld
@@ -31,30 +34,46 @@ from surefoot.train.training_phase import train as train_policies
 
 app = typer.Typer(
     help="Constrained meta reinforcement learning with provable test-time safety.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-reproduce_app = typer.Typer(help="Reproduce an experiment of the paper.", no_args_is_help=True)
+reproduce_app = typer.Typer(help="Reproduce an experiment of the paper.")
 app.add_typer(reproduce_app, name="reproduce")
 
-console = Console()
+# A pipe or a file has no width to wrap tables to.
+console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400)
 errors = Console(stderr=True)
+
+# Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
+UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+LARGEST_SEED = 2**32 - 1
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same seed, same result.")]
 Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
+SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 
 
 def main() -> None:
-    """Entry point: errors that are the user's to mend are one sentence and exit code 2."""
+    """Entry point: what the user can mend is one sentence on standard error and exit code 2."""
     warnings.showwarning = _show_warning
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except SurefootError as error:
-        errors.print(f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        code = _complain(str(error))
+    except UsageError as error:
+        code = _complain(_usage_message(error))
+    sys.exit(code)
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Constrained meta reinforcement learning with provable test-time safety."""
 
 
 @reproduce_app.command("gridworld")
@@ -62,10 +81,10 @@ def gridworld_command(
     out: Out,
     episodes: Annotated[int | None, typer.Option(help="Episodes per task [40000].")] = None,
     tasks: Annotated[int | None, typer.Option(help="Test tasks; the first ten are the published ones [10].")] = None,
-    methods: Annotated[str | None, typer.Option(help="Comma-separated names.")] = None,
+    methods: Annotated[str | None, typer.Option(help=f"Comma-separated, out of {', '.join(METHODS)}.")] = None,
     risk: Risk = Settings.risk,
     seed: Seed = Settings.seed,
-    quick: Annotated[bool, typer.Option("--quick", help="Three tasks, 4000 episodes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="3 tasks and 4000 episodes unless given.")] = False,
     jobs: Annotated[int, typer.Option(help="Worker processes.")] = 2,
     as_json: Json = False,
 ) -> None:
@@ -102,6 +121,7 @@ def train_command(
     as_json: Json = False,
 ) -> None:
     """Algorithm 1: a policy-value set for a family of tasks, saved to --out."""
+    check_folder(out)
     tasks = _family({"family": family, "kernel": kernel, "std": std, "safe_noise": safe_noise})
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
     if not as_json:
@@ -122,9 +142,9 @@ def train_command(
 
 @app.command("adapt")
 def adapt_command(
-    path: Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")],
+    path: SetPath,
     task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
-    method: Annotated[str, typer.Option(help="Method to run.")] = "published",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "published",
     episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 40_000,
     risk: Risk = 0.05,
     seed: Seed = 0,
@@ -132,8 +152,12 @@ def adapt_command(
     as_json: Json = False,
 ) -> None:
     """Algorithm 2 and its relatives on one simulated task, with exact regret and margins."""
+    if out is not None:
+        check_folder(out)
     policies = PolicyValueSet.load(path)
     tasks = _family(policies.recipe)
+    if tasks.digest() != policies.task_digest:
+        raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
     with _progress(not as_json) as show:
         results = single.adapt_one(
             policies, tasks, _parameter(task), method=method, episodes=episodes, risk=risk, seed=seed, progress=show
@@ -144,11 +168,13 @@ def adapt_command(
         _print_json(results)
     else:
         _print_methods(results)
+        if out is not None:
+            console.print(f"\n[bold]{out / 'report.html'}[/bold]")
 
 
 @app.command("plan")
 def plan_command(
-    path: Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")],
+    path: SetPath,
     episodes: Annotated[int, typer.Option(help="Episodes you could afford.")] = 40_000,
     risk: Risk = 0.05,
     as_json: Json = False,
@@ -183,12 +209,14 @@ def plan_command(
 @app.command("report")
 def report_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder with the results.json of an earlier run.")],
+    as_json: Json = False,
 ) -> None:
     """Draw the figures and the HTML page of an earlier run again."""
-    results = read_results(folder)
-    page = gridworld_page if results["experiment"] == "gridworld" else single.single_page
-    write_report(folder, results, page(results))
-    console.print(f"[bold]{folder / 'report.html'}[/bold]")
+    redraw(folder, _page)
+    if as_json:
+        _print_json({"report": str(folder / "report.html")})
+    else:
+        console.print(f"[bold]{folder / 'report.html'}[/bold]")
 
 
 @app.command("bench")
@@ -213,17 +241,24 @@ def _family(recipe: Any) -> TaskDistribution:
     match dict(recipe):
         case {"family": "gridworld", "kernel": kernel, "std": std, "safe_noise": safe_noise}:
             return gridworld(kernel=kernel, std=std, safe_noise=safe_noise)
-        case {"family": name}:
+        case {"family": name} if name != "gridworld":
             raise InvalidInput(f"family must be gridworld, got {name!r}")
-        case _:
-            raise InvalidInput("this policy set's tasks cannot be rebuilt from the command line; use the Python API")
+        case other:
+            raise InvalidInput(
+                "SET must carry the recipe of a family that the command line can build (gridworld), "
+                f"got {other or 'none'}; run this set with surefoot.adapt from Python"
+            )
+
+
+def _page(results: Mapping[str, Any]) -> Report:
+    return gridworld_page(results) if results["experiment"] == "gridworld" else single.single_page(results)
 
 
 def _parameter(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidInput(f"--task must be numbers separated by commas, got {text!r}") from None
+        raise InvalidInput(f"task must be numbers separated by commas, such as 0.31, got {text!r}") from None
 
 
 @contextmanager
@@ -250,27 +285,49 @@ def _progress(enabled: bool) -> Iterator[Any]:
 
 def _print_methods(results: dict[str, Any]) -> None:
     table = Table(
-        "method", "certified", "regret", "unsafe tasks", "unsafe episodes", "smallest margin", box=None, pad_edge=False
+        "method", "certified", "regret", "unsafe tasks", "unsafe episodes", "least margin", box=None, pad_edge=False
     )
     for column in table.columns[2:]:
         column.justify = "right"
     for name, summary in results["methods"].items():
         table.add_row(
             name,
-            "yes" if summary["certified"] else "no (uncertified)",
+            "yes" if summary["certified"] else "uncertified",
             f"{summary['regret_mean']:,.0f}",
             f"{summary['unsafe_tasks']} of {len(summary['regret'])}",
             f"{summary['unsafe_episodes']:,}",
             f"{summary['min_margin']:.4f}",
         )
     console.print(table)
-    console.print(f"{results['seconds']:.1f} s", style="dim")
+    console.print(
+        f"regret: mean over the tasks; margin: budget - expected cost; {results['seconds']:.1f} s", style="dim"
+    )
 
 
 def _print_plan_sentence(results: dict[str, Any]) -> None:
     for line in results["plan"]:
-        if line["method"] == "paper" and "paper" in results["methods"]:
+        leaves = line["episodes"] is not None and line["episodes"] < results["settings"]["episodes"]
+        if line["method"] == "paper" and "paper" in results["methods"] and not leaves:
             console.print(f"paper equals safe-only: {line['reason']}", highlight=False, soft_wrap=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"surefoot {__version__}", highlight=False)
+        raise typer.Exit
+
+
+def _usage_message(error: Any) -> str:
+    """What typer found wrong with the arguments, and where to read what would be right."""
+    command = error.ctx.command_path if error.ctx else "surefoot"
+    return f"{error.format_message().rstrip('.')}; see {command} --help"
+
+
+def _complain(message: str) -> int:
+    """One line on standard error; returns the exit code."""
+    line = " ".join(message.split())
+    errors.print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    return 2
 
 
 def _print_json(value: Any) -> None:

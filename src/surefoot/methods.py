@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from surefoot import theory
+from surefoot.adapt.certified_methods import CERTIFIED, certified_method
 from surefoot.adapt.learner import Learner, Method
 from surefoot.adapt.policy_elimination import EliminationRules, PublishedEliminationRules
 from surefoot.adapt.run_record import Run
@@ -18,7 +19,14 @@ from surefoot.cmdp.solve import solve
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-METHODS = ("safe-only", "paper", "published", "pce", "pce-theory")
+METHODS = (
+    "safe-only",
+    "paper",
+    "published",
+    "pce",
+    "pce-theory",
+    *CERTIFIED,
+)
 
 # Simulated episodes are cut where the discounted tail is below this fraction of the whole.
 TRUNCATION = 1e-6
@@ -78,6 +86,7 @@ def adapt(
         seed=seed,
         horizon=horizon,
         optimal_reward=_optimal_reward(task),
+        transitions=chosen.method.needs_transitions or chosen.method.needs_first_state,
         observer=observer,
         settings=settings,
     )
@@ -89,6 +98,8 @@ def default_horizon(discount: float) -> int:
 
 
 def _method(policies: PolicyValueSet, name: str, episodes: int | None, risk: float, options: dict[str, Any]) -> Method:
+    if name in CERTIFIED:
+        return certified_method(policies, name, risk, truncation=TRUNCATION, **_certified_options(name, options))
     if options:
         raise InvalidInput(f"method {name!r} takes no option {sorted(options)[0]!r}")
     match name:
@@ -104,6 +115,15 @@ def _method(policies: PolicyValueSet, name: str, episodes: int | None, risk: flo
             return VerifyCandidates(policies, EliminationRules(_paper_rules(policies, name, episodes, risk)))
         case _:
             raise InvalidInput(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+
+
+def _certified_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """`replan` and `pairs` for the methods with cells, `observes` for the one that chooses."""
+    allowed = {"certified": {"replan", "pairs", "observes"}, "certified-model-free": set()}
+    unknown = sorted(set(options) - allowed.get(name, {"replan", "pairs"}))
+    if unknown:
+        raise InvalidInput(f"method {name!r} takes no option {unknown[0]!r}")
+    return options
 
 
 def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk: float) -> PaperRules:

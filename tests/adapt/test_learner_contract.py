@@ -144,7 +144,7 @@ def test_the_short_phases_are_worth_their_name() -> None:
     assert "eliminated" in kinds["pce-theory"]
 
 
-# ------------------------------------------------------------------------------ the learner itself, with made-up methods
+# ------------------------------------------------------------------------- the learner itself, with made-up methods
 
 
 class Alternating:

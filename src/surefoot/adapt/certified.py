@@ -19,7 +19,7 @@ from surefoot.adapt.selection import best_mixture, best_pair
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy
-from surefoot.policyset.cells import Cells
+from surefoot.policyset.cells import Cells, Mask
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Decide after every episode at first, then each time the data have grown by this fraction.
@@ -35,7 +35,7 @@ class Evidence(Protocol):
 
     def observe(self, state: Any, drawn: Integers, outcomes: Outcomes) -> Any: ...
 
-    def settle(self, state: Any, surviving: Floats, planned: tuple[Planned, ...]) -> Any: ...
+    def settle(self, state: Any, surviving: Mask, planned: tuple[Planned, ...]) -> Any: ...
 
     def log_evidence(self, state: Any) -> Floats:
         """[J] log E(j): if the task lies in cell j, it ever reaches log(1/δ) with probability at most δ."""
@@ -52,7 +52,7 @@ class CertifiedState:
 
     evidence: Any
     deployed: Deployed
-    surviving: Floats  # [J] bool
+    surviving: Mask  # [J] bool
     next_decision: int
     planned: tuple[Planned, ...] = ()
     alarmed: bool = False
@@ -64,9 +64,10 @@ class Certified:
 
     Attributes:
         risk_split: how the user's risk is spent: coverage, elimination, value bounds.
-        needs_transitions: whether episodes must be told with their states and actions.
+        needs_transitions, needs_first_state: what episodes must be told with.
         replanner: adds policies for what is still possible; None leaves the set as trained.
         pairs: mix only with the safe policy instead of solving the linear program.
+        note: why this method was chosen, where that was not the user's choice.
     """
 
     name: str
@@ -75,8 +76,10 @@ class Certified:
     evidence: Evidence
     risk_split: Mapping[str, float]
     needs_transitions: bool
+    needs_first_state: bool = True
     replanner: Replanner | None = None
     pairs: bool = False
+    note: str = ""
     certified: bool = True
 
     @property
@@ -128,13 +131,14 @@ class Certified:
         recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()
         return replace(state, deployed=choose(margin, reward), planned=planned, alarmed=False), recovered
 
-    def _belief(self, evidence: Any, surviving: Floats) -> Floats:
+    def _belief(self, evidence: Any, surviving: Mask) -> Floats:
         """[J] belief restricted to the surviving cells."""
         belief = np.where(surviving, self.evidence.belief(evidence), 0.0)
         total = belief.sum()
-        return belief / total if total > 0 else surviving / surviving.sum()
+        share: Floats = belief / total if total > 0 else surviving / surviving.sum()
+        return share
 
-    def _values(self, planned: tuple[Planned, ...], surviving: Floats, belief: Floats) -> tuple[Floats, Floats]:
+    def _values(self, planned: tuple[Planned, ...], surviving: Mask, belief: Floats) -> tuple[Floats, Floats]:
         """Certified margins [R, P] on the surviving cells, and estimated rewards [P]."""
         lower = self.cells.lower[surviving][:, :, 1:]
         middle = (self.cells.lower[:, :, 0] + self.cells.upper[:, :, 0]) / 2

@@ -65,6 +65,16 @@ class Method(Protocol):
     @property
     def units(self) -> Units: ...
 
+    @property
+    def needs_transitions(self) -> bool:
+        """Whether outcomes must come with all states and actions."""
+        ...
+
+    @property
+    def needs_first_state(self) -> bool:
+        """Whether outcomes must come with at least their first state."""
+        ...
+
     def start(self) -> Any: ...
 
     def deployed(self, state: Any) -> Deployed: ...
@@ -114,7 +124,8 @@ class Learner:
         self.method = method
         self.seed = int(seed)
         self.state = LearnerState(method.start())
-        self.events: tuple[Event, ...] = ()
+        note = getattr(method, "note", "")
+        self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()
 
     @property
     def name(self) -> str:
@@ -154,8 +165,7 @@ class Learner:
         """Use outcomes in order until a decision falls; returns how many were used, the rest were never run."""
         self._check_orders(orders)
         check_outcomes(outcomes, len(orders.drawn), self.method.units)
-        if getattr(self.method, "needs_transitions", False):
-            check_transitions(outcomes)
+        check_observed(outcomes, self.method)
         if self.state.voided:
             self.state = replace(self.state, episode=self.state.episode + len(outcomes))
             return len(outcomes)
@@ -217,15 +227,19 @@ def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
             raise InvalidInput(f"{name} must be finite, got {values[~np.isfinite(values)].flat[0]}")
 
 
-def check_transitions(outcomes: Outcomes) -> None:
-    """Refuse outcomes without states [n, H+1] and actions [n, H]."""
+def check_observed(outcomes: Outcomes, method: Method) -> None:
+    """Refuse outcomes that lack the states [n, H+1] and actions [n, H], or the first states, that a method needs."""
     states, actions = outcomes.states, outcomes.actions
-    if states is None or actions is None:
-        raise InvalidInput("this method needs the visited states and the actions of every episode, got none")
-    steps = states.shape[1:]
-    if states.shape[:1] != (len(outcomes),) or len(steps) != 1 or actions.shape != (len(outcomes), steps[0] - 1):
+    if method.needs_transitions and (states is None or actions is None):
+        raise InvalidInput(f"{method.name} needs the visited states and the actions of every episode, got none")
+    if method.needs_first_state and states is None:
+        raise InvalidInput(f"{method.name} needs states with at least the first state of every episode, got none")
+    count = len(outcomes)
+    if states is not None and (states.ndim != 2 or len(states) != count or not states.shape[1]):
+        raise InvalidInput(f"states must have shape [{count}, H+1], got {list(states.shape)}")
+    if states is not None and actions is not None and actions.shape != (count, states.shape[1] - 1):
         raise InvalidInput(
-            f"states and actions must have shapes [{len(outcomes)}, H+1] and [{len(outcomes)}, H], "
+            f"states and actions must have shapes [{count}, H+1] and [{count}, H], "
             f"got {list(states.shape)} and {list(actions.shape)}"
         )
 

@@ -1,8 +1,8 @@
 """e-processes from observed transitions: which cells can still hold the task (docs/guarantees.md, Theorems 2 and 3).
 
-For each cell j a nonnegative process E(j) that, if the task lies in j, ever reaches 1/δ with probability at most δ. Only
-the true cell has to survive, so there is no union over cells, and each cell may be tested against alternatives of its
-own: those that are less dangerous than itself, since only ruling out dangerous cells lets the learner move on.
+For each cell j a nonnegative process E(j) that, if the task lies in j, ever reaches 1/δ with probability at most δ.
+Only the true cell has to survive, so there is no union over cells, and each cell may be tested against alternatives of
+its own: those that are less dangerous than itself, since only ruling out dangerous cells lets the learner move on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from scipy.special import gammaln, logsumexp
 from surefoot.adapt.replanning import Planned
 from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
 from surefoot.cmdp.model import Floats, Units
-from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.cells import Cells, Mask, TransitionModel
 
-# Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, with these weights.
+# Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, so weighted.
 # Chosen to minimise the summed width of the confidence bound over 1 ... 40 000 episodes.
 LOCAL_SCALES = (1.0, 1 / 6)
 LOCAL_WEIGHTS = (0.19, 0.75)
@@ -56,7 +56,7 @@ class LikelihoodRatio:
     def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
         return count_transitions(state, outcomes, self.model, self.units)
 
-    def settle(self, state: Counts, surviving: Floats, planned: tuple[Planned, ...]) -> Counts:
+    def settle(self, state: Counts, surviving: Mask, planned: tuple[Planned, ...]) -> Counts:
         return state
 
     def log_evidence(self, state: Counts) -> Floats:
@@ -72,7 +72,8 @@ class LikelihoodRatio:
         mixture = self._local[:, near] @ inside[near] + GLOBAL_WEIGHT * relative.mean()
         log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
         log_mixture = np.logaddexp(log_mixture, np.log(UNIVERSAL_WEIGHT) + universal_log_likelihood(state, self.model))
-        return log_mixture - self._best_in_cell(seen)
+        evidence: Floats = log_mixture - self._best_in_cell(seen)
+        return evidence
 
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
@@ -120,7 +121,7 @@ def local_alternatives(cells: Cells) -> Floats:
     safer = cells.danger[None, :] <= cells.danger[:, None]
     volume = np.prod(np.maximum(cells.high - cells.low, 0.0), axis=1)
     volume = volume if (volume > 0).all() else np.ones(len(cells))
-    weights = np.zeros_like(squared)
+    weights: Floats = np.zeros((len(cells), len(cells)))
     for scale, weight in zip(LOCAL_SCALES, LOCAL_WEIGHTS, strict=True):
         kernel = np.where(safer, np.exp(-squared / (2 * scale**2)) * volume, 0.0)
         weights += weight * kernel / kernel.sum(axis=1, keepdims=True)
@@ -162,9 +163,10 @@ def class_counts(state: Counts, model: TransitionModel) -> Floats | None:
     """[C] observations per class; None when one was observed that is impossible in every cell."""
     if state.transitions[model.classes < 0].any():
         return None
-    return np.bincount(
+    seen: Floats = np.bincount(
         np.maximum(model.classes, 0).ravel(), weights=state.transitions.ravel(), minlength=len(model.row_type)
-    )
+    ).astype(np.float64)
+    return seen
 
 
 def universal_log_likelihood(state: Counts, model: TransitionModel) -> float:
@@ -181,7 +183,7 @@ def _maximise(seen: Floats, model: TransitionModel, cells: Cells) -> Floats:
     """[d] a maximiser of the log-likelihood over the covered box; any point is valid, a good one is sharper."""
     low, high = cells.low.min(axis=0), cells.high.max(axis=0)
     base, slope = model.affine if model.affine is not None else (np.empty(0), np.empty((0, len(low))))
-    point = cells.centre[int(np.argmax(_log(model.probability) @ seen))]
+    point: Floats = cells.centre[int(np.argmax(_log(model.probability) @ seen))]
     for _ in range(8):
         ratio = slope / np.maximum(base + slope @ point, 1e-12)[:, None]
         gradient = seen @ ratio
@@ -230,7 +232,7 @@ class TransitionBall:
             state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
         )
 
-    def settle(self, state: BallState, surviving: Floats, planned: tuple[Planned, ...]) -> BallState:
+    def settle(self, state: BallState, surviving: Mask, planned: tuple[Planned, ...]) -> BallState:
         """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
         fresh = Counts(state.counts.transitions - state.settled.transitions, state.counts.contradicted)
         seen = class_counts(fresh, self.model)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from surefoot.adapt.confidence import Betting, State
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Deployed, Step
 from surefoot.adapt.run_record import Event
 from surefoot.adapt.selection import best_pair
-from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.episode import Integers, Outcomes, add_in_order
 from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -58,8 +59,10 @@ class ModelFree:
     risk_split: Mapping[str, float]
     truncation: float
     name: str = "certified-model-free"
+    note: str = ""
     certified: bool = True
-    needs_transitions: bool = False
+    needs_transitions: ClassVar[bool] = False
+    needs_first_state: ClassVar[bool] = False
 
     @property
     def units(self) -> Units:
@@ -98,8 +101,8 @@ class ModelFree:
         return replace(
             state,
             costs=tuple(costs),
-            returns=_add_rows(state.returns, seen),
-            squares=_add_rows(state.squares, seen**2),
+            returns=add_in_order(state.returns, seen),
+            squares=add_in_order(state.squares, seen**2),
             episodes=state.episodes + int(safe.sum()),
         )
 
@@ -150,8 +153,3 @@ class ModelFree:
         low, high = self.units.cost_value_range.T
         low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
         return low, np.where(high > low, high, low + 1.0)
-
-
-def _add_rows(start: Floats, rows: Floats) -> Floats:
-    """start + rows[0] + rows[1] + ..., in that order, so that blocks and single episodes round alike."""
-    return np.cumsum(np.concatenate([start[None], rows]), axis=0)[-1]

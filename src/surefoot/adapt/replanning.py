@@ -11,7 +11,7 @@ from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.cmdp.solve import solve
 from surefoot.errors import Infeasible
-from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.cells import Cells, Mask, TransitionModel
 
 # Plan first after this many episodes, then each time this factor more have been told.
 FIRST, EVERY = 100, 1.5
@@ -37,7 +37,7 @@ class Replanner:
     units: Units
 
     def extended(
-        self, planned: tuple[Planned, ...], cells: Cells, surviving: Floats, plausible: Floats, episode: int
+        self, planned: tuple[Planned, ...], cells: Cells, surviving: Mask, plausible: Mask, episode: int
     ) -> tuple[Planned, ...]:
         """`planned` with one more policy if enough has been learned since the last one."""
         if episode < (EVERY * planned[-1].episode if planned else FIRST):
@@ -54,9 +54,10 @@ class Replanner:
         """The corner of a cell that lies in the direction of growing danger."""
         centre, danger = cells.centre, cells.danger
         slope = np.linalg.lstsq(centre - centre[index], danger - danger[index], rcond=None)[0]
-        return np.where(slope > 0, cells.high[index], cells.low[index])
+        corner: Floats = np.where(slope > 0, cells.high[index], cells.low[index])
+        return corner
 
-    def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Floats, episode: int) -> Planned:
+    def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
         """Bounds on the plausible cells; on the others nothing is claimed."""
         affine, example = self._affine(), self.model.task(cells.centre[0], self.units)
         alive = np.flatnonzero(plausible)
@@ -71,7 +72,7 @@ class Replanner:
         full_lower[alive], full_upper[alive] = lower, upper
         middle = (full_lower[:, 0, 0] + full_upper[:, 0, 0]) / 2
         by_start = [np.ascontiguousarray(side[:, :, 1:].transpose(2, 0, 1)) for side in (full_lower, full_upper)]
-        return Planned(policy, middle, full_lower[:, 1:, 0], *by_start, episode)
+        return Planned(policy, middle, full_lower[:, 1:, 0], by_start[0], by_start[1], episode)
 
     def _affine(self) -> tuple[Floats, Floats]:
         base, slope = self.model.affine  # type: ignore[misc]

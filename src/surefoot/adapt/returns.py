@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import logsumexp
 
 from surefoot.adapt.replanning import Planned
-from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.episode import Integers, Outcomes, add_in_order
 from surefoot.cmdp.model import Floats, Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells
+from surefoot.policyset.cells import Cells, Mask
 
 # Bets: multiples of the stake that grows fastest against the most dangerous cell left, and one on whatever direction
 # the returns deviate from the best cell, so that a task outside the family raises the alarm.
@@ -96,10 +96,10 @@ class ReturnProcess:
         return replace(
             state,
             pending=pending,
-            squares=_add_rows(state.squares, scaled[:, :, None] * scaled[:, None, :]),
+            squares=add_in_order(state.squares, scaled[:, :, None] * scaled[:, None, :]),
         )
 
-    def settle(self, state: ReturnState, surviving: Floats, planned: tuple[Planned, ...]) -> ReturnState:
+    def settle(self, state: ReturnState, surviving: Mask, planned: tuple[Planned, ...]) -> ReturnState:
         """Pay out the pending bets and place new ones against the most dangerous cell that survives."""
         open_cells = np.flatnonzero(self.log_evidence(state) < SETTLED_AGAINST)
         if not state.pending or not open_cells.size:
@@ -132,7 +132,7 @@ class ReturnProcess:
         weights: Floats = np.exp(state.fit - logsumexp(state.fit))
         return weights
 
-    def _stakes(self, state: ReturnState, surviving: Floats, open_cells: Integers, mean: Floats) -> Floats:
+    def _stakes(self, state: ReturnState, surviving: Mask, open_cells: Integers, mean: Floats) -> Floats:
         """[B, k] Σ⁻¹·(expected minus mean at the cell bet against), the fastest growing stake for small differences."""
         alive = np.flatnonzero(surviving)
         if not alive.size:
@@ -145,7 +145,8 @@ class ReturnProcess:
         # Scale whole vectors down, so that 1 + β·X ≥ 1 + LOWEST_STAKE whatever X in [0, 1]^k is.
         depth = -np.minimum(stakes, 0.0).sum(axis=1, keepdims=True)
         stakes = stakes * np.minimum(1.0, -LOWEST_STAKE / np.maximum(depth, -LOWEST_STAKE))
-        return np.minimum(stakes, HIGHEST_STAKE)
+        capped: Floats = np.minimum(stakes, HIGHEST_STAKE)
+        return capped
 
     def _scaled(self, outcomes: Outcomes) -> Floats:
         """[n, k] returns mapped from their ranges to [0, 1]."""
@@ -199,17 +200,13 @@ class ReturnProcess:
 
     @property
     def _offset(self) -> Floats:
-        return np.minimum(self._ends[0], 0.0)  # an episode that stops early may miss everything
+        lowest: Floats = np.minimum(self._ends[0], 0.0)  # an episode that stops early may miss everything
+        return lowest
 
     @property
     def _span(self) -> Floats:
         span = np.maximum(self._ends[1], 0.0) - self._offset
         return np.where(span > 0, span, 1.0)
-
-
-def _add_rows(start: Floats, rows: Floats) -> Floats:
-    """start + rows[0] + rows[1] + ..., in that order."""
-    return np.cumsum(np.concatenate([start[None], rows]), axis=0)[-1]
 
 
 def _payoff(stakes: Floats, count: Floats, gain: Floats, low: Floats, high: Floats) -> Floats:

@@ -75,6 +75,8 @@ class VerifyCandidates:
 
     policies: PolicyValueSet
     rules: Rules
+    needs_transitions: ClassVar[bool] = False
+    needs_first_state: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

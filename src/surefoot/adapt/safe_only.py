@@ -17,6 +17,8 @@ class SafeOnly:
     policies: PolicyValueSet
     name: ClassVar[str] = "safe-only"
     certified: ClassVar[bool] = True
+    needs_transitions: ClassVar[bool] = False
+    needs_first_state: ClassVar[bool] = False
 
     @property
     def units(self) -> Units:

@@ -90,7 +90,7 @@ def _solve(margin: Floats, reward: Floats) -> Floats | None:
     program.a_matrix_.start_ = np.arange(rows + 2) * columns
     program.a_matrix_.index_ = np.tile(np.arange(columns), rows + 1)
     program.a_matrix_.value_ = np.append(margin.ravel(), np.ones(columns))
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("presolve", "off")
     solver.passModel(program)

@@ -63,3 +63,9 @@ def discounted_sum(values: Floats, discount: float) -> Floats:
     """Σ_{t≥0} γ^t values[t] along the first axis, from t = 0 on (the paper's sum starts at 1, erratum E3)."""
     total: Floats = np.tensordot(discount ** np.arange(len(values)), values, axes=(0, 0))
     return total
+
+
+def add_in_order(start: Floats, rows: Floats) -> Floats:
+    """start + rows[0] + rows[1] + …, in that order, so that blocks and single episodes round alike."""
+    total: Floats = np.cumsum(np.concatenate([start[None], rows]), axis=0)[-1]
+    return total

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from surefoot import __version__
 from surefoot.adapt.plan import plan
 from surefoot.adapt.run_record import Event
 from surefoot.errors import ArtifactError
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
+
+KEYS = ("experiment", "version", "settings", "seconds", "methods", "events", "plan", "training")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def experiment_results(
     lines = plan(policies, episodes=settings["episodes"], risk=settings["risk"])
     return {
         "experiment": experiment,
-        "version": metadata.version("surefoot"),
+        "version": __version__,
         "settings": dict(settings),
         "seconds": sum(seconds.values()),
         "seconds_by_stage": dict(seconds),
@@ -51,14 +53,33 @@ def experiment_results(
     }
 
 
+def check_folder(out: Path) -> None:
+    """Refuse, before any work is done, a place that cannot hold results."""
+    try:
+        place = next(each for each in (out, *out.absolute().parents) if each.exists())
+    except OSError as error:
+        raise ArtifactError(f"out must be a folder, got {out}: {error.strerror or error}") from None
+    if not place.is_dir():
+        raise ArtifactError(f"out must be a folder, got {out}, but {place} is a file")
+    if not os.access(place, os.W_OK):
+        raise ArtifactError(f"out must be a folder that can be written to, got {out}, but {place} is read-only")
+
+
 def write_report(out: Path, results: Mapping[str, Any], report: Report) -> None:
-    """results.json, the figures and report.html into `out`."""
+    """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written."""
+    contents = {
+        **report.figures,
+        "report.html": render(report.page).encode(),
+        "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
+    }
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, content in report.figures.items():
-            _write(out / name, content)
-        _write(out / "report.html", render(report.page).encode())
-        _write(out / "results.json", json.dumps(results, indent=1, allow_nan=False).encode())
+        with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as staging:
+            for name, content in contents.items():
+                (Path(staging) / name).write_bytes(content)
+            # Only renames are left, which do not fail halfway for lack of space.
+            for name in contents:
+                (Path(staging) / name).replace(out / name)
     except OSError as error:
         raise ArtifactError(f"out: cannot write to {out}: {error.strerror or error}") from None
 
@@ -72,23 +93,21 @@ def read_results(folder: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise ArtifactError(f"{path}: not JSON: {error}") from None
-    missing = [key for key in ("experiment", "settings", "methods") if key not in results]
+    found = results if isinstance(results, dict) else {}
+    missing = [key for key in KEYS if key not in found]
     if missing:
         raise ArtifactError(f"{path}: not a results file of surefoot, {missing[0]!r} is missing")
-    return dict(results)
+    return found
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Through a temporary file in the same folder, so that a reader sees the old file or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def redraw(folder: Path, page: Callable[[Mapping[str, Any]], Report]) -> None:
+    """The figures and report.html of an earlier run once more, from its results.json alone."""
+    results = read_results(folder)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        report = page(results)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"{folder / 'results.json'}: damaged or from another version ({error!r})") from None
+    write_report(folder, results, report)
 
 
 def _plain(episodes: float) -> float | None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from surefoot.adapt.run_record import Event
+from surefoot.cmdp.solve import solve
+from surefoot.errors import Infeasible
 from surefoot.experiments.results import Report, experiment_results
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -29,11 +31,20 @@ def adapt_one(
     seed: int,
     progress: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
-    """Run one method on the task of `parameter`; returns what is written to results.json."""
+    """Run one method on the task of `parameter`; returns what is written to results.json.
+
+    Raises:
+        Infeasible: no policy keeps the budget on that task, so that regret has no meaning.
+    """
     began = time.perf_counter()
+    task = tasks.task(parameter)
+    try:
+        solve(task)
+    except Infeasible as error:
+        raise Infeasible(f"task {_text(parameter)}: {error}; choose another task", error.least_cost) from None
     run = adapt(
         policies,
-        tasks.task(parameter),
+        task,
         method=method,
         episodes=episodes,
         risk=risk,
@@ -54,15 +65,19 @@ def single_page(results: Mapping[str, Any]) -> Report:
     """Regret, cost and events of one run."""
     settings, methods = results["settings"], results["methods"]
     curves = png(learning_curves(methods, budget=float(results["training"]["budget"][0])))
-    events = [Event(**event) for event in results["events"][settings["method"]][0]]
-    rows = tuple((f"{event.episode:,}", event.kind, event.message) for event in events[:SHOWN_EVENTS])
+    task = _text(settings["task"])
     page = Page(
-        title=f"{settings['method']} on task {settings['task']}",
+        title=f"Method ‘{settings['method']}’ on task {task}",
         lead=(
-            f"{settings['episodes']:,} simulated episodes on the task with parameter {settings['task']}. Regret and "
-            "cost are exact values of the deployed policies, not averages of what was observed."
+            f"{settings['episodes']:,} simulated episodes on the task with parameter {task}. Regret and cost are exact "
+            "values of the deployed policies, not averages of what was observed."
         ),
-        facts=tuple((name, str(value)) for name, value in settings.items()) + versions(),
+        facts=(
+            ("task", task),
+            *((name, str(settings[name])) for name in ("method", "episodes", "risk", "seed")),
+            ("time", f"{results['seconds']:.1f} s"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
+        ),
         sections=(
             Section(
                 "Regret and cost",
@@ -70,8 +85,24 @@ def single_page(results: Mapping[str, Any]) -> Report:
                 caption="Cumulative regret, and the expected discounted cost of the policy deployed in each episode.",
                 table=results_table(methods),
             ),
-            Section("What happened", table=Table(("episode", "event", "what"), rows, numbers=(0,))),
+            _events_section([Event(**event) for event in results["events"][settings["method"]][0]]),
         ),
         footer=f"surefoot {results['version']}",
     )
     return Report(page, {"curves.png": curves})
+
+
+def _events_section(events: Sequence[Event]) -> Section:
+    if not events:
+        return Section("What happened", paragraphs=("No decision fell: the same policy in every episode.",))
+    rows = tuple((f"{event.episode:,}", event.kind, event.message) for event in events[:SHOWN_EVENTS])
+    left_out = len(events) - len(rows)
+    return Section(
+        "What happened",
+        table=Table(("episode", "event", "what"), rows, numbers=(0,)),
+        notes=(f"{left_out:,} later events are in results.json.",) if left_out else (),
+    )
+
+
+def _text(parameter: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in parameter)

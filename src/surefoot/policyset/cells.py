@@ -11,11 +11,13 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.cmdp.episode import Integers
 from surefoot.cmdp.model import Floats, TabularCMDP, Units
 from surefoot.errors import InvalidInput
 
+Mask: TypeAlias = NDArray[np.bool_]
 Source: TypeAlias = Literal["affine", "finite", "holdout", "monte-carlo"]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from surefoot.cmdp.model import Floats, Units, finite_array
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
+from surefoot.policyset.cells import Cells
 
 # Plain data that is nested deeper than this is a mistake, and a burden to every reader of the file.
 MAX_DEPTH = 32
@@ -69,6 +70,7 @@ class PolicyValueSet:
         task_digest: digest of the task distribution trained on.
         recipe: plain JSON data from which that distribution can be built again; {} when it cannot.
         training: plain JSON data that tells how training went.
+        cells: value bounds over everything the task may be, for the certified methods; None if not built.
     """
 
     entries: tuple[Entry, ...]
@@ -80,6 +82,7 @@ class PolicyValueSet:
     task_digest: str
     recipe: Mapping[str, Any]
     training: Mapping[str, Any]
+    cells: Cells | None = None
 
     def __post_init__(self) -> None:
         _freeze(self, "entries", tuple(self.entries))
@@ -101,6 +104,11 @@ class PolicyValueSet:
             if not isinstance(getattr(self, name), Mapping):
                 raise InvalidInput(f"{name} must be a mapping, got {type(getattr(self, name)).__name__}")
             _freeze(self, name, _plain(name, getattr(self, name)))
+        if self.cells is not None and self.cells.lower.shape[1:] != (len(self.policies), 1 + self.units.budget.size):
+            raise InvalidInput(
+                f"cells must bound reward and {self.units.budget.size} margin(s) of {len(self.policies)} policies, "
+                f"got shape {list(self.cells.lower.shape)}"
+            )
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot import theory
 from surefoot.cmdp.model import Floats, Units
+from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
+from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.family import TaskDistribution
+from surefoot.train.envelopes import build_cells
 from surefoot.train.greedy_cover import greedy_cover
 from surefoot.train.preflight import UncertifiedWarning, check_accuracy, preflight
 from surefoot.train.progress import stages
@@ -31,6 +35,7 @@ def train(
     oracles: Oracles | None = None,
     seed: int,
     progress: bool = True,
+    cells: int = 800,
 ) -> PolicyValueSet:
     """The policy-value set Û and the safe policy π_s for a distribution over tasks.
 
@@ -41,6 +46,7 @@ def train(
             attained.
         oracles: check, optimal and feasible; exact ones for tabular families when not given.
         progress: show a progress bar on a terminal.
+        cells: number of cells for the certified methods, about; 0 builds none.
     """
     check_accuracy(epsilon, delta, xi)
     rng = np.random.default_rng(seed)
@@ -79,7 +85,18 @@ def train(
         "precondition_holds": guard.needed <= attained,
     }
     entries = _entries(parameters[centres], optimal, safe)
-    return PolicyValueSet(entries, safe.policy, units, epsilon, delta, attained, tasks.digest(), tasks.recipe, training)
+    policies = PolicyValueSet(
+        entries, safe.policy, units, epsilon, delta, attained, tasks.digest(), tasks.recipe, training
+    )
+    return replace(policies, cells=_build_cells(tasks, policies, cells, seed)) if cells else policies
+
+
+def _build_cells(tasks: TaskDistribution, policies: PolicyValueSet, cells: int, seed: int) -> Cells | None:
+    """Envelopes of every policy; None for policies that are not tables."""
+    tabular = [policy for policy in policies.policies if isinstance(policy, TabularPolicy)]
+    if len(tabular) < len(policies.policies):
+        return None
+    return build_cells(tasks, tabular, seed=seed, cells=cells)
 
 
 def _cover(

@@ -38,7 +38,7 @@ def gridworld_page(results: Mapping[str, Any]) -> Report:
             ("tasks sampled in training", f"{results['training']['samples']:,}"),
             ("seed", str(settings["seed"])),
             ("time", f"{results['seconds']:.1f} s"),
-            *versions(),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
         sections=(
             _figure_1(figures["figure1.png"]),
@@ -73,14 +73,15 @@ def _lead(results: Mapping[str, Any]) -> str:
 
 
 def _verdict(name: str, summary: Mapping[str, Any]) -> str:
-    label = name if summary["certified"] else f"{name} (uncertified)"
-    unsafe = summary["unsafe_episodes"]
+    label = f"Method ‘{name}’" if summary["certified"] else f"Method ‘{name}’ (uncertified)"
+    unsafe, all_episodes = summary["unsafe_episodes"], summary["episodes"] * summary["tasks"]
     safety = (
         "and never deployed an unsafe policy"
         if not unsafe
-        else f"and deployed unsafe policies in {unsafe:,} episodes on {summary['unsafe_tasks']} tasks"
+        else f"and deployed unsafe policies in {unsafe:,} of {all_episodes:,} episodes, "
+        f"on {summary['unsafe_tasks']} of {summary['tasks']} tasks"
     )
-    return f"{label} reached {summary['regret_mean']:,.0f} {safety}."
+    return f"{label} comes to {summary['regret_mean']:,.0f} {safety}."
 
 
 def _figure_1(figure: bytes) -> Section:
@@ -111,7 +112,7 @@ def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
         ),
         table=results_table(results["methods"]),
         notes=(
-            "Read off the paper's figure at 40 000 episodes: Safe-PCE ≈ 40 k (method 'published' here), PCE ≈ 13 k and "
+            "Read off the paper's figure at 40,000 episodes: Safe-PCE ≈ 40 k (method 'published' here), PCE ≈ 13 k and "
             "unsafe, Safe Meta-RL ≈ 92 k, DOPE+ ≈ 106 k, DOPE ≈ 108 k, LB-SGD ≈ 154 k.",
         ),
     )
@@ -153,6 +154,7 @@ def _discrepancy_section() -> Section:
 
 def _command(settings: Mapping[str, Any]) -> str:
     return (
-        f"surefoot reproduce gridworld --episodes {settings['episodes']} --tasks {settings['tasks']} "
-        f"--methods {','.join(settings['methods'])} --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
+        f"surefoot reproduce gridworld --episodes {settings['episodes']} --tasks {settings['tasks']} \\\n"
+        f"  --methods {','.join(settings['methods'])} \\\n"
+        f"  --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
     )

@@ -13,9 +13,10 @@ from joblib import Parallel, delayed
 
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats
+from surefoot.errors import InvalidInput
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import Settings
-from surefoot.experiments.results import experiment_results, write_report
+from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import summarise
@@ -27,6 +28,9 @@ Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Everything behind Figures 1 and 2; returns what is written to results.json."""
+    if jobs < 1:
+        raise InvalidInput(f"jobs must be a positive whole number, got {jobs}")
+    check_folder(out)
     began = time.perf_counter()
     show = progress or (lambda what, done, total: None)
     show("training", 0, 1)
@@ -45,8 +49,9 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         policies=policies,
     )
     show("writing the report", 0, 1)
-    write_report(out, results, gridworld_page(results))
+    report = gridworld_page(results)
     policies.save(out / "gridworld.policyset")
+    write_report(out, results, report)
     return results
 
 
@@ -63,7 +68,7 @@ def tested_noises(settings: Settings) -> Floats:
 def run_methods(
     policies: PolicyValueSet, noises: Floats, settings: Settings, jobs: int, show: Progress
 ) -> Mapping[str, Sequence[Run]]:
-    """Each method on each test task; every pair has its own seed, so the order of work does not matter."""
+    """Each method on each test task; every task has its own seed, so the order of work does not matter."""
     pairs = [(name, k) for k in range(len(noises)) for name in settings.methods]
     calls = (
         delayed(_adapt)(policies, float(noises[k]), name, settings, settings.seed + 1000 * (k + 1)) for name, k in pairs

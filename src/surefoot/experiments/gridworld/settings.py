@@ -40,7 +40,9 @@ class Settings:
             raise InvalidInput(f"risk must lie strictly between 0 and 1, got {self.risk}")
         unknown = [name for name in self.methods if name not in METHODS]
         if unknown or not self.methods:
-            raise InvalidInput(f"methods must be a list out of {', '.join(METHODS)}, got {unknown or 'none'}")
+            raise InvalidInput(f"methods must be names out of {', '.join(METHODS)}, got {', '.join(unknown) or 'none'}")
+        if len(set(self.methods)) < len(self.methods):
+            raise InvalidInput(f"methods must be different names, got {', '.join(self.methods)}")
 
 
 QUICK = Settings(episodes=4_000, tasks=3)

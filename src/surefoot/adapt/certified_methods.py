@@ -1,0 +1,132 @@
+"""The certified methods by name, and the choice of the strongest that a policy set and the observations allow."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias, get_args
+
+from surefoot.adapt.certified import Certified, Evidence
+from surefoot.adapt.learner import Method
+from surefoot.adapt.likelihood import LikelihoodRatio, TransitionBall
+from surefoot.adapt.model_free import ModelFree
+from surefoot.adapt.replanning import Replanner
+from surefoot.adapt.returns import ReturnProcess
+from surefoot.errors import InvalidInput
+from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+Observes: TypeAlias = Literal["transitions", "first-state", "sums"]
+
+CERTIFIED = (
+    "certified",
+    "certified-likelihood",
+    "certified-ball",
+    "certified-returns",
+    "certified-model-free",
+)
+
+
+def certified_method(
+    policies: PolicyValueSet,
+    name: str,
+    risk: float,
+    *,
+    truncation: float,
+    replan: bool | None = None,
+    pairs: bool = False,
+    observes: Observes = "transitions",
+) -> Method:
+    """A certified method of total risk `risk`.
+
+    Args:
+        name: one of `CERTIFIED`; "certified" picks the strongest that is possible and says which and why.
+        truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
+        replan: add policies on the way; by default where transitions are observed and their model is known.
+        pairs: mix only with the safe policy instead of solving the linear program over mixtures.
+        observes: for "certified", what the real system shows of an episode: all transitions, its first state and
+            discounted sums, or the sums alone.
+    """
+    kind, note = strongest(policies, observes) if name == "certified" else (name, "")
+    if kind == "certified-model-free":
+        return ModelFree(policies, {"coverage": 0.0, "elimination": 0.0, "values": risk}, truncation, name, note)
+    cells = _cells(policies, kind)
+    if risk <= cells.uncovered:
+        raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells, risk)}, got {risk:g}")
+    return Certified(
+        name,
+        policies,
+        cells,
+        _evidence(kind, policies, cells, truncation),
+        {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0},
+        needs_transitions=kind != "certified-returns",
+        replanner=_replanner(policies, cells.model, kind != "certified-returns" if replan is None else replan),
+        pairs=pairs,
+        note=note,
+    )
+
+
+def strongest(policies: PolicyValueSet, observes: Observes) -> tuple[str, str]:
+    """The strongest certified method that is possible, and why it and no stronger one."""
+    if observes not in get_args(Observes):
+        raise InvalidInput(f"observes must be one of {', '.join(get_args(Observes))}, got {observes!r}")
+    cells = policies.cells
+    if cells is None:
+        return "certified-model-free", "the policy set has no value bounds over tasks"
+    if observes == "sums":
+        return "certified-model-free", "only discounted sums are observed"
+    if observes == "transitions" and cells.model is not None:
+        if _exact(cells.model):
+            return "certified-likelihood", "transitions are observed and their probabilities are known on every cell"
+        return "certified-ball", "transitions are observed, their probabilities known up to a distance"
+    if cells.start_lower is None:
+        return "certified-model-free", "the value bounds are not given per first state"
+    why = "transitions are not observed" if observes == "first-state" else "the policy set has no model of transitions"
+    return "certified-returns", f"{why}; discounted sums and first states are"
+
+
+def _evidence(kind: str, policies: PolicyValueSet, cells: Cells, truncation: float) -> Evidence:
+    match kind:
+        case "certified-likelihood":
+            model = _model(cells, kind)
+            if not _exact(model):
+                raise InvalidInput(
+                    f"{kind} needs transition probabilities known on every cell, got a policy set that knows them only "
+                    "up to a distance; use certified-ball"
+                )
+            return LikelihoodRatio(cells, model, policies.units)
+        case "certified-ball":
+            return TransitionBall(cells, _model(cells, kind), policies.units)
+        case "certified-returns":
+            return ReturnProcess(cells, policies.units, truncation)
+        case _:
+            raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {kind!r}")
+
+
+def _cells(policies: PolicyValueSet, kind: str) -> Cells:
+    if policies.cells is None:
+        raise InvalidInput(f"{kind} needs a policy set with cells: train with cells > 0, or use certified-model-free")
+    return policies.cells
+
+
+def _model(cells: Cells, kind: str) -> TransitionModel:
+    if cells.model is None:
+        raise InvalidInput(f"{kind} needs a policy set with a transition model, got none; use certified-returns")
+    return cells.model
+
+
+def _exact(model: TransitionModel) -> bool:
+    """Whether the likelihood of every member of a cell is known."""
+    return model.affine is not None or not model.radius.any()
+
+
+def _replanner(policies: PolicyValueSet, model: TransitionModel | None, wanted: bool) -> Replanner | None:
+    possible = wanted and model is not None and model.affine is not None
+    return Replanner(model, policies.units) if possible and model is not None else None
+
+
+def _what_would_help(cells: Cells, risk: float) -> str:
+    """What lies behind the uncovered probability, and how to lower it."""
+    if cells.source in ("affine", "finite"):
+        return "the probability of tasks on which the safe policy is infeasible (a safer safe policy would lower it)"
+    needed = math.ceil(2 / risk) - 1
+    return f"the part left uncovered by the held-out tasks ({needed} of them with uncovered={risk / 2:.3g} would do)"
