@@ -320,7 +320,7 @@ def _print_version(wanted: bool) -> None:
 def _usage_message(error: Any) -> str:
     """What typer found wrong with the arguments, and where to read what would be right."""
     command = error.ctx.command_path if error.ctx else "surefoot"
-    return f"{error.format_message().rstrip('.')}; see {command} --help"
+    return f"{error.format_message().rstrip('.')} (help: {command} --help)"
 
 
 def _complain(message: str) -> int:

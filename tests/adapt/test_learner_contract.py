@@ -27,6 +27,8 @@ LENGTH = 1400  # episodes that each policy of a world has
 EPISODES = 130  # most checks: enough for the first decision of `pce`
 PLANNED = 3000  # episodes that methods are told to expect
 
+QUICK = ("safe-only", "paper", "published", "pce", "pce-theory")  # a thousand single episodes take no time
+
 # Algorithm 2 with proven constants does not leave the safe policy within a test on the gridworld, so methods that are
 # it get a second set: a small discount and large margins make its phases last some hundred episodes.
 SETTINGS = [*((name, "gridworld") for name in METHODS), ("paper", "short phases"), ("pce-theory", "short phases")]
@@ -36,7 +38,7 @@ SETTINGS = [*((name, "gridworld") for name in METHODS), ("paper", "short phases"
 def gridworld_set() -> PolicyValueSet:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False)
+        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
 
 
 @cache
@@ -100,16 +102,31 @@ def test_replaying_gives_the_same_story(name: str, setting: str) -> None:
     suite.replaying_gives_the_same_story(maker(name, setting), world(setting), EPISODES)
 
 
+@cache
+def told_singly(name: str, setting: str, episodes: int) -> suite.Story:
+    return suite.tell_singly(maker(name, setting)(), world(setting), episodes)
+
+
 @covered_by_all
 @settings(max_examples=6)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12))
 def test_blocks_tell_the_same_story(name: str, setting: str, sizes: list[int]) -> None:
-    suite.blocks_tell_the_same_story(maker(name, setting), world(setting), EPISODES, sizes)
+    story = told_singly(name, setting, EPISODES)
+    suite.blocks_tell_the_same_story(maker(name, setting), world(setting), sizes, story)
 
 
-@covered_by_all
+@pytest.mark.parametrize(("name", "setting"), [each for each in SETTINGS if each[0] in QUICK])
 def test_blocks_tell_the_same_long_story(name: str, setting: str) -> None:
-    suite.blocks_tell_the_same_story(maker(name, setting), world(setting), 1300, [16, 500, 3, 4096])
+    story = told_singly(name, setting, 1300)
+    suite.blocks_tell_the_same_story(maker(name, setting), world(setting), [16, 500, 3, 4096], story)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "setting"), [each for each in SETTINGS if each[0] not in QUICK])
+def test_blocks_tell_the_same_long_story_slowly(name: str, setting: str) -> None:
+    story = told_singly(name, setting, 1300)
+    for sizes in ([16, 500, 3, 4096], [1, 2], [97]):
+        suite.blocks_tell_the_same_story(maker(name, setting), world(setting), sizes, story)
 
 
 @covered_by_all
@@ -151,6 +168,7 @@ class Alternating:
     """Deploys a fixed mixture, and after every `period` episodes the other one of two; remembers only the sums."""
 
     name, certified = "alternating", True
+    needs_transitions = needs_first_state = False
     units = Units(0.5, (-2.0, 3.0), np.array([[0.0, 1.0], [-1.0, 1.0]]), np.array([1.0, 1.0]))
 
     def __init__(self, mixtures: tuple[Deployed, Deployed], period: int) -> None:

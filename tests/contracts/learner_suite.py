@@ -187,6 +187,13 @@ def malformed_outcomes_are_refused(make: Make, world: World, episodes: int) -> N
         assert good.actions is not None
         wrong += [replace(good, states=None), replace(good, actions=None), replace(good, states=None, actions=None)]
         wrong += [replace(good, states=good.states[:-1]), replace(good, actions=good.actions[None])]
+    if getattr(learner.method, "needs_first_state", False):
+        assert good.states is not None
+        wrong += [
+            replace(good, states=None),
+            replace(good, states=good.states[:0]),
+            replace(good, states=good.states[0]),
+        ]
     for outcome in wrong:
         _refused(learner, order, outcome)
 
@@ -217,9 +224,9 @@ def replaying_gives_the_same_story(make: Make, world: World, episodes: int) -> N
     assert tell_singly(make(), world, episodes) == story
 
 
-def blocks_tell_the_same_story(make: Make, world: World, episodes: int, sizes: Sequence[int]) -> None:
-    """However the episodes are split into blocks, orders, events and state are those of single ones, bit for bit."""
-    assert tell_in_blocks(make(), world, episodes, sizes) == tell_singly(make(), world, episodes)
+def blocks_tell_the_same_story(make: Make, world: World, sizes: Sequence[int], single: Story) -> None:
+    """However the episodes are split into blocks, orders, events and state are those of `tell_singly`, bit for bit."""
+    assert tell_in_blocks(make(), world, len(single.drawn), sizes) == single
 
 
 def leaving_the_range_voids_the_certificate(make: Make, world: World, episodes: int) -> None:
@@ -266,14 +273,14 @@ def a_breach_falls_alike_in_blocks(make: Make, world: World, episodes: int) -> N
     After a decision other policies run, so an outcome told for the old ones must not count.
     """
     normal = tell_singly(make(), world, episodes)
-    decisions = [k for k in range(1, episodes) if normal.deployed[k] != normal.deployed[k - 1]] or [episodes // 2]
-    for decision in {decisions[0], decisions[-1]}:
-        for episode in (decision - 1, decision, decision + 1):
-            for policy in {normal.drawn[decision - 1], normal.drawn[min(decision, episodes - 1)]}:
-                breached = world.changed(episode, policy, _breaches(make().method.units)[0])
-                story = tell_singly(make(), breached, episodes)
-                for sizes in ([episodes], [decision + 2], [decision, 3]):
-                    assert tell_in_blocks(make(), breached, episodes, sizes) == story
+    decision = next((k for k in range(1, episodes) if normal.deployed[k] != normal.deployed[k - 1]), episodes // 2)
+    length = decision + 5
+    for episode in (decision - 1, decision, decision + 1):
+        for policy in {normal.drawn[decision - 1], normal.drawn[decision]}:
+            breached = world.changed(episode, policy, _breaches(make().method.units)[0])
+            story = tell_singly(make(), breached, length)
+            for sizes in ([length], [decision + 2], [decision, 3]):
+                assert tell_in_blocks(make(), breached, length, sizes) == story
 
 
 def draws_follow_the_weights(make: Make, world: World, episodes: int, draws: int = 20_000) -> None:

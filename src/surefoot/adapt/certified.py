@@ -22,8 +22,8 @@ from surefoot.cmdp.policy import Policy
 from surefoot.policyset.cells import Cells, Mask
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-# Decide after every episode at first, then each time the data have grown by this fraction.
-GROWTH = 1 / 32
+# Decide every few episodes at first, then each time the data have grown by this fraction.
+LEAST_WAIT, GROWTH = 8, 1 / 24
 # Planned policies are evaluated also on cells ruled out by less than this many nats: those may come back.
 RECALL = 5.0
 
@@ -116,7 +116,7 @@ class Certified:
         evidence = self.evidence.settle(state.evidence, state.surviving, state.planned)
         log_evidence = self.evidence.log_evidence(evidence)
         surviving = log_evidence < math.log(1 / self.risk_split["elimination"])
-        following = episode + max(1, math.floor(episode * GROWTH))
+        following = next_decision(episode)
         state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
         if not surviving.any():
             events = () if state.alarmed else (_nothing_fits(episode),)
@@ -147,6 +147,11 @@ class Certified:
             lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
             reward = np.append(reward, [belief @ plan.reward for plan in planned])
         return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
+
+
+def next_decision(episode: int) -> int:
+    """The episode after which to decide again; it must not depend on how episodes are blocked."""
+    return episode + max(LEAST_WAIT, math.floor(episode * GROWTH))
 
 
 def _nothing_fits(episode: int) -> Event:

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from surefoot.adapt.certified import next_decision
 from surefoot.adapt.confidence import Betting, State
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Deployed, Step
 from surefoot.adapt.run_record import Event
@@ -23,8 +24,6 @@ from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-# Decide after every episode at first, then each time the data have grown by this fraction.
-GROWTH = 1 / 32
 # A candidate is chosen after this many episodes of the safe policy, and again each time this factor more were run.
 FIRST_CHOICE, NEXT_CHOICE = 300, 4.0
 
@@ -72,7 +71,7 @@ class ModelFree:
         constraints = len(self.units.budget)
         blank = tuple(self._sequence(index).start((constraints,)) for index in range(len(self.policies.policies)))
         zero = np.zeros(1 + constraints)
-        return ModelFreeState(blank, zero, zero, 0, None, FIRST_CHOICE, SAFE_ONLY, 1)
+        return ModelFreeState(blank, zero, zero, 0, None, FIRST_CHOICE, SAFE_ONLY, next_decision(0))
 
     def deployed(self, state: ModelFreeState) -> Deployed:
         return state.deployed
@@ -87,8 +86,7 @@ class ModelFree:
         if told < state.next_decision:
             return Step(state, used)
         state, events = self._chosen(state, told)
-        following = told + max(1, math.floor(told * GROWTH))
-        return Step(replace(state, deployed=self._mixture(state), next_decision=following), used, events)
+        return Step(replace(state, deployed=self._mixture(state), next_decision=next_decision(told)), used, events)
 
     def _observed(self, state: ModelFreeState, drawn: Integers, outcomes: Outcomes) -> ModelFreeState:
         low, high = self._cost_ends

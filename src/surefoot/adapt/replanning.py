@@ -14,7 +14,7 @@ from surefoot.errors import Infeasible
 from surefoot.policyset.cells import Cells, Mask, TransitionModel
 
 # Plan first after this many episodes, then each time this factor more have been told.
-FIRST, EVERY = 100, 1.5
+FIRST, EVERY = 500, 2.0
 
 
 @dataclass(frozen=True, eq=False)

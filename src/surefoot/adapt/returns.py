@@ -28,7 +28,7 @@ BET_WEIGHTS = np.array([0.3, 0.35, 0.3, 0.05])
 LOWEST_STAKE, HIGHEST_STAKE = -0.9, 50.0  # 1 + β·X stays positive for X in [0, 1]
 
 # Cells with more evidence against them than e^this are not bet against any longer.
-SETTLED_AGAINST = 15.0
+SETTLED_AGAINST = 10.0
 # What the spread of scaled returns is taken for before there are data, worth this many episodes.
 PRIOR_SPREAD, PRIOR_EPISODES = 0.05, 5.0
 

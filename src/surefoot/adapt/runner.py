@@ -21,6 +21,7 @@ from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import InvalidInput
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
+FIRST_CHUNK = 128  # episodes simulated at once; fewer would cost as much
 
 Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
 
@@ -106,7 +107,7 @@ class EpisodeStream:
     def __init__(self, simulator: Simulator, rng: np.random.Generator, transitions: bool) -> None:
         self.simulator, self.rng, self.transitions = simulator, rng, transitions
         self.position = 0  # used up so far, counted from the start of the buffer
-        self._chunk = SMALLEST_BLOCK
+        self._chunk = FIRST_CHUNK
         self._buffer = simulator.run(self._chunk, rng, transitions=transitions)
 
     def peek(self, count: int) -> Outcomes:

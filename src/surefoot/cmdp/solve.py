@@ -187,8 +187,11 @@ class OccupancyLP:
         return (values[:width], multipliers) if optimal else None
 
     def _optimise(self, program: _Program, basis: Any = None, strategy: int = DUAL_SIMPLEX) -> _Optimum | None:
-        """Run the solver, from `basis` if given; None if it finds no optimum."""
-        self._highs.setOptionValue("simplex_strategy", strategy)
+        """Run the solver, from `basis` if given; None if it finds no optimum.
+
+        A basis is a policy, whose occupancy is non-negative on every task: a start for the primal simplex, not the dual.
+        """
+        self._highs.setOptionValue("simplex_strategy", strategy if basis is None else PRIMAL_SIMPLEX)
         if self._highs.passModel(*program.arguments()) == highspy.HighsStatus.kError:
             raise SurefootError("HiGHS refused the occupancy linear program")
         if basis is not None:

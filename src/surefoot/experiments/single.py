@@ -8,7 +8,7 @@ from typing import Any
 
 from surefoot.adapt.run_record import Event
 from surefoot.cmdp.solve import solve
-from surefoot.errors import Infeasible
+from surefoot.errors import Infeasible, InvalidInput
 from surefoot.experiments.results import Report, experiment_results
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -37,9 +37,11 @@ def adapt_one(
         Infeasible: no policy keeps the budget on that task, so that regret has no meaning.
     """
     began = time.perf_counter()
-    task = tasks.task(parameter)
     try:
+        task = tasks.task(parameter)
         solve(task)
+    except InvalidInput as error:
+        raise InvalidInput(f"task {_text(parameter)}: {error}") from None
     except Infeasible as error:
         raise Infeasible(f"task {_text(parameter)}: {error}; choose another task", error.least_cost) from None
     run = adapt(
