@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -18,7 +18,7 @@ from rich.table import Table
 
 from surefoot import __version__
 from surefoot.adapt.plan import plan as plan_methods
-from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 from surefoot.experiments import single
 from surefoot.experiments.bench import run as run_bench
 from surefoot.experiments.gridworld.page import gridworld_page
@@ -47,6 +47,8 @@ errors = Console(stderr=True)
 # Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 LARGEST_SEED = 2**32 - 1
+MOST_SAMPLES = 5 * 10**7
+MOST_EPISODES = 10**8  # a run keeps three numbers per episode in memory
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -79,13 +81,17 @@ def common(
 @reproduce_app.command("gridworld")
 def gridworld_command(
     out: Out,
-    episodes: Annotated[int | None, typer.Option(help="Episodes per task [40000].")] = None,
-    tasks: Annotated[int | None, typer.Option(help="Test tasks; the first ten are the published ones [10].")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_EPISODES, help="Episodes per task; 40000 by default.")
+    ] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Test tasks, the first ten the published ones; 10 by default.")
+    ] = None,
     methods: Annotated[str | None, typer.Option(help=f"Comma-separated, out of {', '.join(METHODS)}.")] = None,
     risk: Risk = Settings.risk,
     seed: Seed = Settings.seed,
     quick: Annotated[bool, typer.Option("--quick", help="3 tasks and 4000 episodes unless given.")] = False,
-    jobs: Annotated[int, typer.Option(help="Worker processes.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     as_json: Json = False,
 ) -> None:
     """Figures 1 and 2 of the paper, with the constraint value of every deployed policy computed exactly."""
@@ -124,12 +130,20 @@ def train_command(
     check_folder(out)
     tasks = _family({"family": family, "kernel": kernel, "std": std, "safe_noise": safe_noise})
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
+    if guard.samples is not None and guard.samples > MOST_SAMPLES:
+        raise InvalidInput(
+            f"epsilon and delta must be larger, got {epsilon:g} and {delta:g}: a cover as fine as that takes about "
+            f"{guard.samples:.2g} sampled tasks, and {MOST_SAMPLES:.2g} is the most that the command line samples"
+        )
     if not as_json:
         for line in guard.lines:
             console.print(line, highlight=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the guard has just been printed
-        policies = train_policies(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed)
+        try:
+            policies = train_policies(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed)
+        except Infeasible as error:
+            raise Infeasible(f"safe_noise {safe_noise:g}, xi {xi}: {error}", error.least_cost) from None
     policies.save(out)
     facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
     if as_json:
@@ -145,7 +159,7 @@ def adapt_command(
     path: SetPath,
     task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "published",
-    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 40_000,
+    episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="Number of episodes.")] = 40_000,
     risk: Risk = 0.05,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.json and report.html.")] = None,
@@ -175,13 +189,11 @@ def adapt_command(
 @app.command("plan")
 def plan_command(
     path: SetPath,
-    episodes: Annotated[int, typer.Option(help="Episodes you could afford.")] = 40_000,
+    episodes: Annotated[int, typer.Option(min=1, max=10**18, help="Episodes you could afford.")] = 40_000,
     risk: Risk = 0.05,
     as_json: Json = False,
 ) -> None:
     """How many episodes each method needs before it may leave the safe policy."""
-    if episodes < 1:
-        raise InvalidInput(f"episodes must be a positive whole number, got {episodes}")
     if not 0 < risk < 1:
         raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk}")
     lines = plan_methods(PolicyValueSet.load(path), episodes=episodes, risk=risk)
@@ -318,9 +330,25 @@ def _print_version(wanted: bool) -> None:
 
 
 def _usage_message(error: Any) -> str:
-    """What typer found wrong with the arguments, and where to read what would be right."""
+    """What typer found wrong with the arguments, the value given, and where to read what would be right."""
     command = error.ctx.command_path if error.ctx else "surefoot"
-    return f"{error.format_message().rstrip('.')} (help: {command} --help)"
+    message = error.format_message().rstrip(".")
+    given = _given(getattr(getattr(error, "param", None), "opts", ()))
+    if given is not None and repr(given) not in message:
+        message += f", got {given!r}"
+    return f"{message} (help: {command} --help)"
+
+
+def _given(names: Sequence[str]) -> str | None:
+    """What the user wrote for an option, which typer's messages leave out."""
+    words = sys.argv[1:]
+    for name, word in zip(words, [*words[1:], None], strict=True):
+        if name in names:
+            return word
+        option, equals, value = name.partition("=")
+        if equals and option in names:
+            return value
+    return None
 
 
 def _complain(message: str) -> int:

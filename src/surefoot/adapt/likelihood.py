@@ -23,9 +23,9 @@ from surefoot.policyset.cells import Cells, Mask, TransitionModel
 LOCAL_SCALES = (1.0, 1 / 6)
 LOCAL_WEIGHTS = (0.19, 0.75)
 # All cells and the uncovered part of the box, so that a task out there empties the set.
-GLOBAL_WEIGHT = 0.05
-# A model of its own for every row of transitions, so that dynamics outside the family empty the set.
-UNIVERSAL_WEIGHT = 0.01
+GLOBAL_WEIGHT = 0.04
+# Models of their own for every row type and for every row, so that dynamics outside the family empty the set too.
+ROW_TYPE_WEIGHT, ROW_WEIGHT = 0.01, 0.01
 
 # Alternatives whose likelihood is below this fraction of the best one are left out.
 NEGLIGIBLE = 1e-12
@@ -71,7 +71,8 @@ class LikelihoodRatio:
         near = np.flatnonzero(inside > NEGLIGIBLE)  # leaving alternatives out lowers E: valid, and much faster
         mixture = self._local[:, near] @ inside[near] + GLOBAL_WEIGHT * relative.mean()
         log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
-        log_mixture = np.logaddexp(log_mixture, np.log(UNIVERSAL_WEIGHT) + universal_log_likelihood(state, self.model))
+        log_mixture = np.logaddexp(log_mixture, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model))
+        log_mixture = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
         evidence: Floats = log_mixture - self._best_in_cell(seen)
         return evidence
 
@@ -100,16 +101,20 @@ class LikelihoodRatio:
 
     @cached_property
     def _log_alternatives(self) -> Floats:
-        """[J + J', C] log-probabilities at the centres of all cells and of the boxes outside."""
-        if self.model.affine is None or not len(self.cells.outside):
-            return _log(self.model.probability)
-        outside = np.clip(self.model.class_probability(self.cells.outside), 0.0, 1.0)
-        return _log(np.concatenate([self.model.probability, outside]))
+        return _log(all_alternatives(self.cells, self.model))
 
     @cached_property
     def _local(self) -> Floats:
         """[J, J] weights of the alternatives of each cell."""
         return local_alternatives(self.cells)
+
+
+def all_alternatives(cells: Cells, model: TransitionModel) -> Floats:
+    """[J + J', C] probabilities at the centres of all cells and of the boxes outside."""
+    if model.affine is None or not len(cells.outside):
+        return model.probability
+    outside = np.clip(model.class_probability(cells.outside), 0.0, 1.0)
+    return np.concatenate([model.probability, outside])
 
 
 def local_alternatives(cells: Cells) -> Floats:
@@ -169,7 +174,24 @@ def class_counts(state: Counts, model: TransitionModel) -> Floats | None:
     return seen
 
 
-def universal_log_likelihood(state: Counts, model: TransitionModel) -> float:
+def row_type_log_likelihood(seen: Floats, model: TransitionModel) -> float:
+    """Log-probability of the transitions if each row type had class probabilities of its own, learned on the way.
+
+    A Dirichlet prior over the classes of every row type; successors of one class are equally likely.
+    """
+    totals, pseudo = np.bincount(model.row_type, weights=seen), np.bincount(model.row_type) / 2
+    entries = gammaln(0.5 + seen) - gammaln(0.5) - seen * np.log(model.multiplicity)
+    return float(entries.sum() + (gammaln(pseudo) - gammaln(pseudo + totals)).sum())
+
+
+def row_type_prediction(seen: Floats, model: TransitionModel) -> Floats:
+    """[C] probability of each class's successors in the next transition under that model."""
+    totals, pseudo = np.bincount(model.row_type, weights=seen), np.bincount(model.row_type) / 2
+    share: Floats = (0.5 + seen) / (pseudo + totals)[model.row_type] / model.multiplicity
+    return share
+
+
+def row_log_likelihood(state: Counts, model: TransitionModel) -> float:
     """Log-probability of the transitions under a Dirichlet prior for every row: any dynamics, learned on the way."""
     pseudo = np.where(model.classes >= 0, 0.5, 1e-3)
     rows = pseudo.sum(axis=2)
@@ -238,7 +260,7 @@ class TransitionBall:
         seen = class_counts(fresh, self.model)
         if seen is None or fresh.contradicted:
             return BallState(np.full_like(state.capital, np.inf), state.counts, state.counts)
-        prediction = self.belief_of(state.settled) @ self.model.probability
+        prediction = self._prediction(state.settled)
         ratio = prediction / np.maximum(self.model.probability, 1e-300)  # [J, C]
         ratio = np.minimum(ratio, 1e6)  # where P_j = 0: the largest value, as in the theorem
         spread = self._oscillation(ratio)
@@ -261,6 +283,27 @@ class TransitionBall:
         prior = np.log(np.maximum(self.cells.prior, 1e-300))
         return _normalised(prior if seen is None else prior + seen @ _log(self.model.probability).T)
 
+    def _prediction(self, counts: Counts) -> Floats:
+        """[C] probability of each class's successors, from all cells, the boxes outside and the model per row type."""
+        seen = class_counts(counts, self.model)
+        if seen is None:
+            expected: Floats = self.cells.prior @ self.model.probability / self.cells.prior.sum()
+            return expected
+        alternatives = self._alternatives
+        inside, outside = len(self.cells), len(alternatives) - len(self.cells)
+        log_prior = np.log(np.maximum(self.cells.prior, 1e-300) * (1 - GLOBAL_WEIGHT - ROW_TYPE_WEIGHT))
+        log_prior = np.concatenate([log_prior, np.full(outside, np.log(GLOBAL_WEIGHT / max(outside, 1)))])
+        log_weights = np.append(
+            log_prior + _log(alternatives) @ seen, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model)
+        )
+        weights = _normalised(log_weights)
+        mixed: Floats = weights[: inside + outside] @ alternatives
+        return mixed + weights[-1] * row_type_prediction(seen, self.model)
+
+    @cached_property
+    def _alternatives(self) -> Floats:
+        return all_alternatives(self.cells, self.model)
+
     def _oscillation(self, ratio: Floats) -> Floats:
         """[J, C] largest minus smallest ratio within the row that each class belongs to."""
         kinds = self.model.row_type
@@ -269,4 +312,5 @@ class TransitionBall:
         for c, kind in enumerate(kinds):
             high[:, kind] = np.maximum(high[:, kind], ratio[:, c])
             low[:, kind] = np.minimum(low[:, kind], ratio[:, c])
-        return (high - low)[:, kinds]
+        spread: Floats = (high - low)[:, kinds]
+        return spread

@@ -7,6 +7,7 @@ A block of orders therefore sees exactly the episodes that single orders would: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def run_learner(
     block: int = LARGEST_BLOCK,
     observer: Observer | None = None,
     settings: Mapping[str, Any] | None = None,
+    lens: Lens | None = None,
 ) -> Run:
     """Ask, simulate and tell for `episodes` episodes of `horizon` steps."""
     if not learner.method.units.same_as(task.units):
@@ -45,26 +47,42 @@ def run_learner(
             "task must share discount, ranges and budgets with the policy set: "
             f"{learner.method.units}, got {task.units}"
         )
-    world = SimulatedTask(learner, task, horizon, seed, transitions)
+    world = SimulatedTask(learner, task, horizon, seed, transitions, lens)
     record = _Record(episodes)
-    size = min(SMALLEST_BLOCK, block)
     while record.told < episodes:
+        # Decisions get rarer as episodes are told; what a block holds beyond the next one is not lost, only looked at.
+        size = min(max(SMALLEST_BLOCK, record.told // 16), block)
         orders = learner.ask_block(min(size, episodes - record.told))
         used = learner.tell_block(orders, world.upcoming(orders.drawn))
         world.consume(orders.drawn[:used])
         record.note(orders.deployed, used, world)
-        size = min(2 * size, block) if used == len(orders.drawn) else min(SMALLEST_BLOCK, block)
         if observer:
             observer(record.told, episodes)
     return record.finish(learner, world, optimal_reward, settings or {})
 
 
+@dataclass(frozen=True)
+class Lens:
+    """How a true task with more states looks to the learner: its policies lifted, the true states as it sees them."""
+
+    lift: Callable[[TabularPolicy], TabularPolicy]
+    see: Callable[[Integers], Integers]
+
+
 class SimulatedTask:
     """A task together with one stream of episodes and the exact values of each policy that was ordered so far."""
 
-    def __init__(self, learner: Learner, task: TabularCMDP, horizon: int, seed: int, transitions: bool) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        task: TabularCMDP,
+        horizon: int,
+        seed: int,
+        transitions: bool,
+        lens: Lens | None = None,
+    ) -> None:
         self.learner, self.task, self.horizon = learner, task, horizon
-        self.seed, self.transitions = seed, transitions
+        self.seed, self.transitions, self.lens = seed, transitions, lens
         self._streams: dict[int, EpisodeStream] = {}
         self._values: dict[int, Values] = {}
 
@@ -91,31 +109,38 @@ class SimulatedTask:
         policy = self.learner.policy(index)
         if not isinstance(policy, TabularPolicy):
             raise InvalidInput(f"a tabular task needs tabular policies, got policy {index} of kind {policy.kind!r}")
-        return policy
+        return self.lens.lift(policy) if self.lens else policy
 
     def _stream(self, index: int) -> EpisodeStream:
         if index not in self._streams:
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
             simulator = Simulator(self.task, self.policy(index), self.horizon)
-            self._streams[index] = EpisodeStream(simulator, rng, self.transitions)
+            self._streams[index] = EpisodeStream(simulator, rng, self.transitions, self.lens)
         return self._streams[index]
 
 
 class EpisodeStream:
     """Independent episodes of one policy, simulated ahead in chunks whose sizes do not depend on who asks."""
 
-    def __init__(self, simulator: Simulator, rng: np.random.Generator, transitions: bool) -> None:
-        self.simulator, self.rng, self.transitions = simulator, rng, transitions
+    def __init__(
+        self, simulator: Simulator, rng: np.random.Generator, transitions: bool, lens: Lens | None = None
+    ) -> None:
+        self.simulator, self.rng, self.transitions, self.lens = simulator, rng, transitions, lens
         self.position = 0  # used up so far, counted from the start of the buffer
         self._chunk = FIRST_CHUNK
-        self._buffer = simulator.run(self._chunk, rng, transitions=transitions)
+        self._buffer = self._simulate()
 
     def peek(self, count: int) -> Outcomes:
         while self.position + count > len(self._buffer):
             self._chunk = min(2 * self._chunk, LARGEST_BLOCK)
-            fresh = self.simulator.run(self._chunk, self.rng, transitions=self.transitions)
-            self._buffer, self.position = _joined([self._buffer[self.position :], fresh]), 0
+            self._buffer, self.position = _joined([self._buffer[self.position :], self._simulate()]), 0
         return self._buffer[self.position : self.position + count]
+
+    def _simulate(self) -> Outcomes:
+        outcomes = self.simulator.run(self._chunk, self.rng, transitions=self.transitions)
+        if self.lens is None or outcomes.states is None:
+            return outcomes
+        return replace(outcomes, states=self.lens.see(outcomes.states))
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

@@ -106,7 +106,7 @@ class OccupancyLP:
     """The linear program of one task after another; keeps the solver, the sparsity pattern and the last basis."""
 
     def __init__(self) -> None:
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in OPTIONS.items():
             self._highs.setOptionValue(name, value)
         self._pattern: _Pattern | None = None
@@ -189,7 +189,7 @@ class OccupancyLP:
     def _optimise(self, program: _Program, basis: Any = None, strategy: int = DUAL_SIMPLEX) -> _Optimum | None:
         """Run the solver, from `basis` if given; None if it finds no optimum.
 
-        A basis is a policy, whose occupancy is non-negative on every task: a start for the primal simplex, not the dual.
+        A basis is a policy, whose occupancy is non-negative on every task: a start for the primal simplex.
         """
         self._highs.setOptionValue("simplex_strategy", strategy if basis is None else PRIMAL_SIMPLEX)
         if self._highs.passModel(*program.arguments()) == highspy.HighsStatus.kError:
@@ -200,7 +200,10 @@ class OccupancyLP:
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         self._basis = self._highs.getBasis()
-        self._basic = _basic_columns(self._basis, len(program.row_upper))
+        self._basic = None
+        if len(program.row_upper) <= CONFIRM_UP_TO:
+            variables = np.asarray(self._highs.getBasicVariables()[1])  # a row's slack is -1 - row
+            self._basic = np.where(variables >= 0, variables, len(program.objective) - 1 - variables)
         solution = self._highs.getSolution()
         return np.array(solution.col_value), np.array(solution.row_dual)
 
@@ -212,14 +215,6 @@ class OccupancyLP:
         if optimum is None:
             raise SurefootError(f"HiGHS could not find the least cost of {cmdp}")
         return TabularPolicy(action_shares(optimum[0][:-1].reshape(cmdp.reward.shape))[0])
-
-
-def _basic_columns(basis: Any, height: int) -> NDArray[np.intp] | None:
-    """Which columns the basis consists of, slacks counted after the others; None where that is not worth knowing."""
-    if height > CONFIRM_UP_TO:
-        return None
-    status = [*basis.col_status, *basis.row_status]
-    return np.flatnonzero([each == highspy.HighsBasisStatus.kBasic for each in status])
 
 
 # ------------------------------------------------------------------------------------------- the program as arrays

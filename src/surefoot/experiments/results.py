@@ -106,7 +106,9 @@ def redraw(folder: Path, page: Callable[[Mapping[str, Any]], Report]) -> None:
     try:
         report = page(results)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(f"{folder / 'results.json'}: damaged or from another version ({type(error).__name__}: {error})") from None
+        raise ArtifactError(
+            f"{folder / 'results.json'}: damaged or from another version ({type(error).__name__}: {error})"
+        ) from None
     write_report(folder, results, report)
 
 

@@ -46,6 +46,16 @@ class TransitionModel:
     cost: Floats
     start: Floats
 
+    @cached_property
+    def multiplicity(self) -> Integers:
+        """[C] number of successors that share each class in a row of its type."""
+        rows = self.classes.reshape(-1, self.classes.shape[2])
+        counts = np.zeros((len(rows), len(self.row_type)), dtype=np.int64)
+        row, successor = np.nonzero(rows >= 0)
+        np.add.at(counts, (row, rows[row, successor]), 1)
+        most: Integers = counts.max(axis=0)
+        return most
+
     def class_probability(self, parameters: Floats) -> Floats:
         """[..., C] at parameters [..., d]; affine families only."""
         if self.affine is None:

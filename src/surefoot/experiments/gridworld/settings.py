@@ -8,7 +8,16 @@ from surefoot.errors import InvalidInput
 from surefoot.methods import METHODS
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES
 
-DEFAULT_METHODS = ("safe-only", "paper", "published", "pce")
+DEFAULT_METHODS = (
+    "safe-only",
+    "paper",
+    "published",
+    "pce",
+    "certified-likelihood",
+    "certified-ball",
+    "certified-returns",
+    "certified-model-free",
+)
 
 # Radius of the cover in the paper's distance: noise levels up to 0.0053 apart. It yields about as many candidates as
 # the ten in the authors' stored set.

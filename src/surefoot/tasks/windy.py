@@ -1,0 +1,121 @@
+"""A gridworld with two unknowns: cross a hazard strip's neighbourhood while slipping and while the wind blows.
+
+8×6 cells, state s = 8y + x with y = 0 the bottom row; actions 0..3 move right, up, left, down. The goal (7, 3) lies
+beyond a strip of hazard cells, (2..5, 2), and the wind blows downwards: over the strip the way is short, but one gust
+leads into it; below it no gust does, but every step up again goes against the wind.
+
+A task is a pair (slip, wind). With probability slip the move goes to one of the cell's neighbours, all equally likely;
+with probability wind one cell down instead; otherwise as intended. Moves off the grid stay. So transitions are affine,
+P = P₀ + slip·G₁ + wind·G₂, and the paper's distance between two tasks is a norm of the difference of their parameters:
+
+    d = max(|Δslip|, |Δwind|, |Δslip + Δwind|).
+
+Every row difference sums to 0, so its total variation is the largest sum over a set of successors, i.e. the largest of
+finitely many linear functionals. Extreme ones come from cells of the border: a move off the top edge stays in place,
+from where slip and wind both take it away (Δslip + Δwind); a move off the bottom edge stays as well, and the wind,
+which would have done the same, changes nothing (Δslip); there the wind turns a move sideways into staying (Δwind). All
+other functionals are averages of these.
+
+Reward 10 per step in the absorbing goal, cost 10 per step in a hazard cell, budget 1, γ = 0.9, start uniform on
+(0..1, 1..3). The optimal policy of a task beyond the worst corner of the box is feasible on all of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.errors import InvalidInput
+from surefoot.tasks.distribution import Independent, Normal
+from surefoot.tasks.family import TaskDistribution
+
+WIDTH, HEIGHT = 8, 6
+STATES = WIDTH * HEIGHT
+MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (dx, dy) of each action
+DOWN = 3
+HAZARD_CELLS = tuple(WIDTH * 2 + x for x in (2, 3, 4, 5))
+START_CELLS = tuple(WIDTH * y + x for y in (1, 2, 3) for x in (0, 1))
+GOAL = WIDTH * 3 + 7
+
+_REWARD = np.where(np.arange(STATES) == GOAL, 10.0, 0.0)
+_COST = np.where(np.isin(np.arange(STATES), HAZARD_CELLS), 10.0, 0.0)
+_START = np.where(np.isin(np.arange(STATES), START_CELLS), 1 / len(START_CELLS), 0.0)
+
+DISCOUNT = 0.9
+BUDGET = 1.0
+MEAN_SLIP, MEAN_WIND = 0.1, 0.12
+SLIP_RANGE = WIND_RANGE = (0.0, 0.25)
+
+
+def windy_gridworld(
+    slip_std: float = 0.04, wind_std: float = 0.05, safe_slip: float = 0.26, safe_wind: float = 0.26
+) -> TaskDistribution:
+    """Slip N(0.1, slip_std²) and wind N(0.12, wind_std²), truncated to [0, 0.25]; the parameter is [slip, wind].
+
+    `safe_slip` and `safe_wind` name the task whose optimal policy serves as the safe policy.
+    """
+    slip = Normal(MEAN_SLIP, std=slip_std, low=SLIP_RANGE[0], high=SLIP_RANGE[1], how="truncated")
+    wind = Normal(MEAN_WIND, std=wind_std, low=WIND_RANGE[0], high=WIND_RANGE[1], how="truncated")
+    intended, directions = transition_directions()
+    safe = [float(safe_slip), float(safe_wind)]
+    _check_rates("safe_slip and safe_wind", np.array(safe))
+    return TaskDistribution(
+        build=_task,
+        distribution=Independent([slip, wind]),
+        coordinates=_coordinates,
+        safe_parameter=np.array(safe),
+        recipe={
+            "family": "windy",
+            "slip_std": float(slip.std[0]),
+            "wind_std": float(wind.std[0]),
+            "safe_slip": safe[0],
+            "safe_wind": safe[1],
+        },
+        affine=(intended, directions),
+    )
+
+
+@cache
+def transition_directions() -> tuple[Floats, Floats]:
+    """(P₀ [S, A, S], G [2, S, A, S]), read-only: the transitions of (slip, wind) are P₀ + slip·G₀ + wind·G₁."""
+    state = np.arange(STATES)[:, None]
+    dx, dy = np.array(MOVES).T
+    x, y = state % WIDTH + dx, state // WIDTH + dy  # [S, A] where each move would lead
+    inside = (x >= 0) & (x < WIDTH) & (y >= 0) & (y < HEIGHT)
+    intended = np.eye(STATES)[np.where(inside, WIDTH * y + x, state)]
+    neighbours = (intended * inside[:, :, None]).sum(axis=1, keepdims=True)
+    slipped = neighbours / neighbours.sum(axis=2, keepdims=True)
+    directions = np.stack([slipped - intended, intended[:, [DOWN]] - intended])
+    intended[GOAL], directions[:, GOAL] = np.eye(STATES)[GOAL], 0.0
+    for array in (intended, directions):
+        array.setflags(write=False)
+    return intended, directions
+
+
+def _task(parameter: Floats) -> TabularCMDP:
+    _check_rates("slip and wind", parameter)
+    intended, directions = transition_directions()
+    return TabularCMDP(
+        # Rates that sum to 1 leave the intended move a probability of 0, not of minus one rounding error.
+        transitions=np.maximum(intended + parameter[0] * directions[0] + parameter[1] * directions[1], 0.0),
+        reward=_REWARD,
+        cost=_COST,
+        budget=BUDGET,
+        start=_START,
+        discount=DISCOUNT,
+        reward_range=(0.0, 10.0),
+        cost_range=(0.0, 10.0),
+    )
+
+
+def _coordinates(parameters: Floats) -> Floats:
+    """[n, 3] points whose maximum norm is the distance of the tasks of parameters [n, 2]."""
+    slip, wind = parameters.T
+    return np.stack([slip, wind, slip + wind], axis=1)
+
+
+def _check_rates(name: str, rates: Floats) -> None:
+    if not (np.isfinite(rates).all() and (rates >= 0).all() and rates.sum() <= 1):
+        raise InvalidInput(f"{name} must be probabilities that sum to at most 1, got {rates.tolist()}")
