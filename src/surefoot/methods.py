@@ -39,6 +39,7 @@ def learner(
     episodes: int | None = None,
     risk: float = 0.05,
     seed: int = 0,
+    horizon: int | None = None,
     **options: Any,
 ) -> Learner:
     """A learner for a new task.
@@ -48,11 +49,16 @@ def learner(
         episodes: how many will be run; methods whose proof needs it in advance say so.
         risk: probability with which any deployed policy may ever break a budget.
         seed: of the component drawn in each episode.
+        horizon: least number of steps of an episode, for the bias of cut-off sums; by default as many as make the
+            discounted tail negligible (`TRUNCATION`).
         options: further constants of the method.
     """
     if not 0 < risk < 1:
         raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk!r}")
-    return Learner(_method(policies, method, episodes, risk, options), seed=seed)
+    if horizon is None:
+        horizon = default_horizon(policies.units.discount)
+    _positive("horizon", horizon)
+    return Learner(_method(policies, method, episodes, risk, horizon, options), seed=seed)
 
 
 def adapt(
@@ -77,7 +83,7 @@ def adapt(
     if horizon is None:
         horizon = default_horizon(policies.units.discount)
     _positive("horizon", horizon)
-    chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, **options)
+    chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
     settings = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "horizon": horizon, **options}
     return run_learner(
         chosen,
@@ -97,22 +103,25 @@ def default_horizon(discount: float) -> int:
     return theory.horizon(discount, TRUNCATION / (1 - discount))
 
 
-def _method(policies: PolicyValueSet, name: str, episodes: int | None, risk: float, options: dict[str, Any]) -> Method:
+def _method(
+    policies: PolicyValueSet, name: str, episodes: int | None, risk: float, horizon: int, options: dict[str, Any]
+) -> Method:
+    truncation = policies.units.discount**horizon
     if name in CERTIFIED:
-        return certified_method(policies, name, risk, truncation=TRUNCATION, **_certified_options(name, options))
+        return certified_method(policies, name, risk, truncation=truncation, **_certified_options(name, options))
     if options:
         raise InvalidInput(f"method {name!r} takes no option {sorted(options)[0]!r}")
     match name:
         case "safe-only":
             return SafeOnly(policies)
         case "paper":
-            return VerifyCandidates(policies, _paper_rules(policies, name, episodes, risk))
+            return VerifyCandidates(policies, _paper_rules(policies, name, episodes, risk, horizon))
         case "published":
             return VerifyCandidates(policies, PublishedRules(policies))
         case "pce":
             return VerifyCandidates(policies, PublishedEliminationRules(policies))
         case "pce-theory":
-            return VerifyCandidates(policies, EliminationRules(_paper_rules(policies, name, episodes, risk)))
+            return VerifyCandidates(policies, EliminationRules(_paper_rules(policies, name, episodes, risk, horizon)))
         case _:
             raise InvalidInput(f"method must be one of {', '.join(METHODS)}, got {name!r}")
 
@@ -126,10 +135,16 @@ def _certified_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk: float) -> PaperRules:
+def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk: float, horizon: int) -> PaperRules:
     if episodes is None:
         raise InvalidInput(f"method {name!r} needs the number of episodes in advance: pass episodes=…, got None")
     _positive("episodes", episodes)
+    bias = policies.units.truncation_bias(horizon)
+    if bias > policies.epsilon:
+        raise InvalidInput(
+            f"horizon must be long enough that the cut-off tail, {bias:.2g} (unit scale), is at most "
+            f"epsilon = {policies.epsilon:g} of the policy set, got {horizon}"
+        )
     return PaperRules(policies, episodes, risk)
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,23 @@ import pytest
 import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_cells import make_cells
 
-from surefoot.cmdp.model import Units
+from surefoot.cmdp.evaluate import evaluate, state_values
+from surefoot.cmdp.model import TabularCMDP, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import ArtifactError
-from surefoot.policyset import Entry, PolicyValueSet, storage
+from surefoot.policyset import Entry, PolicyValueSet, manifest, storage
+from surefoot.policyset.cells import Cells
 
+FILES = ["manifest.json", "policies.safetensors", "cells.safetensors"]
 PER_TEST_FOLDER = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def make_set(
-    entries: int = 2, states: int = 3, actions: int = 2, constraints: int = 2, seed: int = 0
+    entries: int = 2, states: int = 3, actions: int = 2, constraints: int = 2, seed: int = 0, model: str | None = None
 ) -> PolicyValueSet:
+    """Random numbers throughout; with cells if `model` says of which kind."""
     rng = np.random.default_rng(seed)
 
     def policy() -> TabularPolicy:
@@ -55,6 +61,11 @@ def make_set(
         task_digest="5a" * 32,
         recipe={"family": "gridworld", "std": 0.03, "kernel": "published"},
         training={"samples": 2048, "name": "Ünïcode \n", "nested": [1, 2.0, None, True, {"x": -0.0}]},
+        cells=None
+        if model is None
+        else make_cells(
+            rng, policies=1 + entries, constraints=constraints, states=states, actions=actions, model=model
+        ),
     )
 
 
@@ -79,7 +90,25 @@ def assert_same(first: PolicyValueSet, second: PolicyValueSet) -> None:
     assert first.task_digest == second.task_digest
     for name in ("recipe", "training"):  # as text, in which 1 is not 1.0 is not true
         assert json.dumps(getattr(first, name), sort_keys=True) == json.dumps(getattr(second, name), sort_keys=True)
+    assert cell_bits(first.cells) == cell_bits(second.cells)
     assert first.digest() == second.digest()
+
+
+def cell_bits(cells: Cells | None) -> dict[str, Any]:
+    """Everything in the cells, arrays as (shape, bytes)."""
+    if cells is None:
+        return {}
+    found = {f"cells.{name}": value for name, value in vars(cells).items() if name != "model"}
+    if cells.model is not None:
+        found |= {f"model.{name}": value for name, value in vars(cells.model).items() if name != "affine"}
+        if cells.model.affine is not None:
+            found["model.base"], found["model.slope"] = cells.model.affine
+    for name, value in found.items():
+        if isinstance(value, np.ndarray):
+            assert value.dtype == (np.int64 if name in ("model.classes", "model.row_type") else np.float64), name
+            assert not value.flags.writeable, name
+            found[name] = (value.shape, value.tobytes())
+    return found
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -101,6 +130,19 @@ plain = st.recursive(
 @st.composite
 def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
     n, m, d, states, actions = (draw(st.integers(1, 4)) for _ in range(5))
+    cells = st.builds(
+        make_cells,
+        st.integers(0, 2**32 - 1).map(np.random.default_rng),
+        cells=st.integers(1, 4),
+        policies=st.just(1 + n),
+        constraints=st.just(m),
+        states=st.just(states),
+        actions=st.just(actions),
+        parameters=st.just(d),
+        by_start=st.booleans(),
+        model=st.sampled_from(["none", "balls", "affine"]),
+        outside=st.integers(0, 2),
+    )
 
     def vector(size: int) -> list[float]:
         return draw(st.lists(numbers, min_size=size, max_size=size))
@@ -130,6 +172,7 @@ def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
         task_digest="5a" * 32,
         recipe=draw(st.dictionaries(text, plain, max_size=3)),
         training=draw(st.dictionaries(text, plain, max_size=3)),
+        cells=draw(st.none() | cells),
     )
 
 
@@ -142,7 +185,7 @@ def test_round_trip_is_exact_and_saving_again_gives_the_same_bytes(policies: Pol
     assert_same(policies, loaded)
     loaded.save(second)
     assert contents(first) == contents(second)
-    assert sorted(contents(first)) == ["manifest.json", "policies.safetensors"]
+    assert set(contents(first)) == {*FILES} - ({"cells.safetensors"} if policies.cells is None else set())
 
 
 def test_the_files_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: Path) -> None:
@@ -170,6 +213,28 @@ def test_the_files_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: P
     assert record["bytes"] == len(content)
     assert record["sha256"] == hashlib.sha256(content).hexdigest()
     assert record["shapes"] == {"probabilities": [3, 3, 2]}
+    assert "cells" not in manifest
+
+
+def test_cells_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: Path) -> None:
+    cells = make_set(model="affine").cells
+    make_set(model="affine").save(tmp_path / "set")
+    arrays = safetensors.numpy.load_file(tmp_path / "set/cells.safetensors")
+    assert cells is not None
+    assert cells.model is not None
+    assert cells.model.affine is not None
+    names = ("low", "high", "prior", "lower", "upper", "start_lower", "start_upper", "outside")
+    for name in names:
+        np.testing.assert_array_equal(arrays.pop(name), getattr(cells, name))
+    for name in ("classes", "row_type", "probability", "radius", "reward", "cost", "start"):
+        np.testing.assert_array_equal(arrays.pop(f"model.{name}"), getattr(cells.model, name))
+    np.testing.assert_array_equal(arrays.pop("model.base"), cells.model.affine[0])
+    np.testing.assert_array_equal(arrays.pop("model.slope"), cells.model.affine[1])
+    assert not arrays
+    manifest = json.loads((tmp_path / "set/manifest.json").read_text())
+    parts = {"by_start": True, "outside": True, "model": "affine"}
+    assert manifest["cells"] == {"source": "affine", "uncovered": cells.uncovered, **parts}
+    assert sorted(manifest["files"]) == ["cells.safetensors", "policies.safetensors"]
 
 
 def test_loading_gives_the_same_digest_as_before_and_every_change_gives_another(tmp_path: Path) -> None:
@@ -182,9 +247,29 @@ def test_loading_gives_the_same_digest_as_before_and_every_change_gives_another(
     assert len(digests) == 5
 
 
+def test_every_change_of_the_cells_gives_another_digest() -> None:
+    policies = make_set(model="affine")
+    cells = policies.cells
+    assert cells is not None
+    assert cells.model is not None
+    others = [None, replace(cells, start_lower=None, start_upper=None), replace(cells, outside=cells.outside[:0])]
+    others += [replace(cells, source="finite"), replace(cells, uncovered=cells.uncovered + 1e-9)]
+    others += [replace(cells, model=None), replace(cells, model=replace(cells.model, affine=None))]
+    for name in ("low", "prior", "lower", "start_lower", "outside"):
+        others.append(replace(cells, **{name: getattr(cells, name) * (1 - 1e-12) - (name != "prior") * 1e-12}))
+    for name in ("high", "upper", "start_upper"):
+        others.append(replace(cells, **{name: getattr(cells, name) + 1e-12}))
+    for name in ("probability", "radius", "reward", "cost"):
+        others.append(replace(cells, model=replace(cells.model, **{name: getattr(cells.model, name) * (1 - 1e-12)})))
+    others.append(replace(cells, model=replace(cells.model, start=cells.model.start[::-1])))
+    others.append(replace(cells, model=replace(cells.model, row_type=np.array([2, 1, 1]))))
+    digests = {replace(policies, cells=other).digest() for other in [cells, *others]}
+    assert len(digests) == 1 + len(others)
+
+
 def test_digest_does_not_depend_on_library_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = make_set().digest()
-    monkeypatch.setattr(storage, "_library_version", lambda: "99.0")
+    monkeypatch.setattr(manifest, "_library_version", lambda: "99.0")
     make_set().save(tmp_path / "set")
     assert '"99.0"' in (tmp_path / "set/manifest.json").read_text()
     assert PolicyValueSet.load(tmp_path / "set").digest() == before
@@ -205,6 +290,35 @@ def test_digest_of_a_known_set_never_changes() -> None:
         '"reward_range":[0.0,1.0],"task_digest":"5a","training":{},"xi":0.1}'
     )
     assert policies.digest() == hashlib.sha256(canonical.encode()).hexdigest()
+
+    def record(values: Any, shape: str, dtype: str = "<f8") -> str:
+        content = np.array(values, dtype=dtype).tobytes()
+        return f'{{"sha256":"{hashlib.sha256(content).hexdigest()}","shape":[{shape}]}}'
+
+    bounds = np.array([[[0.25, 0.5], [0.75, 1.0]]])
+    nothing = np.empty((0, 1))
+    cells = Cells(
+        np.array([[0.0]]),
+        np.array([[1.0]]),
+        np.array([0.75]),
+        bounds,
+        bounds,
+        None,
+        None,
+        "holdout",
+        0.25,
+        None,
+        nothing,
+    )
+    arrays = (
+        f'"cells.safetensors":{{"high":{record(1, "1,1")},"low":{record(0, "1,1")},'
+        f'"lower":{record(bounds, "1,2,2")},"prior":{record(0.75, "1")},"upper":{record(bounds, "1,2,2")}}},'
+    )
+    canonical = canonical.replace('{"policies', "{" + arrays + '"policies').replace(
+        '"cost_range"',
+        '"cells":{"by_start":false,"model":"none","outside":false,"source":"holdout","uncovered":0.25},"cost_range"',
+    )
+    assert replace(policies, cells=cells).digest() == hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refused(
@@ -260,6 +374,12 @@ def test_saving_replaces_a_policy_set_or_an_empty_folder(tmp_path: Path) -> None
     make_set(seed=2).save(target)
     assert_same(PolicyValueSet.load(target), make_set(seed=2))
     assert [file.name for file in tmp_path.iterdir()] == ["set"]
+
+
+def test_replacing_a_set_with_cells_by_one_without_leaves_no_cells(tmp_path: Path) -> None:
+    for model in ("affine", None, "balls", "none"):
+        make_set(model=model).save(tmp_path / "set")
+        assert_same(PolicyValueSet.load(tmp_path / "set"), make_set(model=model))
 
 
 def test_saving_through_a_link_replaces_the_set_behind_it(tmp_path: Path) -> None:
@@ -332,7 +452,7 @@ def test_a_path_that_no_system_accepts_is_refused() -> None:
 
 
 @pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("failing", ["policies.safetensors", "manifest.json"])
+@pytest.mark.parametrize("failing", FILES)
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt("by the user")])
 def test_a_failed_write_leaves_everything_as_it_was(
     existing: bool, failing: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +470,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
     monkeypatch.setattr(storage, "_write", broken)
     expected = ArtifactError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected, match=str(error.args[-1])):
-        make_set(seed=2).save(tmp_path / "set")
+        make_set(seed=2, model="balls").save(tmp_path / "set")
     assert contents(tmp_path) == before
     assert len(list(tmp_path.iterdir())) == existing
 
@@ -406,30 +526,46 @@ PolicyValueSet.load(sys.argv[1]).save(sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("steps", range(7))
+@pytest.mark.parametrize("steps", range(8))
 def test_a_killed_process_leaves_a_whole_set(steps: int, tmp_path: Path) -> None:
-    """Two writes, a flush, two renames, a flush: killed before each of them, and not at all."""
-    make_set(seed=1).save(tmp_path / "set")
-    make_set(seed=2).save(tmp_path / "other")
+    """Three writes, a flush, two renames, a flush: killed before each of them, and not at all."""
+    old, new = make_set(seed=1), make_set(seed=2, model="affine")
+    old.save(tmp_path / "set")
+    new.save(tmp_path / "other")
     command = [sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path / "other"), str(tmp_path / "set"), str(steps)]
     source = str(Path(storage.__file__).parents[2])
     result = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, check=False)
-    assert result.returncode == (9 if steps < 6 else 0)
-    if steps == 4:  # between the two renames
+    assert result.returncode == (9 if steps < 7 else 0)
+    if steps == 5:  # between the two renames
         assert not (tmp_path / "set").exists()
         (whole,) = tmp_path.glob(".set.*/old")
     else:
         whole = tmp_path / "set"
-    assert_same(PolicyValueSet.load(whole), make_set(seed=1 if steps <= 4 else 2))
+    assert_same(PolicyValueSet.load(whole), old if steps <= 5 else new)
+
+
+MISFITS: list[tuple[dict[str, int], str]] = [
+    ({"parameters": 3}, r"low is for \[3\] parameters of the entries, must be for \[2\]"),
+    ({"states": 4}, r"start_lower is for \[4\] states of the policies, must be for \[3\]"),
+    ({"actions": 3}, r"model.reward is for \[3, 3\] states and actions of the policies, must be for \[3, 2\]"),
+]
+
+
+def misfit(sizes: dict[str, int]) -> Cells:
+    """Cells that are valid in themselves, for another set than `make_set()`."""
+    return make_cells(np.random.default_rng(0), **{"policies": 3, **sizes})  # type: ignore[arg-type]
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "MAX_ELEMENTS", 17)
+    monkeypatch.setattr(manifest, "MAX_ELEMENTS", 17)
     with pytest.raises(ArtifactError, match="files declare 18 array elements, must be at most 17"):
         make_set().save(tmp_path / "set")
-    monkeypatch.setattr(storage, "MAX_MANIFEST_BYTES", 100)
+    monkeypatch.setattr(manifest, "MAX_MANIFEST_BYTES", 100)
     with pytest.raises(ArtifactError, match=r"manifest: has .* bytes, must have at most 100"):
         make_set().save(tmp_path / "set")
+    for sizes, message in MISFITS:
+        with pytest.raises(ArtifactError, match=f"the policy set: {message}"):
+            replace(make_set(), cells=misfit(sizes)).save(tmp_path / "set")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -443,13 +579,21 @@ def saved(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def with_cells(tmp_path: Path) -> Path:
+    make_set(model="affine").save(tmp_path / "cells")
+    return tmp_path / "cells"
+
+
+@pytest.fixture
 def small(tmp_path: Path) -> Path:
     make_small().save(tmp_path / "small")
     return tmp_path / "small"
 
 
 def make_small() -> PolicyValueSet:
-    return make_set(entries=1, states=1, constraints=1)
+    small = make_set(entries=1, states=1, constraints=1)
+    cells = make_cells(np.random.default_rng(0), cells=1, constraints=1, states=1, outside=1)
+    return replace(small, cells=cells)
 
 
 def _refused_or_unchanged(folder: Path) -> bool:
@@ -462,7 +606,7 @@ def _refused_or_unchanged(folder: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "policies.safetensors"])
+@pytest.mark.parametrize("name", FILES)
 def test_truncated_at_any_byte(name: str, small: Path) -> None:
     content = (small / name).read_bytes()
     loadable = []
@@ -473,7 +617,7 @@ def test_truncated_at_any_byte(name: str, small: Path) -> None:
     assert loadable == ([len(content) - 1] if name == "manifest.json" else [])  # only the final newline is dispensable
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "policies.safetensors"])
+@pytest.mark.parametrize("name", FILES)
 def test_any_byte_flipped(name: str, small: Path) -> None:
     content = (small / name).read_bytes()
     for place in range(len(content)):
@@ -491,7 +635,7 @@ def _same_json(first: bytes, second: bytes) -> bool:
 @PER_TEST_FOLDER
 @given(data=st.data())
 def test_random_edits(data: st.DataObject, small: Path) -> None:
-    name = data.draw(st.sampled_from(["manifest.json", "policies.safetensors"]))
+    name = data.draw(st.sampled_from(FILES))
     content = (small / name).read_bytes()
     start = data.draw(st.integers(0, len(content)))
     end = data.draw(st.integers(start, min(len(content), start + 20)))
@@ -504,33 +648,42 @@ def test_random_edits(data: st.DataObject, small: Path) -> None:
     assert refused or edited == content or (name == "manifest.json" and _same_json(content, edited))
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "policies.safetensors"])
-def test_files_missing_swapped_linked_or_grown(name: str, saved: Path, tmp_path: Path) -> None:
-    original, content = saved / name, (saved / name).read_bytes()
+@pytest.mark.parametrize("name", FILES)
+def test_files_missing_swapped_linked_or_grown(name: str, with_cells: Path, tmp_path: Path) -> None:
+    original, content = with_cells / name, (with_cells / name).read_bytes()
     original.write_bytes(content + b" x")
     with pytest.raises(ArtifactError, match=rf"{name}: (must be JSON|has \d+ bytes, must have at most)"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
     original.unlink()
     with pytest.raises(ArtifactError, match=f"{name}: is missing, must be in the policy set folder"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
     (tmp_path / "elsewhere").write_bytes(content)
     original.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ArtifactError, match=f"{name}: is a symbolic link, must be a plain file"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
     original.unlink()
     original.mkdir()
     with pytest.raises(ArtifactError, match=f"{name}: is not a file, must be a plain file"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
     original.rmdir()
     os.mkfifo(original)  # opening it would wait for a writer for ever
     with pytest.raises(ArtifactError, match=f"{name}: is not a file, must be a plain file"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
 
 
-def test_arrays_of_another_set_are_refused(saved: Path, tmp_path: Path) -> None:
-    make_set(seed=1).save(tmp_path / "other")
-    shutil.copy(tmp_path / "other/policies.safetensors", saved / "policies.safetensors")
-    with pytest.raises(ArtifactError, match="was altered after it was saved"):
+@pytest.mark.parametrize("name", FILES[1:])
+def test_arrays_of_another_set_are_refused(name: str, with_cells: Path, tmp_path: Path) -> None:
+    make_set(seed=1, model="affine").save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / name, with_cells / name)
+    with pytest.raises(ArtifactError, match=f"{name}: was altered after it was saved"):
+        PolicyValueSet.load(with_cells)
+
+
+def test_arrays_that_the_manifest_does_not_name_are_refused(saved: Path, with_cells: Path) -> None:
+    (saved / "notes.txt").write_text("mine")
+    assert_same(PolicyValueSet.load(saved), make_set())
+    shutil.copy(with_cells / "cells.safetensors", saved)
+    with pytest.raises(ArtifactError, match=r"holds 'cells.safetensors', must hold only the arrays that manifest.json"):
         PolicyValueSet.load(saved)
 
 
@@ -554,12 +707,14 @@ def reseal(folder: Path, forge: Callable[[dict[str, Any]], None]) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def reseal_arrays(folder: Path, content: bytes, shapes: dict[str, list[int]] | None = None) -> None:
+def reseal_arrays(
+    folder: Path, content: bytes, shapes: dict[str, list[int]] | None = None, name: str = "policies.safetensors"
+) -> None:
     """Replace the arrays and recompute every hash on the way."""
-    (folder / "policies.safetensors").write_bytes(content)
+    (folder / name).write_bytes(content)
 
     def forge(manifest: dict[str, Any]) -> None:
-        record = manifest["files"]["policies.safetensors"]
+        record = manifest["files"][name]
         record["sha256"], record["bytes"] = hashlib.sha256(content).hexdigest(), len(content)
         record["shapes"] = shapes or record["shapes"]
 
@@ -743,7 +898,12 @@ def _forged_arrays() -> Iterator[tuple[str, bytes, dict[str, list[int]] | None, 
     yield "sum", save({"probabilities": not_one}), None, r"policy 1 .*: policy\[2\] must sum to 1 .* got 1.1"
     yield "negative", save({"probabilities": negative}), None, r"policy 0 .*: policy\[0, 0\] must not be negative"
     yield "nan", save({"probabilities": nan}), None, r"policy 2 .*: policy\[0, 0\] must be finite, got nan"
-    yield "float32", save({"probabilities": good.astype(np.float32)}), None, "dtype: input should be 'F64', found 'F32'"
+    yield (
+        "float32",
+        save({"probabilities": good.astype(np.float32)}),
+        None,
+        "'probabilities' must have dtype F64, found 'F32'",
+    )
     yield (
         "name",
         save({"weights": good}),
@@ -821,3 +981,228 @@ def test_arrays_resealed_with_valid_content_do_load(saved: Path) -> None:
     np.testing.assert_array_equal(
         PolicyValueSet.load(saved).safe_policy.probabilities, make_set(seed=1).safe_policy.probabilities
     )
+
+
+# --------------------------------------------------------------------------------------------------- forgeries of cells
+
+
+def reseal_cells(folder: Path, forge: Callable[[dict[str, np.ndarray]], None]) -> None:
+    """Change the arrays of the cells and recompute every hash and shape on the way."""
+    arrays = safetensors.numpy.load_file(folder / "cells.safetensors")
+    forge(arrays)
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    reseal_arrays(folder, safetensors.numpy.save(arrays), shapes, "cells.safetensors")
+
+
+def entry(name: str, index: Any, value: Any) -> Callable[[dict[str, np.ndarray]], None]:
+    def forge(arrays: dict[str, np.ndarray]) -> None:
+        arrays[name][index] = value
+
+    return forge
+
+
+def whole(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[dict[str, np.ndarray]], None]:
+    def forge(arrays: dict[str, np.ndarray]) -> None:
+        arrays[name] = np.array(change(arrays[name]), order="C")
+
+    return forge
+
+
+FORGED_CELLS = [
+    (entry("lower", (0, 1, 2), np.nan), r"lower\[0, 1, 2\] must be finite, got nan"),
+    (entry("start_upper", (2, 2, 2, 2), np.inf), r"start_upper\[2, 2, 2, 2\] must be finite, got inf"),
+    (entry("outside", 0, np.nan), r"outside\[0, 0\] must be finite, got nan"),
+    (entry("lower", (1, 0, 0), 99.0), r"lower\[1, 0, 0\] must not exceed upper, got 99.0"),
+    (entry("start_lower", (1, 0, 0, 2), 99.0), r"start_lower\[1, 0, 0, 2\] must not exceed start_upper, got 99.0"),
+    (entry("low", (1, 0), 99.0), r"low\[1, 0\] must not exceed high, got 99.0"),
+    (entry("prior", 1, -0.5), r"prior\[1\] must not be negative, got -0.5"),
+    (entry("prior", 1, 1.5), "prior must sum to at most 1, got"),
+    (whole("prior", lambda prior: prior * 0.99), "prior and uncovered must sum to 1, got"),
+    (whole("lower", lambda lower: lower[:2]), r"lower must have shape \[J, P, 1\+m\] = \[3, .*\], got \[2, 3, 3\]"),
+    (whole("upper", lambda upper: upper[:, :2]), r"upper must have shape .* = \[3, 3, 3\], got \[3, 2, 3\]"),
+    (whole("prior", lambda prior: prior[:, None]), r"prior must have shape \[J\] = \[3\], got \[3, 1\]"),
+    (whole("low", lambda low: low[0, 0]), r"low must have shape \[J, d\] = .*, got \[\]"),
+    (whole("start_lower", lambda low: low[..., :2]), r"start_upper must have shape .* got \[3, 3, 3, 3\]"),
+    (whole("outside", lambda outside: outside[:, :1]), r"outside must have shape \[J', d\] = \[any, 2\], got \[2, 1\]"),
+    (whole("model.cost", lambda cost: cost[:1]), r"model must have as many constraints .*\(2\), got 1"),
+    (entry("model.classes", (0, 0, 0), 3), r"model.classes\[0, 0, 0\] must lie in \[-1, 3\), got 3"),
+    (entry("model.classes", (0, 0, 0), -2), r"model.classes\[0, 0, 0\] must lie in \[-1, 3\), got -2"),
+    (entry("model.classes", (0, 0, 0), -1), r"model.probability\[0\] must sum to 1 .* over row \(0, 0\) .* got 0"),
+    (entry("model.row_type", 0, 3), r"model.row_type\[0\] must lie in \[0, 3\), got 3"),
+    (entry("model.row_type", 0, 1), r"model.row_type must be one and the same for rows"),
+    (entry("model.probability", (1, 0), 1.5), r"model.probability\[1, 0\] must lie in \[0, 1\], got 1.5"),
+    (entry("model.probability", (1, 0), 0.5), r"model.probability\[1\] must sum to 1 .* got 0.5"),
+    (entry("model.radius", 1, -0.5), r"model.radius\[1\] must not be negative, got -0.5"),
+    (entry("model.slope", (0, 0), np.nan), r"model.affine\[1\]\[0, 0\] must be finite, got nan"),
+    (whole("model.slope", lambda slope: slope[:, :1]), r"model must have as many parameters .*\(2\), got 1"),
+    (whole("model.base", lambda base: base[:2]), r"model.affine\[0\] must have shape \[C\] = \[3\], got \[2\]"),
+    (whole("model.cost", lambda cost: cost[0]), r"model.cost must have shape \[m, S, A\] = .*, got \[3, 2\]"),
+    (whole("model.classes", np.float64), r"'model.classes' must have dtype I64, found 'F64'"),
+    (whole("lower", np.int64), r"'lower' must have dtype F64, found 'I64'"),
+    (whole("lower", np.float32), r"'lower' must have dtype F64, found 'F32'"),
+    (
+        lambda arrays: arrays.pop("upper"),
+        r"must hold exactly the arrays \['high', .* that manifest.json announces, found",
+    ),
+    (lambda arrays: arrays.pop("model.base"), "must hold exactly the arrays"),
+    (lambda arrays: arrays.update(more=np.ones(1)), "must hold exactly the arrays .* found .*'more'"),
+]
+
+
+@pytest.mark.parametrize(("forge", "message"), FORGED_CELLS, ids=[message for _, message in FORGED_CELLS])
+def test_forged_cells_are_refused(
+    forge: Callable[[dict[str, np.ndarray]], None], message: str, with_cells: Path
+) -> None:
+    reseal_cells(with_cells, forge)
+    with pytest.raises(ArtifactError, match=rf"cells\.safetensors: {message}") as refusal:
+        PolicyValueSet.load(with_cells)
+    assert "\n" not in str(refusal.value)
+
+
+@PER_TEST_FOLDER
+@given(data=st.data())
+def test_any_number_of_the_cells_made_infinite_is_refused(data: st.DataObject, with_cells: Path) -> None:
+    before = contents(with_cells)
+    arrays = safetensors.numpy.load(before["cells.safetensors"])
+    name = data.draw(st.sampled_from(sorted(name for name, array in arrays.items() if array.dtype == np.float64)))
+    index = data.draw(st.integers(0, arrays[name].size - 1))
+    value = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+    field = {"model.base": "model.affine[0]", "model.slope": "model.affine[1]"}.get(name, name)
+    try:
+        reseal_cells(with_cells, entry(name, np.unravel_index(index, arrays[name].shape), value))
+        with pytest.raises(ArtifactError) as refusal:
+            PolicyValueSet.load(with_cells)
+    finally:
+        for file, content in before.items():  # the folder serves the next example too
+            (with_cells / file).write_bytes(content)
+    assert f"cells.safetensors: {field}[" in str(refusal.value)
+    assert f"must be finite, got {value}" in str(refusal.value)
+
+
+FORGED_CELL_RECORDS = [
+    (put("cells", "source")("guess"), "cells.source: input should be 'affine', 'finite', .* found 'guess'"),
+    (put("cells", "uncovered")(-0.1), "cells.uncovered: input should be greater than or equal to 0, found -0.1"),
+    (put("cells", "uncovered")(1.1), "cells.uncovered: input should be less than or equal to 1, found 1.1"),
+    (put("cells", "uncovered")("0"), "cells.uncovered: input should be a valid number, found '0'"),
+    (put("cells", "uncovered")(0.9), "prior and uncovered must sum to 1, got .* and 0.9"),
+    (put("cells", "by_start")(1), "cells.by_start: input should be a valid boolean, found 1"),
+    (put("cells", "by_start")(False), "must hold exactly the arrays .* found .*'start_lower'"),
+    (put("cells", "outside")(False), "must hold exactly the arrays .* found .*'outside'"),
+    (put("cells", "model")("none"), "must hold exactly the arrays .* found .*'model.classes'"),
+    (put("cells", "model")("balls"), "must hold exactly the arrays .* found .*'model.base'"),
+    (put("cells", "model")("code"), "cells.model: input should be 'none', 'balls' or 'affine', found 'code'"),
+    (put("cells", "code")("x"), "cells.code: extra inputs are not permitted, found 'x'"),
+    (put("cells")(None), r"files must name exactly \['policies.safetensors'\], found \['cells.safetensors', "),
+    (drop("cells"), r"files must name exactly \['policies.safetensors'\], found \['cells.safetensors', "),
+    (rename_file("policies.safetensors"), r"files must name exactly \['cells.safetensors', 'policies.safetensors'\]"),
+    (
+        put("files", "extra.safetensors")(FILE),
+        r"files must name exactly \['cells.safetensors', 'policies.safetensors'\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("forge", "message"), FORGED_CELL_RECORDS, ids=[message for _, message in FORGED_CELL_RECORDS])
+def test_forged_records_of_cells_are_refused(
+    forge: Callable[[dict[str, Any]], None], message: str, with_cells: Path
+) -> None:
+    reseal(with_cells, forge)
+    with pytest.raises(ArtifactError, match=message) as refusal:
+        PolicyValueSet.load(with_cells)
+    assert "\n" not in str(refusal.value)
+    assert str(with_cells) in str(refusal.value)
+
+
+@pytest.mark.parametrize(("sizes", "message"), [*MISFITS, ({"policies": 2}, "cells must bound reward and 2 margin")])
+def test_cells_of_another_set_are_refused_even_if_resealed(
+    sizes: dict[str, int], message: str, with_cells: Path, tmp_path: Path
+) -> None:
+    cells = misfit(sizes)
+    others = {"entries": cells.lower.shape[1] - 1, "states": 3, "actions": 2}
+    others |= {name: size for name, size in sizes.items() if name in others}
+    base = make_set(**others)
+    longer = tuple(replace(one, parameter=np.zeros(cells.low.shape[1])) for one in base.entries)
+    replace(base, entries=longer, cells=cells).save(tmp_path / "other")
+    record = json.loads((tmp_path / "other/manifest.json").read_text())
+    shutil.copy(tmp_path / "other/cells.safetensors", with_cells)
+
+    def forge(manifest: dict[str, Any]) -> None:
+        manifest["cells"] = record["cells"]
+        manifest["files"]["cells.safetensors"] = record["files"]["cells.safetensors"]
+
+    reseal(with_cells, forge)
+    with pytest.raises(ArtifactError, match=message) as refusal:
+        PolicyValueSet.load(with_cells)
+    assert str(with_cells) in str(refusal.value)
+
+
+def test_cells_resealed_with_valid_content_do_load(with_cells: Path) -> None:
+    """So the refusals above come from the content, not from the resealing."""
+    reseal_cells(with_cells, entry("lower", (1, 2, 0), -99.0))
+    cells = PolicyValueSet.load(with_cells).cells
+    assert cells is not None
+    assert cells.lower[1, 2, 0] == -99.0
+
+
+# ------------------------------------------------------------------------------ sets saved in the past, never rewritten
+
+ASSETS = Path(__file__).parents[1] / "assets"
+SAVED_IN_THE_PAST = {
+    "policyset-1.0-plain": "f0c98af9e3e32fd170b0f6c4a120768fb9a4fb19071da0a20adb83d83ac25912",
+    "policyset-1.0-cells": "f11a648b5366ab25e5011eda9e9bcfd2643f64f0b49dd95ac2678c981900fe81",
+}
+
+
+def pump(wear: float) -> TabularCMDP:
+    """The family of the saved sets: a pump gets hot, or does not cool down when slowed, with probability `wear`."""
+    worn, hot = [1 - wear, wear], [0.0, 1.0]
+    return TabularCMDP(
+        transitions=[[[1.0, 0.0], worn], [worn, hot]],
+        reward=[[0.25, 1.0], [0.25, 1.0]],
+        cost=[0.0, 1.0],
+        budget=3.0,
+        start=[1.0, 0.0],
+        discount=0.9,
+        reward_range=(0.0, 1.0),
+        cost_range=(0.0, 1.0),
+    )
+
+
+@pytest.mark.parametrize(("name", "digest"), SAVED_IN_THE_PAST.items())
+def test_sets_saved_in_the_past_keep_loading(name: str, digest: str, tmp_path: Path) -> None:
+    """Values are compared with those of the tasks that the sets were trained on, not with what the files say."""
+    loaded = PolicyValueSet.load(ASSETS / name)
+    assert loaded.digest() == digest
+    assert [round(float(entry.parameter[0]), 4) for entry in loaded.entries] == [0.2989, 0.3988, 0.1989]
+    for entry in loaded.entries:
+        task = pump(float(entry.parameter[0]))
+        for policy, reward, margin in (
+            (entry.policy, entry.reward, entry.margin),
+            (loaded.safe_policy, entry.safe_reward, entry.safe_margin),
+        ):
+            values = evaluate(task, policy)  # type: ignore[arg-type]
+            assert reward == pytest.approx(values.reward, abs=1e-9)
+            assert margin == pytest.approx(values.margin, abs=1e-9)
+    loaded.save(tmp_path / "again")
+    assert_same(PolicyValueSet.load(tmp_path / "again"), loaded)
+
+
+def test_cells_saved_in_the_past_still_bound_the_values() -> None:
+    policies = PolicyValueSet.load(ASSETS / "policyset-1.0-cells")
+    cells = policies.cells
+    assert cells is not None
+    assert cells.model is not None
+    assert cells.start_lower is not None
+    assert cells.start_upper is not None
+    assert (len(cells), len(cells.outside), cells.source) == (12, 4, "affine")
+    for j, share in np.ndindex(len(cells), 3):
+        wear = float(cells.low[j, 0] + share / 2 * (cells.high[j, 0] - cells.low[j, 0]))
+        task = pump(wear)
+        np.testing.assert_allclose(cells.model.task(np.array([wear]), policies.units).transitions, task.transitions)
+        for p, policy in enumerate(policies.policies):
+            by_start = state_values(task, policy.probabilities)  # type: ignore[attr-defined]
+            by_start[1:] = 3.0 - by_start[1:]
+            assert (cells.start_lower[j, p] <= by_start).all()
+            assert (by_start <= cells.start_upper[j, p]).all()
+            assert (cells.lower[j, p] <= by_start[:, 0]).all()
+            assert (by_start[:, 0] <= cells.upper[j, p]).all()

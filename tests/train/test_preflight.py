@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from surefoot.cmdp.model import TabularCMDP
 from surefoot.errors import InvalidInput
 from surefoot.oracles import exact_oracles
 from surefoot.oracles.interface import Oracles
@@ -100,7 +101,7 @@ def test_own_check_oracles_make_the_pilot_impossible() -> None:
 
 
 def test_two_dimensional_families_are_covered_in_the_maximum_norm() -> None:
-    def build(parameter: np.ndarray):  # noqa: ANN202
+    def build(parameter: np.ndarray) -> TabularCMDP:
         return gridworld().task([0.3])
 
     box = family(build, Uniform([0.0, 0.0], [1.0, 1.0]), coordinates=lambda parameters: parameters)

@@ -85,7 +85,7 @@ def algorithm_1_cover(
         sizes.append(N)
         parameters = tasks.sample(N, rng)
         U = subroutine(near(parameters), delta)
-        if N > len(U) and math.sqrt(len(U) * math.log(2 * N / delta) / (N - len(U))) <= delta:
+        if len(U) < N and math.sqrt(len(U) * math.log(2 * N / delta) / (N - len(U))) <= delta:
             return parameters, U, sizes
         N *= 2
 
@@ -94,8 +94,8 @@ def algorithm_1_cover(
 def test_cover_of_a_finite_family_is_that_of_the_full_matrix(seed: int) -> None:
     cmdps = random_family(seed, tasks=6)
     tasks = from_arrays(cmdps, weights=[0.3, 0.05, 0.25, 0.1, 0.1, 0.2])
-    epsilon, delta = 0.08, 0.15
     apart = np.array([[distance(a, b) for b in cmdps] for a in cmdps])
+    epsilon, delta = float(np.median(apart[np.triu_indices(6, 1)])) + 1e-6, 0.15
     assert len(set((apart <= epsilon).sum(axis=1))) > 1, "some cover more than others"
 
     def near(parameters: Floats) -> np.ndarray:
@@ -268,14 +268,15 @@ def test_own_oracles_are_called_as_the_algorithm_says() -> None:
 
 def test_a_sampled_check_gives_a_cover_within_twice_epsilon() -> None:
     cmdps = random_family(2, tasks=5)
-    tasks, epsilon, delta = from_arrays(cmdps), 0.1, 0.25
+    tasks, epsilon, delta = from_arrays(cmdps), 0.02, 0.1
     exact = exact_oracles(tasks)
     oracles = Oracles(check_by_sampling(), exact.optimal, exact.feasible)
     policies = quiet_train(tasks, epsilon=epsilon, delta=delta, oracles=oracles)
     centres = [cmdps[int(entry.parameter[0])] for entry in policies.entries]
     covered = sum(min(distance(task, centre) for centre in centres) <= 2 * epsilon for task in cmdps)
-    assert covered >= len(cmdps) * (1 - 6 * delta)
-    assert len(centres) < len(cmdps)
+    # At most 3δ = 0.3 of the samples are uncovered, and each task has about 0.2 of them: not two can be.
+    assert covered >= 4
+    assert 1 < len(centres) < 5
 
 
 def test_a_continuous_family_without_coordinates_asks_about_pairs() -> None:
@@ -289,8 +290,8 @@ def test_a_continuous_family_without_coordinates_asks_about_pairs() -> None:
     oracles = Oracles(
         lambda a, b, epsilon, delta, rng: abs(wind(a) - wind(b)) <= epsilon, exact.optimal, exact.feasible
     )
-    asked = quiet_train(tasks, epsilon=0.1, delta=0.25, seed=1, oracles=oracles)
-    known = quiet_train(windy(), epsilon=0.1, delta=0.25, seed=1)
+    asked = quiet_train(tasks, epsilon=0.03, delta=0.2, seed=1, oracles=oracles)
+    known = quiet_train(windy(), epsilon=0.03, delta=0.2, seed=1)
     assert [entry.parameter.tolist() for entry in asked.entries] == [
         entry.parameter.tolist() for entry in known.entries
     ]
@@ -327,9 +328,9 @@ def test_warns_when_the_theorem_does_not_apply_and_only_then() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UncertifiedWarning)
-        fine = train(windy(0.3, 0.32), epsilon=0.004, delta=0.2, seed=0, progress=False, cells=0)
+        fine = train(windy(0.3, 0.32), epsilon=0.001, delta=0.2, xi=0.05, seed=0, progress=False, cells=0)
     assert fine.training["precondition_holds"]
-    assert (8 * (1 / 0.7 + 0.6 / 0.49) + 18) * 0.004 <= fine.xi
+    assert fine.xi >= (8 * (1 / 0.7 + 0.6 / 0.49) + 18) * 0.001
 
 
 def test_warns_when_the_safe_policy_found_has_too_little_margin() -> None:
@@ -345,7 +346,7 @@ def test_warns_when_the_safe_policy_found_has_too_little_margin() -> None:
     with pytest.warns(UncertifiedWarning, match="exceeds ξ") as caught:
         policies = train(
             tasks,
-            epsilon=0.004,
+            epsilon=0.001,
             delta=0.2,
             seed=0,
             progress=False,
@@ -354,9 +355,9 @@ def test_warns_when_the_safe_policy_found_has_too_little_margin() -> None:
         )
     assert len(caught) == 1
     assert not policies.training["precondition_holds"]
-    needed = (8 * (1 / 0.7 + 0.6 / 0.49) + 18) * 0.004
+    needed = (8 * (1 / 0.7 + 0.6 / 0.49) + 18) * 0.001
     assert 0 <= policies.xi < needed
-    assert f"epsilon ≤ {policies.xi * 0.004 / needed:.3g}" in str(caught[0].message)
+    assert f"epsilon ≤ {policies.xi * 0.001 / needed:.3g}" in str(caught[0].message)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias, get_args
 
-from surefoot.adapt.certified import Certified, Evidence
+from surefoot.adapt.certified import RECALL, Certified, Evidence
 from surefoot.adapt.learner import Method
 from surefoot.adapt.likelihood import LikelihoodRatio, TransitionBall
 from surefoot.adapt.model_free import ModelFree
 from surefoot.adapt.replanning import Replanner
-from surefoot.adapt.returns import ReturnProcess
+from surefoot.adapt.returns import SETTLED_AGAINST, ReturnProcess
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -52,12 +52,13 @@ def certified_method(
     cells = _cells(policies, kind)
     if risk <= cells.uncovered:
         raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells, risk)}, got {risk:g}")
+    split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
     return Certified(
         name,
         policies,
         cells,
-        _evidence(kind, policies, cells, truncation),
-        {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0},
+        _evidence(kind, policies, cells, truncation, split["elimination"]),
+        split,
         needs_transitions=kind != "certified-returns",
         replanner=_replanner(policies, cells.model, kind != "certified-returns" if replan is None else replan),
         pairs=pairs,
@@ -84,7 +85,7 @@ def strongest(policies: PolicyValueSet, observes: Observes) -> tuple[str, str]:
     return "certified-returns", f"{why}; discounted sums and first states are"
 
 
-def _evidence(kind: str, policies: PolicyValueSet, cells: Cells, truncation: float) -> Evidence:
+def _evidence(kind: str, policies: PolicyValueSet, cells: Cells, truncation: float, level: float) -> Evidence:
     match kind:
         case "certified-likelihood":
             model = _model(cells, kind)
@@ -97,7 +98,8 @@ def _evidence(kind: str, policies: PolicyValueSet, cells: Cells, truncation: flo
         case "certified-ball":
             return TransitionBall(cells, _model(cells, kind), policies.units)
         case "certified-returns":
-            return ReturnProcess(cells, policies.units, truncation)
+            enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
+            return ReturnProcess(cells, policies.units, truncation, enough)
         case _:
             raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {kind!r}")
 

@@ -16,6 +16,7 @@ from scipy.special import gammaln, logsumexp
 from surefoot.adapt.replanning import Planned
 from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
 from surefoot.cmdp.model import Floats, Units
+from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Mask, TransitionModel
 
 # Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, so weighted.
@@ -29,6 +30,9 @@ ROW_TYPE_WEIGHT, ROW_WEIGHT = 0.01, 0.01
 
 # Alternatives whose likelihood is below this fraction of the best one are left out.
 NEGLIGIBLE = 1e-12
+
+# The largest bet on a transition, relative to even.
+LARGEST_RATIO = 1e6
 
 # Observed sums may differ from those of the visited states and actions by rounding only, relative to their range.
 SUM_TOLERANCE = 1e-6
@@ -136,6 +140,7 @@ def local_alternatives(cells: Cells) -> Floats:
 def count_transitions(state: Counts, outcomes: Outcomes, model: TransitionModel, units: Units) -> Counts:
     """Add the observed transitions; note rewards, costs or first states that no cell allows."""
     states, actions, after = step_indices(outcomes)
+    _check_indices(states, actions, after, model)
     flat = (states * model.classes.shape[1] + actions) * model.classes.shape[2] + after
     fresh = np.bincount(flat.ravel(), minlength=state.transitions.size).reshape(state.transitions.shape)
     contradicted = state.contradicted or not _sums_agree(states, actions, outcomes, model, units)
@@ -148,6 +153,18 @@ def step_indices(outcomes: Outcomes) -> tuple[Integers, Integers, Integers]:
         raise TypeError("transitions were not observed")
     states = outcomes.states.astype(np.int64)
     return states[:, :-1], outcomes.actions.astype(np.int64), states[:, 1:]
+
+
+def _check_indices(states: Integers, actions: Integers, after: Integers, model: TransitionModel) -> None:
+    """An index that does not exist would be counted as another transition."""
+    for name, values, count in (
+        ("states", states, model.classes.shape[0]),
+        ("actions", actions, model.classes.shape[1]),
+        ("states", after, model.classes.shape[0]),
+    ):
+        outside = (values < 0) | (values >= count)
+        if outside.any():
+            raise InvalidInput(f"{name} must lie in [0, {count}), got {values[outside][0]}")
 
 
 def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: TransitionModel, units: Units) -> bool:
@@ -261,16 +278,20 @@ class TransitionBall:
         if seen is None or fresh.contradicted:
             return BallState(np.full_like(state.capital, np.inf), state.counts, state.counts)
         prediction = self._prediction(state.settled)
-        ratio = prediction / np.maximum(self.model.probability, 1e-300)  # [J, C]
-        ratio = np.minimum(ratio, 1e6)  # where P_j = 0: the largest value, as in the theorem
-        spread = self._oscillation(ratio)
-        payoff = np.stack(
-            [
-                np.log1p(bold * (ratio - 1)) - np.log1p(self.model.radius[:, None] * bold * spread)
-                for bold in self.boldness
-            ]
-        )
-        return BallState(state.capital + payoff @ seen, state.counts, state.counts)
+        ratio = np.minimum(prediction / np.maximum(self.model.probability, 1e-300), LARGEST_RATIO)  # [J, C]
+        lowest, highest = self._range_in_row(ratio)
+        # Where P_j = 0: the row's largest value, as in the theorem; in a ball of radius 0 nothing larger costs more.
+        ratio = np.where((self.model.probability > 0) | (self.model.radius[:, None] == 0), ratio, highest)
+        spread = highest - lowest
+        observed = np.flatnonzero(seen)  # a prediction of 0 is a bet that loses everything, but only if it is called
+        with np.errstate(divide="ignore"):
+            payoff = np.stack(
+                [
+                    np.log1p(bold * (ratio - 1)) - np.log1p(self.model.radius[:, None] * bold * spread)
+                    for bold in self.boldness
+                ]
+            )
+        return BallState(state.capital + payoff[:, :, observed] @ seen[observed], state.counts, state.counts)
 
     def log_evidence(self, state: BallState) -> Floats:
         return np.asarray(logsumexp(state.capital, axis=0) - np.log(len(self.boldness)))
@@ -290,27 +311,26 @@ class TransitionBall:
             expected: Floats = self.cells.prior @ self.model.probability / self.cells.prior.sum()
             return expected
         alternatives = self._alternatives
-        inside, outside = len(self.cells), len(alternatives) - len(self.cells)
+        outside = len(alternatives) - len(self.cells)
         log_prior = np.log(np.maximum(self.cells.prior, 1e-300) * (1 - GLOBAL_WEIGHT - ROW_TYPE_WEIGHT))
         log_prior = np.concatenate([log_prior, np.full(outside, np.log(GLOBAL_WEIGHT / max(outside, 1)))])
         log_weights = np.append(
             log_prior + _log(alternatives) @ seen, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model)
         )
         weights = _normalised(log_weights)
-        mixed: Floats = weights[: inside + outside] @ alternatives
-        return mixed + weights[-1] * row_type_prediction(seen, self.model)
+        mixed: Floats = weights[:-1] @ alternatives + weights[-1] * row_type_prediction(seen, self.model)
+        return mixed
 
     @cached_property
     def _alternatives(self) -> Floats:
         return all_alternatives(self.cells, self.model)
 
-    def _oscillation(self, ratio: Floats) -> Floats:
-        """[J, C] largest minus smallest ratio within the row that each class belongs to."""
-        kinds = self.model.row_type
+    def _range_in_row(self, ratio: Floats) -> tuple[Floats, Floats]:
+        """[J, C] smallest and largest ratio where P_j > 0, within the row that each class belongs to."""
+        kinds, possible = self.model.row_type, self.model.probability > 0
         high = np.full((len(ratio), kinds.max() + 1), -np.inf)
         low = np.full_like(high, np.inf)
         for c, kind in enumerate(kinds):
-            high[:, kind] = np.maximum(high[:, kind], ratio[:, c])
-            low[:, kind] = np.minimum(low[:, kind], ratio[:, c])
-        spread: Floats = (high - low)[:, kinds]
-        return spread
+            high[:, kind] = np.maximum(high[:, kind], np.where(possible[:, c], ratio[:, c], -np.inf))
+            low[:, kind] = np.minimum(low[:, kind], np.where(possible[:, c], ratio[:, c], np.inf))
+        return low[:, kinds], high[:, kinds]

@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from surefoot import theory
+from surefoot.adapt.certified_methods import CERTIFIED, certified_method
+from surefoot.adapt.learner import Learner
+from surefoot.adapt.runner import run_learner
 from surefoot.adapt.safe_mixture import PaperRules, PublishedRules
+from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
+
+# Certified methods are tried on simulated training tasks, for so many episodes of so many steps.
+TRIAL_TASKS, TRIAL_EPISODES, TRIAL_TAIL = 3, 2000, 1e-6
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ def plan(policies: PolicyValueSet, *, episodes: int, risk: float) -> tuple[PlanL
         _paper(policies, episodes, risk),
         _published(policies),
         PlanLine("pce", False, 0, "deploys candidates outright from the first episode; does not keep the constraint"),
+        *(_certified(policies, name, risk) for name in CERTIFIED if name != "certified"),
     )
 
 
@@ -76,3 +86,38 @@ def _published(policies: PolicyValueSet) -> PlanLine:
     first = max(policies.entries, key=lambda entry: entry.reward)
     length = PublishedRules(policies).phase_length(first, 0, 0.0)
     return PlanLine("published", False, math.ceil(length), "constants tuned to the gridworld's units; no proof")
+
+
+def _certified(policies: PolicyValueSet, name: str, risk: float) -> PlanLine:
+    """How soon the method moves on training tasks, simulated with the model in the policy set where it has one."""
+    try:
+        method = certified_method(policies, name, risk, truncation=TRIAL_TAIL)
+    except InvalidInput as error:
+        return PlanLine(name, True, math.inf, f"not possible: {error}")
+    first = method.deployed(method.start()).weight
+    cells = policies.cells
+    if cells is None or cells.model is None or cells.model.affine is None:
+        return PlanLine(name, True, 0 if first else math.inf, f"starts at weight {first:.3g}")
+    rng = np.random.default_rng(0)
+    leaves, halves = [], []
+    for seed, cell in enumerate(rng.choice(len(cells), TRIAL_TASKS, p=cells.prior / cells.prior.sum())):
+        run = run_learner(
+            Learner(method, seed=seed),
+            cells.model.task(cells.centre[cell], policies.units),
+            episodes=TRIAL_EPISODES,
+            seed=seed,
+            horizon=theory.horizon(policies.units.discount, TRIAL_TAIL / (1 - policies.units.discount)),
+            optimal_reward=0.0,
+            transitions=True,
+        )
+        leaves.append(_first(run.weight > 0))
+        halves.append(_first(run.weight >= 0.5))
+    half = float(np.median(halves))
+    when = f"after about {half:,.0f} episodes" if math.isfinite(half) else f"not within {TRIAL_EPISODES} episodes"
+    reason = f"first weight {first:.3g}; weight 1/2 {when} (median of {TRIAL_TASKS} simulated training tasks)"
+    return PlanLine(name, True, float(np.median(leaves)), reason)
+
+
+def _first(reached: np.ndarray) -> float:
+    """Number of episodes before the first one marked; infinite when none is."""
+    return float(np.argmax(reached)) if reached.any() else math.inf

@@ -54,8 +54,10 @@ class Replanner:
         """The corner of a cell that lies in the direction of growing danger."""
         centre, danger = cells.centre, cells.danger
         slope = np.linalg.lstsq(centre - centre[index], danger - danger[index], rcond=None)[0]
-        corner: Floats = np.where(slope > 0, cells.high[index], cells.low[index])
-        return corner
+        corner = np.where(slope > 0, cells.high[index], cells.low[index])
+        # A hair inside, where no probability can be negative by rounding.
+        inside: Floats = corner + 1e-9 * (centre[index] - corner)
+        return inside
 
     def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
         """Bounds on the plausible cells; on the others nothing is claimed."""

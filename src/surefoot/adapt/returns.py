@@ -62,11 +62,13 @@ class ReturnProcess:
 
     Attributes:
         truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
+        settled_against: evidence from which on a cell is not bet against any longer; above the log(1/δ) in use.
     """
 
     cells: Cells
     units: Units
     truncation: float
+    settled_against: float = SETTLED_AGAINST
 
     def start(self) -> ReturnState:
         signals = 1 + len(self.units.budget)
@@ -86,10 +88,11 @@ class ReturnProcess:
         if outcomes.states is None:
             raise InvalidInput("states must hold at least the first state of each episode, got None")
         scaled = self._scaled(outcomes)
-        gains = np.log1p(scaled @ state.stakes.T)
+        # Not a matrix product: its rounding depends on the number of rows.
+        gains = np.log1p((scaled[:, None, :] * state.stakes).sum(axis=-1))
         pending = dict(state.pending)
         nothing = 0.0, np.zeros(scaled.shape[1]), np.zeros(gains.shape[1])
-        first_states = outcomes.states[:, 0].tolist()
+        first_states = self._first_states(outcomes.states).tolist()
         for policy, first, returns, gain in zip(drawn.tolist(), first_states, scaled, gains, strict=True):
             episodes, total, gained = pending.get((policy, first), nothing)
             pending[policy, first] = episodes + 1.0, total + returns, gained + gain
@@ -101,7 +104,7 @@ class ReturnProcess:
 
     def settle(self, state: ReturnState, surviving: Mask, planned: tuple[Planned, ...]) -> ReturnState:
         """Pay out the pending bets and place new ones against the most dangerous cell that survives."""
-        open_cells = np.flatnonzero(self.log_evidence(state) < SETTLED_AGAINST)
+        open_cells = np.flatnonzero(self.log_evidence(state) < self.settled_against)
         if not state.pending or not open_cells.size:
             return state
         count, total, gain = (np.array(part) for part in zip(*state.pending.values(), strict=True))
@@ -147,6 +150,14 @@ class ReturnProcess:
         stakes = stakes * np.minimum(1.0, -LOWEST_STAKE / np.maximum(depth, -LOWEST_STAKE))
         capped: Floats = np.minimum(stakes, HIGHEST_STAKE)
         return capped
+
+    def _first_states(self, states: Integers) -> Integers:
+        """[n] first states, or an error that names one that does not exist."""
+        first, count = states[:, 0], self._tables[0].shape[1]
+        outside = (first < 0) | (first >= count)
+        if outside.any():
+            raise InvalidInput(f"states must lie in [0, {count}), got {first[outside][0]} as a first state")
+        return first
 
     def _scaled(self, outcomes: Outcomes) -> Floats:
         """[n, k] returns mapped from their ranges to [0, 1]."""

@@ -95,6 +95,12 @@ class Units:
         """The paper's V_c [..., m] as the margin budget - cost."""
         return np.asarray(constraint_value) * self.cost_scale
 
+    def truncation_bias(self, horizon: int) -> float:
+        """Largest difference, in unit scale, between discounted sums of `horizon` steps and whole ones."""
+        reward = np.abs(self.reward_value_range).max() / self.reward_scale
+        cost = (np.abs(self.cost_value_range).max(axis=1) / self.cost_scale).max()
+        return float(self.discount**horizon * max(reward, cost))
+
     def same_as(self, other: Units) -> bool:
         return (
             self.discount == other.discount

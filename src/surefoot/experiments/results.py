@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from surefoot import __version__
-from surefoot.adapt.plan import plan
+from surefoot.adapt.plan import PlanLine
 from surefoot.adapt.run_record import Event
 from surefoot.errors import ArtifactError
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
 
-KEYS = ("experiment", "version", "settings", "seconds", "methods", "events", "plan", "training")
+KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def experiment_results(
     methods: Mapping[str, Summary],
     events: Mapping[str, Sequence[Sequence[Event]]],
     policies: PolicyValueSet,
+    plan: Sequence[PlanLine] = (),
 ) -> dict[str, Any]:
     """The contents of results.json; `events` are per method and task."""
-    lines = plan(policies, episodes=settings["episodes"], risk=settings["risk"])
     return {
         "experiment": experiment,
         "version": __version__,
@@ -48,7 +48,7 @@ def experiment_results(
         "seconds_by_stage": dict(seconds),
         "methods": dict(methods),
         "events": {name: [[asdict(event) for event in run] for run in runs] for name, runs in events.items()},
-        "plan": [{**asdict(line), "episodes": _plain(line.episodes)} for line in lines],
+        "plan": [{**asdict(line), "episodes": _plain(line.episodes)} for line in plan],
         "training": {**policies.training, "xi": policies.xi, "budget": policies.units.budget.tolist()},
     }
 

@@ -2,23 +2,30 @@
 
 The certified test phase deploys only what is safe on each cell that has not been ruled out. The cells are not the cover
 of Algorithm 1, which may leave up to 6δ of the tasks outside.
+
+Arrays are taken over without a copy where possible, since there may be hundreds of megabytes of them, and are read-only
+from then on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from surefoot.cmdp.episode import Integers
-from surefoot.cmdp.model import Floats, TabularCMDP, Units
+from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, TabularCMDP, Units
 from surefoot.errors import InvalidInput
 
 Mask: TypeAlias = NDArray[np.bool_]
 Source: TypeAlias = Literal["affine", "finite", "holdout", "monte-carlo"]
+
+# Priors come from sums over samples or boxes: they miss 1 - uncovered by rounding, never by this much.
+PRIOR_SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +52,32 @@ class TransitionModel:
     reward: Floats
     cost: Floats
     start: Floats
+
+    def __post_init__(self) -> None:
+        sizes: dict[str, int] = {}
+        for name, axes in (("classes", "S A S"), ("row_type", "C")):
+            _take_over(self, name, axes, sizes, np.int64)
+        for name, axes in (
+            ("probability", "J C"),
+            ("radius", "J"),
+            ("reward", "S A"),
+            ("cost", "m S A"),
+            ("start", "S"),
+        ):
+            _take_over(self, name, axes, sizes)
+        if self.affine is not None:
+            base, slope = self.affine
+            pair = (_taken("affine[0]", base, "C", sizes), _taken("affine[1]", slope, "C d", sizes))
+            object.__setattr__(self, "affine", pair)
+        count = sizes["C"]
+        _refuse("classes", self.classes, (self.classes < -1) | (self.classes >= count), f"must lie in [-1, {count})")
+        _refuse("row_type", self.row_type, (self.row_type < 0) | (self.row_type >= count), f"must lie in [0, {count})")
+        _refuse("probability", self.probability, (self.probability < 0) | (self.probability > 1), "must lie in [0, 1]")
+        _refuse("radius", self.radius, self.radius < 0, "must not be negative")
+        _refuse("start", self.start, self.start < 0, "must not be negative")
+        if abs(self.start.sum() - 1) > ROW_SUM_TOLERANCE:
+            raise InvalidInput(f"start must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {self.start.sum():.12g}")
+        _check_rows(self)
 
     @cached_property
     def multiplicity(self) -> Integers:
@@ -108,16 +141,27 @@ class Cells:
     outside: Floats
 
     def __post_init__(self) -> None:
-        count = len(self.low)
-        if not count:
+        if np.shape(self.low)[:1] == (0,):
             raise InvalidInput("cells must hold at least one cell on which the safe policy is feasible, got none")
-        for name in ("high", "prior", "lower", "upper"):
-            if len(getattr(self, name)) != count:
-                raise InvalidInput(f"{name} must have one row per cell ({count}), got {len(getattr(self, name))}")
-        if not 0 <= self.uncovered <= 1:
-            raise InvalidInput(f"uncovered must be a probability, got {self.uncovered!r}")
-        if (self.lower > self.upper).any():
-            raise InvalidInput("lower must not exceed upper anywhere")
+        if self.source not in get_args(Source):
+            raise InvalidInput(f"source must be one of {list(get_args(Source))}, got {self.source!r}")
+        sizes: dict[str, int] = {}
+        for name, axes in (("low", "J d"), ("high", "J d"), ("prior", "J"), ("outside", "J' d")):
+            _take_over(self, name, axes, sizes)
+        for name in ("lower", "upper"):
+            _take_over(self, name, "J P 1+m", sizes)
+        _refuse("low", self.low, self.low > self.high, "must not exceed high")
+        _refuse("lower", self.lower, self.lower > self.upper, "must not exceed upper")
+        if (self.start_lower is None) != (self.start_upper is None):
+            raise InvalidInput("start_lower and start_upper must be given both or not at all, got one of them")
+        if self.start_lower is not None and self.start_upper is not None:
+            for name in ("start_lower", "start_upper"):
+                _take_over(self, name, "J P 1+m S", sizes)
+            _refuse("start_lower", self.start_lower, self.start_lower > self.start_upper, "must not exceed start_upper")
+        object.__setattr__(self, "uncovered", float(self.uncovered))
+        _check_prior(self)
+        if self.model is not None:
+            _check_model(self.model, sizes)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -132,3 +176,95 @@ class Cells:
         """[J] how little margin the policies have on a cell: minus the sum over policies of their smallest margin."""
         smallest: Floats = self.lower[:, :, 1:].min(axis=2).sum(axis=1)
         return -smallest
+
+
+# ------------------------------------------------------------------------------------------------ checks, in call order
+
+
+def _take_over(target: Any, name: str, axes: str, sizes: dict[str, int], kind: type = np.float64) -> None:
+    object.__setattr__(target, name, _taken(name, getattr(target, name), axes, sizes, kind))
+
+
+def _taken(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = np.float64) -> NDArray[Any]:
+    """`value` read-only, of a shape such as "J P 1+m"; an axis met for the first time adds its length to `sizes`."""
+    array = np.asarray(value)
+    if array.dtype.kind not in ("iu" if kind is np.int64 else "iuf"):
+        what = "whole numbers" if kind is np.int64 else "numbers"
+        raise InvalidInput(f"{name} must be an array of {what}, got {type(value).__name__} of type {array.dtype}")
+    labels = axes.split()
+    known = [sizes.get(label, "any" if label == "J'" else "≥ 1") for label in labels]
+    fits = array.ndim == len(labels) and all(
+        sizes.setdefault(label, length) == length and (length or label == "J'")
+        for label, length in zip(labels, array.shape, strict=True)
+    )
+    if not fits:
+        raise InvalidInput(
+            f"{name} must have shape [{', '.join(labels)}] = [{', '.join(map(str, known))}], got {list(array.shape)}"
+        )
+    borrowed = array.flags.writeable and not array.flags.owndata  # changing what it is a view of would change it
+    array = np.array(array, dtype=kind, order="C", copy=True if borrowed else None)
+    finite = np.isfinite(array)
+    if not finite.all():
+        _refuse(name, array, ~finite, "must be finite")
+    array.setflags(write=False)
+    return array
+
+
+def _refuse(name: str, values: NDArray[Any], bad: Mask, rule: str) -> None:
+    """Raise for the first entry of `values` that is marked bad."""
+    if bad.any():
+        index = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise InvalidInput(f"{name}[{', '.join(map(str, index))}] {rule}, got {values[index].item()!r}")
+
+
+def _check_rows(model: TransitionModel) -> None:
+    """Every row (s, a) is a distribution in every cell, and rows of one type are made of the same classes."""
+    states, actions, _ = model.classes.shape
+    rows = model.classes.reshape(states * actions, states)
+    row, successor = np.nonzero(rows >= 0)
+    kind = rows[row, successor]
+    often = sp.csr_array((np.ones(len(row)), (row, kind)), shape=(len(rows), len(model.row_type)))  # summed up
+    sums = often @ model.probability.T  # [S·A, J]
+    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        bad, cell = divmod(int(np.argmax(wrong)), wrong.shape[1])
+        raise InvalidInput(
+            f"probability[{cell}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row {divmod(bad, actions)} "
+            f"of classes, got {sums[bad, cell]:.12g}"
+        )
+    unused = np.bincount(kind, minlength=len(model.row_type)) == 0
+    if unused.any():
+        raise InvalidInput(f"classes must hold each of {len(unused)} classes somewhere, got no {np.argmax(unused)}")
+    type_of_row = model.row_type[rows.max(axis=1)]
+    first, like = np.unique(type_of_row, return_index=True, return_inverse=True)[1:]
+    strange = np.zeros(len(rows), dtype=bool)
+    strange[row[model.row_type[kind] != type_of_row[row]]] = True
+    strange[(often - often[first[like]]).nonzero()[0]] = True
+    if strange.any():
+        raise InvalidInput(
+            "row_type must be one and the same for rows of classes that differ only in their order, and for no others; "
+            f"it is not for row {divmod(int(np.argmax(strange)), actions)}"
+        )
+
+
+def _check_prior(cells: Cells) -> None:
+    _refuse("prior", cells.prior, cells.prior < 0, "must not be negative")
+    total = float(cells.prior.sum())
+    if total > 1 + ROW_SUM_TOLERANCE:
+        raise InvalidInput(f"prior must sum to at most 1, got {total:.12g}")
+    if not 0 <= cells.uncovered <= 1:
+        raise InvalidInput(f"uncovered must be a probability, got {cells.uncovered!r}")
+    if abs(total + cells.uncovered - 1) > PRIOR_SUM_TOLERANCE:
+        raise InvalidInput(f"prior and uncovered must sum to 1, got {total:.12g} and {cells.uncovered!r}")
+
+
+def _check_model(model: TransitionModel, sizes: dict[str, int]) -> None:
+    """The model speaks of the same cells, states, constraints and parameters as the bounds."""
+    states, _, _ = model.classes.shape
+    found = {"cells": len(model.probability), "constraints": len(model.cost), "states": states}
+    expected = {"cells": sizes["J"], "constraints": sizes["1+m"] - 1, "states": sizes.get("S", states)}
+    if model.affine is not None:
+        found["parameters"], expected["parameters"] = model.affine[1].shape[1], sizes["d"]
+    for name, number in found.items():
+        if number != expected[name]:
+            raise InvalidInput(f"model must have as many {name} as the bounds ({expected[name]}), got {number}")

@@ -2,105 +2,46 @@
 
     manifest.json          everything but the arrays; size and SHA-256 of every other file, and of itself
     policies.safetensors   each array of a policy, stacked: [1+n, ...], the safe policy first
+    cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`; only if there
+                           are cells, and without the optional arrays that are not there or empty
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
 before reading, hashes before parsing arrays, shapes before making them. There are no timestamps: the same set gives
-the same bytes. A further group of arrays is one more key in `_groups` and `READABLE_FILES`, taken up in `_rebuild`.
+the same bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import json
-import math
 import os
-import re
 import reprlib
 import shutil
 import stat
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy, TabularPolicy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.policyset import manifest as manifests
+from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-
-FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 0)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
-MANIFEST = "manifest.json"
-POLICIES = "policies.safetensors"
-READABLE_FILES = frozenset({POLICIES})
-
-MAX_MANIFEST_BYTES = 32 * 2**20
-MAX_HEADER_BYTES = 2**20
-MAX_ELEMENTS = 2**29  # float64: 4 GiB over all files
-MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
 
 DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {"tabular": TabularPolicy.from_arrays}
 
-Arrays: TypeAlias = dict[str, Floats]
-Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
-Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
-Sha256: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Bounds: TypeAlias = Annotated[list[float], Field(min_length=2, max_length=2)]
+BOUNDS = ("low", "high", "prior", "lower", "upper")
+BY_START = ("start_lower", "start_upper")
+TRANSITIONS = ("classes", "row_type", "probability", "radius", "reward", "cost", "start")
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
-
-
-class _File(_Strict):
-    sha256: Sha256
-    bytes: Count
-    shapes: dict[str, Shape]
-
-
-class _Entry(_Strict):
-    parameter: list[float]
-    reward: float
-    margin: list[float]
-    safe_reward: float
-    safe_margin: list[float]
-
-
-class _Manifest(_Strict):
-    format: str
-    format_version: Annotated[list[int], Field(min_length=2, max_length=2)]
-    library_version: str
-    discount: float
-    reward_range: Bounds
-    cost_range: list[Bounds]
-    budget: list[float]
-    epsilon: float
-    delta: float
-    xi: float
-    task_digest: str
-    recipe: dict[str, Any]
-    training: dict[str, Any]
-    policy_kind: str
-    entries: Annotated[list[_Entry], Field(min_length=1)]
-    files: dict[str, _File]
-    manifest_sha256: Sha256  # of the canonical JSON of all the fields above
-
-
-class _Tensor(_Strict):
-    """One line of a safetensors header."""
-
-    dtype: Literal["F64"]
-    shape: Shape
-    data_offsets: list[int]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 # --------------------------------------------------------------------------------------------------------------- saving
@@ -139,10 +80,13 @@ def save(policy_set: PolicyValueSet, path: str | PathLike[str]) -> None:
 def digest(policy_set: PolicyValueSet) -> str:
     """SHA-256 over values and arrays, free of everything that depends on the library versions that wrote a file."""
     arrays = {
-        name: {key: {"shape": list(array.shape), "sha256": _sha256(array.tobytes())} for key, array in group.items()}
+        name: {
+            key: {"shape": list(array.shape), "sha256": manifests.sha256(array.data)} for key, array in group.items()
+        }
         for name, group in _groups(policy_set).items()
     }
-    return _sha256(_canonical({"format": FORMAT, **_fields(policy_set), "arrays": arrays}))
+    document = {"format": manifests.FORMAT, **manifests.fields(policy_set), "arrays": arrays}
+    return manifests.sha256(manifests.canonical(document))
 
 
 def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
@@ -150,34 +94,37 @@ def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
     kind = policy_set.safe_policy.kind
     if kind not in DECODERS:
         raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
+    _check_fit("the policy set", policy_set)
     groups = _groups(policy_set)
     contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "format_version": list(FORMAT_VERSION),
-        "library_version": _library_version(),
-        **_fields(policy_set),
-        "files": {
-            name: {
-                "sha256": _sha256(content),
-                "bytes": len(content),
-                "shapes": {key: list(array.shape) for key, array in groups[name].items()},
-            }
-            for name, content in contents.items()
-        },
-    }
-    manifest["manifest_sha256"] = _sha256(_canonical(manifest))
-    text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    contents[MANIFEST] = text.encode("ascii")
-    _check_size("the policy set's manifest", len(contents[MANIFEST]), MAX_MANIFEST_BYTES)
-    _parse_manifest("the policy set", contents[MANIFEST])
-    return contents
+    manifest = manifests.encode(policy_set, {name: (contents[name], groups[name]) for name in groups})
+    return {**contents, MANIFEST: manifest}
+
+
+def _check_fit(where: Path | str, policy_set: PolicyValueSet) -> None:
+    """The cells speak of the parameters of the entries and of the states and actions of the policies."""
+    cells, policy = policy_set.cells, policy_set.safe_policy
+    if cells is None:
+        return
+    pairs = [("low", cells.low.shape[1:], policy_set.entries[0].parameter.shape, "parameters of the entries")]
+    if isinstance(policy, TabularPolicy):
+        table = policy.probabilities.shape
+        if cells.start_lower is not None:
+            pairs.append(("start_lower", cells.start_lower.shape[3:], table[:1], "states of the policies"))
+        if cells.model is not None:
+            pairs.append(("model.reward", cells.model.reward.shape, table, "states and actions of the policies"))
+    for name, found, expected, what in pairs:
+        if found != expected:
+            raise ArtifactError(f"{where}: {name} is for {list(found)} {what}, must be for {list(expected)}")
 
 
 def _groups(policy_set: PolicyValueSet) -> dict[str, Arrays]:
-    """File name -> the arrays in it, float64."""
+    """File name -> the arrays in it."""
     each = [policy.to_arrays() for policy in policy_set.policies]
-    return {POLICIES: {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}}
+    groups = {POLICIES: {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}}
+    if policy_set.cells is not None:
+        groups[CELLS] = _cell_arrays(policy_set.cells)
+    return groups
 
 
 def _lossless(name: str, array: NDArray[Any]) -> Floats:
@@ -186,47 +133,20 @@ def _lossless(name: str, array: NDArray[Any]) -> Floats:
     return np.ascontiguousarray(array, dtype="<f8")
 
 
-def _fields(policy_set: PolicyValueSet) -> dict[str, Any]:
-    """The manifest's fields that come from the set itself, as plain JSON data."""
-    units = policy_set.units
+def _cell_arrays(cells: Cells) -> Arrays:
+    arrays: Arrays = {name: getattr(cells, name) for name in BOUNDS}
+    if cells.start_lower is not None:
+        arrays |= {name: getattr(cells, name) for name in BY_START}
+    if len(cells.outside):
+        arrays["outside"] = cells.outside
+    if cells.model is not None:
+        arrays |= {f"model.{name}": getattr(cells.model, name) for name in TRANSITIONS}
+        if cells.model.affine is not None:
+            arrays["model.base"], arrays["model.slope"] = cells.model.affine
     return {
-        "discount": units.discount,
-        "reward_range": list(units.reward_range),
-        "cost_range": units.cost_range.tolist(),
-        "budget": units.budget.tolist(),
-        "epsilon": policy_set.epsilon,
-        "delta": policy_set.delta,
-        "xi": policy_set.xi,
-        "task_digest": policy_set.task_digest,
-        "recipe": policy_set.recipe,
-        "training": policy_set.training,
-        "policy_kind": policy_set.safe_policy.kind,
-        "entries": [
-            {
-                "parameter": entry.parameter.tolist(),
-                "reward": entry.reward,
-                "margin": entry.margin.tolist(),
-                "safe_reward": entry.safe_reward,
-                "safe_margin": entry.safe_margin.tolist(),
-            }
-            for entry in policy_set.entries
-        ],
+        name: np.ascontiguousarray(array, dtype="<i8" if name in manifests.INTEGERS else "<f8")
+        for name, array in arrays.items()
     }
-
-
-def _library_version() -> str:
-    try:
-        return importlib.metadata.version("surefoot")
-    except importlib.metadata.PackageNotFoundError:  # run from a source tree
-        return "0+unknown"
-
-
-def _canonical(document: Any) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -242,9 +162,9 @@ def _refuse_foreign(target: Path) -> None:
     if foreign or MANIFEST not in names:
         found = f"holds {foreign[0]!r}" if foreign else f"has no {MANIFEST}"
         raise ArtifactError(f"{target}: exists and is not a policy set (it {found}); choose another path")
-    manifest = _parse_json(target / MANIFEST, _read(target / MANIFEST, MAX_MANIFEST_BYTES))
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ArtifactError(f"{target}: exists and its {MANIFEST} is not a {FORMAT} one; choose another path")
+    manifest = manifests.parse_json(target / MANIFEST, _read(target / MANIFEST, manifests.MAX_MANIFEST_BYTES))
+    if not isinstance(manifest, dict) or manifest.get("format") != manifests.FORMAT:
+        raise ArtifactError(f"{target}: exists and its {MANIFEST} is not a {manifests.FORMAT} one; choose another path")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -286,7 +206,8 @@ def load(path: str | PathLike[str]) -> PolicyValueSet:
     folder = Path(path)
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder; a policy set is a folder with {MANIFEST} and {POLICIES}")
-    manifest = _parse_manifest(folder / MANIFEST, _read(folder / MANIFEST, MAX_MANIFEST_BYTES))
+    manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
+    _refuse_strays(folder, manifest)
     groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
     return _rebuild(folder, manifest, groups)
 
@@ -298,7 +219,7 @@ def _read(path: Path, limit: int) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a file"
             raise ArtifactError(f"{path}: is {kind}, must be a plain file inside the policy set folder")
-        _check_size(path, found.st_size, limit)
+        manifests.check_size(path, found.st_size, limit)
         with path.open("rb") as stream:
             return stream.read(found.st_size)
     except FileNotFoundError:
@@ -307,127 +228,40 @@ def _read(path: Path, limit: int) -> bytes:
         raise ArtifactError(f"{path}: cannot be read ({error}), must be a readable file") from None
 
 
-def _check_size(where: Path | str, size: int, limit: int) -> None:
-    if size > limit:
-        raise ArtifactError(f"{where}: has {size} bytes, must have at most {limit}")
-
-
-def _parse_manifest(where: Path | str, content: bytes) -> _Manifest:
-    document = _parse_json(where, content)
-    if not isinstance(document, dict):
-        raise ArtifactError(f"{where}: must hold a JSON object, found {reprlib.repr(document)}")
-    _check_version(where, document)
+def _refuse_strays(folder: Path, manifest: Manifest) -> None:
+    """Arrays that the manifest does not name are left over from another set, or are missing from the manifest."""
     try:
-        manifest = _Manifest.model_validate(document)
-    except ValidationError as error:
-        _refuse(where, error)
-    found = _sha256(_canonical({key: value for key, value in document.items() if key != "manifest_sha256"}))
-    if found != manifest.manifest_sha256:
-        raise ArtifactError(
-            f"{where}: was altered after it was saved (manifest_sha256 is {manifest.manifest_sha256}, "
-            f"its content gives {found}); restore it from a copy"
-        )
-    _check_files(where, manifest.files)
-    return manifest
+        strays = {file.name for file in folder.iterdir() if file.suffix == ".safetensors"} - set(manifest.files)
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be read ({error}), must be a readable folder") from None
+    if strays:
+        raise ArtifactError(f"{folder}: holds {min(strays)!r}, must hold only the arrays that {MANIFEST} names")
 
 
-def _parse_json(where: Path | str, content: bytes) -> Any:
-    try:
-        document = json.loads(
-            content.decode("utf-8"), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique
-        )
-        json.dumps(document, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(
-            f"{where}: must be JSON in UTF-8 with finite numbers and no key twice, found: {ascii(str(error))[1:-1]}"
-        ) from None
-    return document
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text}")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {reprlib.repr(twice)} more than once")
-    return document
-
-
-def _check_version(where: Path | str, document: dict[str, Any]) -> None:
-    """Before all other fields, which another format or version may well name differently."""
-    if document.get("format") != FORMAT:
-        raise ArtifactError(f"{where}: format must be {FORMAT!r}, found {reprlib.repr(document.get('format'))}")
-    version = document.get("format_version")
-    if not isinstance(version, list) or version[:1] != [FORMAT_VERSION[0]]:
-        raise ArtifactError(
-            f"{where}: format_version must be [{FORMAT_VERSION[0]}, …] for this version of surefoot, "
-            f"found {reprlib.repr(version)}; upgrade surefoot if the major number is a newer one"
-        )
-
-
-def _refuse(where: Path | str, error: ValidationError) -> NoReturn:
-    first = error.errors(include_url=False)[0]
-    field = repr(".".join(map(str, first["loc"])) or "content")[1:80].rstrip("'\"")  # names may hold control characters
-    rule = first["msg"][0].lower() + first["msg"][1:]
-    found = "nothing" if first["type"] == "missing" else reprlib.repr(first["input"])
-    raise ArtifactError(f"{where}: {field}: {rule}, found {found}") from None
-
-
-def _check_files(where: Path | str, files: dict[str, _File]) -> None:
-    for name in files:
-        if not re.fullmatch(r"[a-z0-9_]+\.safetensors", name):
-            raise ArtifactError(
-                f"{where}: files must have plain names inside the folder (as {POLICIES}), found {reprlib.repr(name)}"
-            )
-    if set(files) != READABLE_FILES:
-        raise ArtifactError(
-            f"{where}: files must name exactly {sorted(READABLE_FILES)}, found {reprlib.repr(sorted(files))}"
-        )
-    elements = sum(math.prod(shape) for record in files.values() for shape in record.shapes.values())
-    if elements > MAX_ELEMENTS:
-        raise ArtifactError(f"{where}: files declare {elements} array elements, must be at most {MAX_ELEMENTS}")
-
-
-def _read_arrays(path: Path, record: _File) -> Arrays:
+def _read_arrays(path: Path, record: StoredFile) -> Arrays:
     content = _read(path, limit=record.bytes)
     if len(content) < record.bytes:
         raise ArtifactError(f"{path}: has {len(content)} bytes, must have the {record.bytes} that {MANIFEST} records")
-    found = _sha256(content)
+    found = manifests.sha256(content)
     if found != record.sha256:
         raise ArtifactError(
             f"{path}: was altered after it was saved (SHA-256 is {found}, must be {record.sha256} as in {MANIFEST})"
         )
-    _check_header(path, content, record.shapes)
+    manifests.check_header(path, content, record.shapes)
     try:
-        return safetensors.numpy.load(content)
+        arrays = safetensors.numpy.load(content)
     except safetensors.SafetensorError as error:
         raise ArtifactError(f"{path}: must be a safetensors file, found: {error}") from None
+    for array in arrays.values():
+        array.setflags(write=False)
+    return arrays
 
 
-def _check_header(path: Path, content: bytes, shapes: dict[str, list[int]]) -> None:
-    """The arrays in the file are the declared ones; that they fill it exactly is checked by safetensors itself."""
-    length, available = int.from_bytes(content[:8], "little"), min(len(content) - 8, MAX_HEADER_BYTES)
-    if length > available:
-        raise ArtifactError(f"{path}: says that its header has {length} bytes, must be at most {available}")
-    try:
-        header = TypeAdapter(dict[str, _Tensor]).validate_python(_parse_json(path, content[8 : 8 + length]))
-    except ValidationError as error:
-        _refuse(path, error)
-    found = {name: tensor.shape for name, tensor in header.items()}
-    if found != shapes:
-        raise ArtifactError(f"{path}: holds arrays of shapes {reprlib.repr(found)}, must be {reprlib.repr(shapes)}")
-
-
-def _rebuild(folder: Path, manifest: _Manifest, groups: dict[str, Arrays]) -> PolicyValueSet:
+def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> PolicyValueSet:
     safe_policy, *policies = _policies(folder, manifest, groups[POLICIES])
+    cells = None if manifest.cells is None else _cells(folder / CELLS, manifest.cells, groups[CELLS])
     try:
-        return PolicyValueSet(
+        policy_set = PolicyValueSet(
             entries=tuple(_entry(k, *pair) for k, pair in enumerate(zip(manifest.entries, policies, strict=True))),
             safe_policy=safe_policy,
             units=Units(
@@ -442,12 +276,15 @@ def _rebuild(folder: Path, manifest: _Manifest, groups: dict[str, Arrays]) -> Po
             task_digest=manifest.task_digest,
             recipe=manifest.recipe,
             training=manifest.training,
+            cells=cells,
         )
     except InvalidInput as error:
         raise ArtifactError(f"{folder / MANIFEST}: {error}") from None
+    _check_fit(folder / CELLS, policy_set)
+    return policy_set
 
 
-def _policies(folder: Path, manifest: _Manifest, stacked: Arrays) -> list[Policy]:
+def _policies(folder: Path, manifest: Manifest, stacked: Arrays) -> list[Policy]:
     path = folder / POLICIES
     decode = DECODERS.get(manifest.policy_kind)
     if decode is None:
@@ -476,7 +313,7 @@ def _policies(folder: Path, manifest: _Manifest, stacked: Arrays) -> list[Policy
     return policies
 
 
-def _entry(k: int, stored: _Entry, policy: Policy) -> Entry:
+def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:
     try:
         return Entry(
             np.array(stored.parameter),
@@ -488,3 +325,37 @@ def _entry(k: int, stored: _Entry, policy: Policy) -> Entry:
         )
     except InvalidInput as error:
         raise InvalidInput(f"entries[{k}]: {error}") from None
+
+
+def _cells(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
+    expected = {
+        *BOUNDS,
+        *(BY_START if stored.by_start else ()),
+        *(("outside",) if stored.outside else ()),
+        *((f"model.{name}" for name in TRANSITIONS) if stored.model != "none" else ()),
+        *(("model.base", "model.slope") if stored.model == "affine" else ()),
+    }
+    if set(arrays) != expected:
+        raise ArtifactError(
+            f"{path}: must hold exactly the arrays {sorted(expected)} that {MANIFEST} announces, found {sorted(arrays)}"
+        )
+    try:
+        return Cells(
+            **{name: arrays[name] for name in BOUNDS},
+            start_lower=arrays.get("start_lower"),
+            start_upper=arrays.get("start_upper"),
+            source=stored.source,
+            uncovered=stored.uncovered,
+            model=None if stored.model == "none" else _model(arrays),
+            outside=arrays.get("outside", np.empty((0, *arrays["low"].shape[1:]))),
+        )
+    except InvalidInput as error:
+        raise ArtifactError(f"{path}: {error}") from None
+
+
+def _model(arrays: Arrays) -> TransitionModel:
+    affine = (arrays["model.base"], arrays["model.slope"]) if "model.base" in arrays else None
+    try:
+        return TransitionModel(**{name: arrays[f"model.{name}"] for name in TRANSITIONS}, affine=affine)
+    except InvalidInput as error:
+        raise InvalidInput(f"model.{error}") from None

@@ -20,7 +20,7 @@ from scipy.stats import beta as beta_distribution
 from surefoot.cmdp.distance import distance
 from surefoot.cmdp.evaluate import state_values
 from surefoot.cmdp.expansion import ROUNDING, box_values, reward_and_margin
-from surefoot.cmdp.model import Floats, Units
+from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Source, TransitionModel
@@ -66,16 +66,38 @@ def affine_cells(tasks: TaskDistribution, policies: Sequence[TabularPolicy], cel
     """A grid over the parameter box; boxes on which the safe policy is not surely feasible count as uncovered."""
     if tasks.affine is None:
         raise InvalidInput("affine must be given by the family for an expansion, got None")
+    _check_affine(tasks, tasks.affine)
     low, high = _grid(tasks.distribution.support, cells)
     example = tasks.task((low[0] + high[0]) / 2)
     parts = [box_values(tasks.affine, example, policy, low, high) for policy in policies]
     lower, upper = (np.stack([part[side] for part in parts], axis=1) for side in (0, 1))
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
+    mass = np.array([tasks.distribution.mass(a, b) for a, b in zip(low, high, strict=True)])
+    # Boxes share their edges, so that the masses of a distribution with atoms may sum to more than 1.
+    uncovered = min(1.0, math.fsum(mass[~feasible]))
+    prior = mass[feasible] * ((1 - uncovered) / max(float(mass[feasible].sum()), 1e-300))
     outside = (low + high)[~feasible] / 2
     low, high, lower, upper = low[feasible], high[feasible], lower[feasible], upper[feasible]
-    prior = np.array([tasks.distribution.mass(a, b) for a, b in zip(low, high, strict=True)])
     model = affine_model(tasks.affine, example, low, high) if len(low) else None
-    return _cells(low, high, prior, lower, upper, "affine", max(0.0, 1 - float(prior.sum())), model, outside)
+    return _cells(low, high, prior, lower, upper, "affine", uncovered, model, outside)
+
+
+def _check_affine(tasks: TaskDistribution, affine: tuple[Floats, Floats]) -> None:
+    """Refuse a family whose tasks, at its probes, are not what `affine` says; every bound rests on it."""
+    probes = tasks.distribution.probes()
+    first = tasks.task(probes[0])
+    for parameter in probes:
+        task = tasks.task(parameter)
+        told = affine[0] + np.tensordot(parameter, affine[1], axes=1)
+        error = float(np.abs(task.rows.toarray() - told.reshape(-1, task.n_states)).max())
+        if error > ROW_SUM_TOLERANCE:
+            raise InvalidInput(
+                f"affine must give the transitions of every task (within {ROW_SUM_TOLERANCE:g}), "
+                f"got a difference of {error:.3g} at {parameter.tolist()}"
+            )
+        for name in ("reward", "cost", "start"):
+            if not np.array_equal(getattr(task, name), getattr(first, name)):
+                raise InvalidInput(f"affine families must share one {name}, got another at {parameter.tolist()}")
 
 
 def _grid(support: Floats, cells: int) -> tuple[Floats, Floats]:
@@ -121,12 +143,17 @@ def holdout_cells(
     uncovered: float,
     source: Source,
     members: int | None = None,
+    error: float = 0.0,
 ) -> Cells:
     """Voronoi cells around sampled tasks, with bounds that a fresh task keeps with probability 1 - uncovered.
 
     The first sample builds cells and bounds, the second only chooses by how much they are widened, so that scores of
     the second sample and of the test task are exchangeable (Theorem 1b). A task on which the safe policy is infeasible
     has an infinite score: it counts as uncovered.
+
+    Args:
+        members: size of the first sample; its first `cells` tasks are the centres.
+        error: probability that `values` is wrong for a task (`simulated_values`); it adds to what is uncovered.
     """
     rank = math.ceil((1 - uncovered) * (holdout + 1))
     if rank > holdout:
@@ -134,9 +161,10 @@ def holdout_cells(
             f"holdout must be at least {math.ceil(1 / uncovered) - 1} for uncovered={uncovered:g}, got {holdout}"
         )
     sample = tasks.sample(members or 4 * cells, rng)
-    centres = sample[:cells]
+    centres = np.unique(sample[:cells], axis=0)  # a distribution with atoms may draw one task twice
     spread = _ball_distance(tasks, centres) if source == "holdout" else _no_distance
     scale = np.ptp(tasks.distribution.support, axis=1)
+    scale = np.where(scale > 0, scale, 1.0)
     tree = cKDTree(centres / scale)
     places = tree.query(sample / scale)[1]
     lower, upper, count = _base_bounds(sample, places, len(centres), values, rng)
@@ -158,9 +186,9 @@ def holdout_cells(
     )
     widening = np.sort(scores)[rank - 1]
     if not np.isfinite(widening):
-        supported = (np.isinf(scores).sum() + 1) / (holdout + 1)
+        supported = math.ceil(1e4 * (np.isinf(scores).sum() + 1) / (holdout + 1)) / 1e4
         raise InvalidInput(
-            f"uncovered must be at least {supported:.3g}: the safe policy is infeasible on "
+            f"uncovered must be at least {supported:g}: the safe policy is infeasible on "
             f"{np.isinf(scores).sum()} of {holdout} sampled tasks, got {uncovered:g}"
         )
     lower, upper = lower - widening * width, upper + widening * width
@@ -169,6 +197,7 @@ def holdout_cells(
     model = None
     if source == "holdout":
         model = ball_model([tasks.task(centre) for centre in centres], radius + widening * radius_width)
+    uncovered = min(1.0, uncovered + error)
     prior = (1 - uncovered) * count / count.sum()
     return _cells(centres, centres, prior, lower, upper, source, uncovered, model)
 
@@ -198,12 +227,14 @@ def simulated_values(
 
     Args:
         simulate: (parameter, policy index, episodes, rng) to discounted rewards [n] and costs [n, m].
-        error: probability that any interval of one task fails; it adds to the uncovered probability.
+        error: probability that any interval of one task fails; it adds to the uncovered probability (`holdout_cells`).
         truncation: γ^H of the simulated episodes.
     """
     constraints = len(units.budget)
     log = math.log(2 * policies * (1 + constraints) / error)
-    spans = np.array([np.ptp(units.reward_value_range), *np.ptp(units.cost_value_range, axis=1)])
+    # What an episode misses, by stopping early or by being cut off, makes 0 part of every range.
+    ranges = np.stack([np.array(units.reward_value_range), *units.cost_value_range])
+    spans = np.maximum(ranges[:, 1], 0.0) - np.minimum(ranges[:, 0], 0.0)
     radius = spans * (math.sqrt(log / (2 * episodes)) + truncation)
 
     def values(parameter: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -43,6 +43,7 @@ def gridworld_page(results: Mapping[str, Any]) -> Report:
         sections=(
             _figure_1(figures["figure1.png"]),
             _figure_2(results, figures["figure2.png"]),
+            _certified_section(results),
             _plan_section(results),
             _events_section(results),
             _discrepancy_section(),
@@ -114,6 +115,29 @@ def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
         notes=(
             "Read off the paper's figure at 40,000 episodes: Safe-PCE ≈ 40 k (method 'published' here), PCE ≈ 13 k and "
             "unsafe, Safe Meta-RL ≈ 92 k, DOPE+ ≈ 106 k, DOPE ≈ 108 k, LB-SGD ≈ 154 k.",
+        ),
+    )
+
+
+def _certified_section(results: Mapping[str, Any]) -> Section:
+    return Section(
+        "Why the certified methods may move sooner",
+        paragraphs=(
+            "The paper's test looks at one candidate at a time and asks: does this candidate behave as it would if it "
+            "were the right one? Until that is settled it must assume the worst of the candidate, a policy that spends "
+            "all its time in the red cells, and a policy that bad may be mixed in only a little at a time. The "
+            "certified methods ask another question: which tasks can this still be? In training, every policy was "
+            "evaluated on every task that may come, so for each possible task it is known how much each policy would "
+            "cost there. Whatever mixture is affordable on all tasks that are still possible is affordable on the true "
+            "one, and so it may be deployed at once, tested or not.",
+            "Ruling tasks out is done by betting. For each possible task an imaginary gambler bets against it, in a "
+            "game that would be fair or worse if it were the true one. If the task is true, the gambler's fortune "
+            "grows twentyfold with a probability of at most 1 in 20, however long the game lasts; so at risk "
+            f"{results['settings']['risk']:g} a task is dropped when the fortune against it has grown by the inverse "
+            "of that risk. Only the true task must not be dropped by mistake, so nothing is lost by testing hundreds "
+            "of them at once. The likelihood method bets on every single move of the agent, the returns method only "
+            "on what each episode earned and cost; the model-free method makes no use of the training tasks to judge "
+            "safety and has to learn the cost of each policy by running it.",
         ),
     )
 

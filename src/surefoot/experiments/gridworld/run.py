@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
+from surefoot.adapt.plan import plan
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats
 from surefoot.errors import InvalidInput
@@ -47,6 +48,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         methods={name: summarise(each) for name, each in runs.items()},
         events={name: [run.events for run in each] for name, each in runs.items()},
         policies=policies,
+        plan=plan(policies, episodes=settings.episodes, risk=settings.risk),
     )
     show("writing the report", 0, 1)
     report = gridworld_page(results)

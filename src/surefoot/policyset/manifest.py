@@ -1,0 +1,293 @@
+"""The manifest of a policy set on disk: which fields `manifest.json` has, how it is written, checked and read.
+
+Whatever was written by another program or version, or altered by accident or on purpose, ends in one ArtifactError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from surefoot.errors import ArtifactError
+from surefoot.policyset.cells import Cells, Source
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+FORMAT = "surefoot.policyset"
+FORMAT_VERSION = (1, 0)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+MANIFEST = "manifest.json"
+POLICIES = "policies.safetensors"
+CELLS = "cells.safetensors"
+
+MAX_MANIFEST_BYTES = 32 * 2**20
+MAX_HEADER_BYTES = 2**20
+MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
+MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
+
+# Every other array holds float64.
+INTEGERS = frozenset({"model.classes", "model.row_type"})
+
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
+Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
+Sha256: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Bounds: TypeAlias = Annotated[list[float], Field(min_length=2, max_length=2)]
+Probability: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class StoredFile(_Strict):
+    sha256: Sha256
+    bytes: Count
+    shapes: dict[str, Shape]
+
+
+class StoredEntry(_Strict):
+    parameter: list[float]
+    reward: float
+    margin: list[float]
+    safe_reward: float
+    safe_margin: list[float]
+
+
+class StoredCells(_Strict):
+    """All of the cells but their arrays, and which of the optional arrays there are."""
+
+    source: Source
+    uncovered: Probability
+    by_start: bool
+    outside: bool
+    model: Literal["none", "balls", "affine"]
+
+
+class Manifest(_Strict):
+    format: str
+    format_version: Annotated[list[int], Field(min_length=2, max_length=2)]
+    library_version: str
+    discount: float
+    reward_range: Bounds
+    cost_range: list[Bounds]
+    budget: list[float]
+    epsilon: float
+    delta: float
+    xi: float
+    task_digest: str
+    recipe: dict[str, Any]
+    training: dict[str, Any]
+    policy_kind: str
+    entries: Annotated[list[StoredEntry], Field(min_length=1)]
+    cells: StoredCells | None = None
+    files: dict[str, StoredFile]
+    manifest_sha256: Sha256  # of the canonical JSON of all the fields above
+
+
+class _Tensor(_Strict):
+    """One line of a safetensors header."""
+
+    dtype: str
+    shape: Shape
+    data_offsets: list[int]
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+
+def encode(policy_set: PolicyValueSet, files: Mapping[str, tuple[bytes, Mapping[str, NDArray[Any]]]]) -> bytes:
+    """The content of `manifest.json` for files given as (content, arrays in it); refused if `parse` would refuse it."""
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": list(FORMAT_VERSION),
+        "library_version": _library_version(),
+        **fields(policy_set),
+        "files": {
+            name: {
+                "sha256": sha256(content),
+                "bytes": len(content),
+                "shapes": {key: list(array.shape) for key, array in arrays.items()},
+            }
+            for name, (content, arrays) in files.items()
+        },
+    }
+    document["manifest_sha256"] = sha256(canonical(document))
+    content = (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode("ascii")
+    check_size("the policy set's manifest", len(content), MAX_MANIFEST_BYTES)
+    parse("the policy set", content)
+    return content
+
+
+def fields(policy_set: PolicyValueSet) -> dict[str, Any]:
+    """The manifest's fields that come from the set itself, as plain JSON data."""
+    units, cells = policy_set.units, policy_set.cells
+    return {
+        "discount": units.discount,
+        "reward_range": list(units.reward_range),
+        "cost_range": units.cost_range.tolist(),
+        "budget": units.budget.tolist(),
+        "epsilon": policy_set.epsilon,
+        "delta": policy_set.delta,
+        "xi": policy_set.xi,
+        "task_digest": policy_set.task_digest,
+        "recipe": policy_set.recipe,
+        "training": policy_set.training,
+        "policy_kind": policy_set.safe_policy.kind,
+        "entries": [
+            {
+                "parameter": entry.parameter.tolist(),
+                "reward": entry.reward,
+                "margin": entry.margin.tolist(),
+                "safe_reward": entry.safe_reward,
+                "safe_margin": entry.safe_margin.tolist(),
+            }
+            for entry in policy_set.entries
+        ],
+        **({} if cells is None else {"cells": stored_cells(cells).model_dump()}),
+    }
+
+
+def stored_cells(cells: Cells) -> StoredCells:
+    return StoredCells(
+        source=cells.source,
+        uncovered=cells.uncovered,
+        by_start=cells.start_lower is not None,
+        outside=len(cells.outside) > 0,
+        model="none" if cells.model is None else "balls" if cells.model.affine is None else "affine",
+    )
+
+
+def _library_version() -> str:
+    try:
+        return importlib.metadata.version("surefoot")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return "0+unknown"
+
+
+def canonical(document: Any) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def sha256(content: bytes | memoryview) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def check_size(where: Path | str, size: int, limit: int) -> None:
+    if size > limit:
+        raise ArtifactError(f"{where}: has {size} bytes, must have at most {limit}")
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def parse(where: Path | str, content: bytes) -> Manifest:
+    """A manifest that is whole and unaltered; that its values fit each other is for what is built from them to say."""
+    document = parse_json(where, content)
+    if not isinstance(document, dict):
+        raise ArtifactError(f"{where}: must hold a JSON object, found {reprlib.repr(document)}")
+    _check_version(where, document)
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValidationError as error:
+        _refuse(where, error)
+    found = sha256(canonical({key: value for key, value in document.items() if key != "manifest_sha256"}))
+    if found != manifest.manifest_sha256:
+        raise ArtifactError(
+            f"{where}: was altered after it was saved (manifest_sha256 is {manifest.manifest_sha256}, "
+            f"its content gives {found}); restore it from a copy"
+        )
+    _check_files(where, manifest)
+    return manifest
+
+
+def parse_json(where: Path | str, content: bytes) -> Any:
+    try:
+        document = json.loads(
+            content.decode("utf-8"), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique
+        )
+        json.dumps(document, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(
+            f"{where}: must be JSON in UTF-8 with finite numbers and no key twice, found: {ascii(str(error))[1:-1]}"
+        ) from None
+    return document
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {reprlib.repr(twice)} more than once")
+    return document
+
+
+def _check_version(where: Path | str, document: dict[str, Any]) -> None:
+    """Before all other fields, which another format or version may well name differently."""
+    if document.get("format") != FORMAT:
+        raise ArtifactError(f"{where}: format must be {FORMAT!r}, found {reprlib.repr(document.get('format'))}")
+    version = document.get("format_version")
+    if not isinstance(version, list) or version[:1] != [FORMAT_VERSION[0]]:
+        raise ArtifactError(
+            f"{where}: format_version must be [{FORMAT_VERSION[0]}, …] for this version of surefoot, "
+            f"found {reprlib.repr(version)}; upgrade surefoot if the major number is a newer one"
+        )
+
+
+def _refuse(where: Path | str, error: ValidationError) -> NoReturn:
+    first = error.errors(include_url=False)[0]
+    field = repr(".".join(map(str, first["loc"])) or "content")[1:80].rstrip("'\"")  # names may hold control characters
+    rule = first["msg"][0].lower() + first["msg"][1:]
+    found = "nothing" if first["type"] == "missing" else reprlib.repr(first["input"])
+    raise ArtifactError(f"{where}: {field}: {rule}, found {found}") from None
+
+
+def _check_files(where: Path | str, manifest: Manifest) -> None:
+    for name in manifest.files:
+        if not re.fullmatch(r"[a-z0-9_]+\.safetensors", name):
+            raise ArtifactError(
+                f"{where}: files must have plain names inside the folder (as {POLICIES}), found {reprlib.repr(name)}"
+            )
+    expected = [POLICIES] if manifest.cells is None else [CELLS, POLICIES]
+    if sorted(manifest.files) != expected:
+        raise ArtifactError(
+            f"{where}: files must name exactly {expected}, found {reprlib.repr(sorted(manifest.files))}"
+        )
+    elements = sum(math.prod(shape) for record in manifest.files.values() for shape in record.shapes.values())
+    if elements > MAX_ELEMENTS:
+        raise ArtifactError(f"{where}: files declare {elements} array elements, must be at most {MAX_ELEMENTS}")
+
+
+def check_header(where: Path | str, content: bytes, shapes: dict[str, list[int]]) -> None:
+    """The arrays in a safetensors file are the declared ones; that they fill it exactly is checked by safetensors."""
+    length, available = int.from_bytes(content[:8], "little"), min(len(content) - 8, MAX_HEADER_BYTES)
+    if length > available:
+        raise ArtifactError(f"{where}: says that its header has {length} bytes, must be at most {available}")
+    try:
+        header = TypeAdapter(dict[str, _Tensor]).validate_python(parse_json(where, content[8 : 8 + length]))
+    except ValidationError as error:
+        _refuse(where, error)
+    found = {name: tensor.shape for name, tensor in header.items()}
+    if found != shapes:
+        raise ArtifactError(f"{where}: holds arrays of shapes {reprlib.repr(found)}, must be {reprlib.repr(shapes)}")
+    for name, tensor in header.items():
+        dtype = "I64" if name in INTEGERS else "F64"
+        if tensor.dtype != dtype:
+            raise ArtifactError(
+                f"{where}: {reprlib.repr(name)} must have dtype {dtype}, found {reprlib.repr(tensor.dtype)}"
+            )

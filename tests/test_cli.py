@@ -1,0 +1,431 @@
+"""The command line as a user meets it: what it prints, what it writes, and one sentence with exit code 2 otherwise."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from surefoot import __version__, cli
+from surefoot.adapt import plan
+from surefoot.experiments import bench
+from surefoot.methods import METHODS
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1)
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def surefoot(*words: str | Path) -> Answer:
+    """`surefoot` with these arguments, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["surefoot", *map(str, words)]
+    with (
+        mock.patch.object(sys, "argv", argv),
+        warnings.catch_warnings(),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        cli.main()
+    code = stop.value.code
+    return Answer(0 if code is None else int(code), out.getvalue(), err.getvalue())
+
+
+def refused(*words: str | Path) -> str:
+    """The one sentence with which these arguments are refused."""
+    answer = surefoot(*words)
+    assert answer.code == 2
+    assert answer.out == ""
+    lines = answer.err.splitlines()
+    assert len(lines) == 1, answer.err
+    assert lines[0].startswith("error: ")
+    return lines[0].removeprefix("error: ")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a policy set ("set") that the tests only read."""
+    folder = tmp_path_factory.mktemp("cli")
+    answer = surefoot("train", "gridworld", "--out", folder / "set", "--epsilon", "0.01")
+    assert answer.code == 0, answer.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(workplace: Path) -> Path:
+    """The folder of a small reproduction that the tests only read."""
+    folder = workplace / "run"
+    with short_plan():
+        answer = surefoot("reproduce", "gridworld", *small(), "--out", folder)
+    assert answer.code == 0, answer.err
+    assert str(folder / "report.html") in answer.out
+    return folder
+
+
+def short_plan() -> Any:
+    """The plan tries the certified methods in simulation; a few episodes are enough here."""
+    return mock.patch.object(plan, "TRIAL_EPISODES", 20)
+
+
+def small(methods: str = "safe-only,published") -> list[str]:
+    return ["--episodes", "1200", "--tasks", "2", "--methods", methods, "--jobs", "1"]
+
+
+# ------------------------------------------------------------------------------------------------------ what it prints
+
+
+def test_no_argument_is_a_request_for_help() -> None:
+    answer = surefoot()
+    assert answer.code == 0
+    assert "reproduce" in answer.out
+    assert answer.out == surefoot("--help").out
+
+
+def test_version() -> None:
+    assert surefoot("--version").out == f"surefoot {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["train", "adapt", "plan", "report", "bench", "reproduce"])
+def test_every_command_explains_itself(command: str) -> None:
+    answer = surefoot(command, "--help")
+    assert answer.code == 0
+    assert "Usage" in answer.out
+    assert answer.err == ""
+
+
+def test_train_tells_what_the_theorem_says_and_what_it_made(workplace: Path) -> None:
+    answer = surefoot("train", "gridworld", "--out", workplace / "again", "--epsilon", "0.01")
+    assert "the paper's theorem does not apply to epsilon=0.01" in answer.out
+    assert f"{len(PolicyValueSet.load(workplace / 'set'))} policies" in answer.out
+    assert PolicyValueSet.load(workplace / "again").digest() == PolicyValueSet.load(workplace / "set").digest()
+
+
+def test_methods_are_labelled(workplace: Path) -> None:
+    answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--method", "published")
+    row = next(line for line in answer.out.splitlines() if line.startswith("published"))
+    assert "uncertified" in row
+    answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--method", "safe-only")
+    row = next(line for line in answer.out.splitlines() if line.startswith("safe-only"))
+    assert row.split()[1] == "yes"
+
+
+def test_plan_has_a_line_per_method(workplace: Path) -> None:
+    with short_plan():
+        answer = surefoot("plan", workplace / "set")
+    words = {line.split()[0] for line in answer.out.splitlines()[1:]}
+    assert {"safe-only", "paper", "published", "pce"} <= words
+
+
+def test_progress_goes_to_standard_error_in_plain_lines(workplace: Path) -> None:
+    answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--method", "published")
+    assert answer.err == "published ...\n"
+
+
+def test_adapt_writes_a_report_and_says_where(workplace: Path) -> None:
+    folder = workplace / "adapted"
+    answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--out", folder)
+    assert str(folder / "report.html") in answer.out
+    assert sorted(file.name for file in folder.iterdir()) == ["curves.png", "report.html", "results.json"]
+
+
+def test_a_method_without_decisions_has_a_report_too(workplace: Path) -> None:
+    folder = workplace / "undecided"
+    words = ("--task", "0.31", "--episodes", "5", "--method", "safe-only", "--out", folder)
+    assert surefoot("adapt", workplace / "set", *words).code == 0
+    assert "No decision fell" in (folder / "report.html").read_text()
+
+
+def test_report_draws_the_same_page_again(run_folder: Path, workplace: Path) -> None:
+    copy = workplace / "copy"
+    copy.mkdir()
+    shutil.copy(run_folder / "results.json", copy)
+    assert surefoot("report", copy).code == 0
+    for name in ("results.json", "report.html", "figure1.png", "figure2.png"):
+        assert (copy / name).read_bytes() == (run_folder / name).read_bytes()
+
+
+def test_bench_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "QUICK", TINY)
+    answer = surefoot("bench", "--quick")
+    assert answer.code == 0, answer.err
+    assert answer.out.splitlines()[0].split() == ["what", "ours", "plain", "way", "ratio", "note"]
+    assert answer.out.count("×") == 5
+
+
+# ---------------------------------------------------------------------------------------------------------- --json
+
+
+def test_json_of_reproduce_is_what_is_written(workplace: Path) -> None:
+    with short_plan():
+        answer = surefoot("reproduce", "gridworld", *small("safe-only"), "--out", workplace / "json-run", "--json")
+    assert answer.json == json.loads((workplace / "json-run" / "results.json").read_text())
+
+
+def test_json_of_the_other_commands(run_folder: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = workplace / "set"
+    trained = surefoot("train", "gridworld", "--out", workplace / "json-set", "--epsilon", "0.02", "--json").json
+    assert trained["policies"] == len(PolicyValueSet.load(workplace / "json-set"))
+    adapted = surefoot("adapt", policies, "--task", "0.31", "--episodes", "50", "--method", "pce", "--json").json
+    assert set(adapted["methods"]) == {"pce"}
+    with short_plan():
+        planned = {line["method"]: line for line in surefoot("plan", policies, "--json").json}
+    assert planned["safe-only"]["episodes"] is None
+    assert planned["pce"]["episodes"] == 0
+    assert surefoot("report", run_folder, "--json").json == {"report": str(run_folder / "report.html")}
+    monkeypatch.setattr(bench, "QUICK", TINY)
+    keys = {"what", "ours", "plain", "ratio", "note", "at_least"}
+    assert all(set(row) == keys for row in surefoot("bench", "--quick", "--json").json)
+
+
+def test_json_means_silence_on_standard_error(workplace: Path) -> None:
+    answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--json")
+    assert answer.err == ""
+    assert answer.json["settings"]["task"] == [0.31]
+
+
+# ------------------------------------------------------------------------------------------------------- bad arguments
+
+REPRODUCE = ("reproduce", "gridworld", "--out", "never")
+TRAIN = ("train", "gridworld", "--out", "never")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("nonsense",), ["nonsense"]),
+        (("reproduce",), ["surefoot reproduce --help"]),
+        (("reproduce", "gridworld"), ["--out"]),
+        (("reproduce", "mars", "--out", "never"), ["mars"]),
+        ((*REPRODUCE, "--episodes", "abc"), ["--episodes", "integer", "'abc'"]),
+        ((*REPRODUCE, "--episodes=abc"), ["--episodes", "integer", "'abc'"]),
+        ((*REPRODUCE, "--episodes", "-3"), ["--episodes", "1", "'-3'"]),
+        ((*REPRODUCE, "--episodes", "1e9"), ["--episodes", "'1e9'"]),
+        ((*REPRODUCE, "--episodes", "1000000000000"), ["--episodes", "100000000", "'1000000000000'"]),
+        ((*REPRODUCE, "--tasks", "0"), ["--tasks", "1", "'0'"]),
+        ((*REPRODUCE, "--jobs", "0"), ["--jobs", "1", "'0'"]),
+        ((*REPRODUCE, "--seed", "-1"), ["--seed", "0", "'-1'"]),
+        ((*REPRODUCE, "--seed", str(2**64)), ["--seed", str(2**32 - 1)]),
+        ((*REPRODUCE, "--risk", "2"), ["risk", "between 0 and 1", "2.0"]),
+        ((*REPRODUCE, "--risk", "nan"), ["risk", "between 0 and 1", "nan"]),
+        ((*REPRODUCE, "--risk", "high"), ["--risk", "number", "'high'"]),
+        ((*REPRODUCE, "--methods", "published,magic"), ["methods", "safe-only", "got magic"]),
+        ((*REPRODUCE, "--methods", ""), ["methods", "safe-only"]),
+        ((*REPRODUCE, "--methods", "pce,pce"), ["methods", "different", "pce, pce"]),
+        ((*REPRODUCE, "--frobnicate"), ["--frobnicate"]),
+        (("train", "mars", "--out", "never"), ["family", "gridworld", "'mars'"]),
+        (("train", "gridworld"), ["--out"]),
+        ((*TRAIN, "--epsilon", "0"), ["epsilon", "positive", "0.0"]),
+        ((*TRAIN, "--epsilon", "1e-9"), ["epsilon", "larger", "1e-09"]),
+        ((*TRAIN, "--delta", "0.5"), ["delta", "1/3", "0.5"]),
+        ((*TRAIN, "--delta", "1e-7"), ["delta", "larger", "1e-07"]),
+        ((*TRAIN, "--xi", "-1"), ["xi", "non-negative", "-1.0"]),
+        ((*TRAIN, "--std", "nan"), ["std", "finite", "nan"]),
+        ((*TRAIN, "--kernel", "round"), ["kernel", "'published' or 'text'", "'round'"]),
+        ((*TRAIN, "--safe-noise", "3"), ["safe_noise", "between 0 and 1", "3"]),
+        ((*TRAIN, "--seed", "-1"), ["--seed", "0", "'-1'"]),
+        (("adapt", "nowhere", "--task", "0.3"), ["nowhere", "no such folder"]),
+        (("adapt", "nowhere"), ["--task"]),
+        (("adapt",), ["SET"]),
+        (("plan", "nowhere"), ["nowhere", "no such folder"]),
+        (("plan", "nowhere", "--risk", "1"), ["risk", "between 0 and 1", "1.0"]),
+        (("report", "nowhere"), ["nowhere", "No such file"]),
+        (("bench", "--quick=maybe"), ["--quick"]),
+    ],
+    ids=" ".join,
+)
+def test_refused_in_one_sentence(
+    words: tuple[str, ...], parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(*words)
+    assert [part for part in parts if part not in message] == [], message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--task", "nonsense"), ["task", "numbers", "'nonsense'"]),
+        (("--task", ""), ["task", "numbers", "''"]),
+        (("--task", "2"), ["task 2", "between 0 and 1"]),
+        (("--task", "nan"), ["task nan", "finite"]),
+        (("--task", "0.3,0.4"), ["task 0.3, 0.4", "[1]", "[2]"]),
+        (("--task", "0.48"), ["task 0.48", "1.5", "1.83398"]),
+        (("--task", "0.3", "--method", "magic"), ["method", "safe-only", "'magic'"]),
+        (("--task", "0.3", "--episodes", "0"), ["--episodes", "1", "'0'"]),
+        (("--task", "0.3", "--risk", "0"), ["risk", "between 0 and 1", "0.0"]),
+        (("--task", "0.3", "--seed", "x"), ["--seed", "'x'"]),
+    ],
+    ids=" ".join,
+)
+def test_adapt_refuses_in_one_sentence(
+    words: tuple[str, ...], parts: list[str], workplace: Path, tmp_path: Path
+) -> None:
+    message = refused("adapt", workplace / "set", "--out", tmp_path / "never", "--json", *words)
+    assert [part for part in parts if part not in message] == [], message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_infeasible_safe_policy_is_named(tmp_path: Path) -> None:
+    answer = surefoot("train", "gridworld", "--out", tmp_path / "never", "--safe-noise", "0.45")
+    assert answer.code == 2
+    assert "safe_noise 0.45" in answer.err
+    assert "least achievable cost" in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+@pytest.mark.parametrize("command", ["reproduce", "train", "adapt"])
+def test_out_must_be_a_folder(command: str, below: str, workplace: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = {
+        "reproduce": ("reproduce", "gridworld", *small()),
+        "train": ("train", "gridworld"),
+        "adapt": ("adapt", workplace / "set", "--task", "0.3"),
+    }[command]
+    message = refused(*words, "--out", tmp_path / "file" / below)
+    assert "out must be a folder" in message
+    assert str(tmp_path / "file") in message
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_of_the_users_is_not_replaced_by_a_policy_set(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    answer = surefoot("train", "gridworld", "--out", tmp_path, "--epsilon", "0.02")
+    assert answer.code == 2
+    assert "mine.txt" in answer.err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_tampered_set_is_refused(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "set", tmp_path / "set")
+    arrays = tmp_path / "set" / "policies.safetensors"
+    content = bytearray(arrays.read_bytes())
+    content[-1] ^= 1
+    arrays.write_bytes(content)
+    assert "was altered" in refused("adapt", tmp_path / "set", "--task", "0.3")
+
+
+def test_a_set_without_recipe_is_refused(workplace: Path, tmp_path: Path) -> None:
+    policies = PolicyValueSet.load(workplace / "set")
+    for recipe in ({}, {"family": "gridworld"}):
+        replace(policies, recipe=recipe).save(tmp_path / "set")
+        message = refused("adapt", tmp_path / "set", "--task", "0.3")
+        assert "SET must carry the recipe" in message
+        assert "Python" in message
+
+
+def test_a_set_for_other_tasks_is_refused(workplace: Path, tmp_path: Path) -> None:
+    policies = PolicyValueSet.load(workplace / "set")
+    replace(policies, recipe={**policies.recipe, "std": 0.05}).save(tmp_path / "set")
+    assert "trained on other tasks" in refused("adapt", tmp_path / "set", "--task", "0.3")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"experiment": "gridworld"}', "null"])
+def test_report_refuses_what_is_no_result(content: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(content)
+    assert "results.json" in refused("report", tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize("key", ["methods", "plan"])
+def test_report_refuses_a_damaged_result(key: str, run_folder: Path, tmp_path: Path) -> None:
+    results = json.loads((run_folder / "results.json").read_text())
+    del results[key]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    message = refused("report", tmp_path)
+    assert "damaged" in message
+    assert key in message
+    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+
+
+# ---------------------------------------------------------------------------------------------------------- properties
+
+NUMERIC = ("--episodes", "--tasks", "--jobs", "--seed")
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+
+
+def whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+@given(st.sampled_from(NUMERIC), TEXT.filter(lambda text: not whole(text)) | st.integers(max_value=-1).map(str))
+@example("--episodes", "0x10")
+@example("--seed", "1.5")
+@example("--tasks", "-0.0")
+def test_whatever_is_no_count_is_refused(option: str, text: str) -> None:
+    message = refused(*REPRODUCE, f"{option}={text}")
+    assert option in message
+    assert not Path("never").exists()
+
+
+@given(st.sampled_from([REPRODUCE, ("plan", "nowhere")]), st.floats().filter(lambda value: not 0 < value < 1))
+def test_whatever_is_no_probability_is_refused(command: tuple[str, ...], value: float) -> None:
+    message = refused(*command, f"--risk={value!r}")
+    assert "risk must lie strictly between 0 and 1" in message
+    assert repr(value) in message
+
+
+@given(
+    st.lists(st.sampled_from(METHODS), unique=True),
+    TEXT.filter(lambda text: text.strip() not in METHODS and "," not in text),
+)
+def test_whatever_is_no_method_is_refused(good: list[str], bad: str) -> None:
+    assert "methods must be names out of" in refused(*REPRODUCE, f"--methods={','.join([*good, bad])}")
+
+
+WORDS = st.sampled_from(
+    [
+        "reproduce",
+        "gridworld",
+        "train",
+        "adapt",
+        "plan",
+        "report",
+        *NUMERIC,
+        "--risk",
+        "--task",
+        "--json",
+        "-1",
+        "x",
+        "",
+    ]
+)
+
+
+@given(st.lists(WORDS | TEXT.filter(lambda text: "out" not in text and "bench" not in text), max_size=6))
+def test_any_words_end_in_help_or_one_sentence(words: list[str]) -> None:
+    """No traceback whatever is typed; without --out and a policy set nothing can be run."""
+    answer = surefoot(*words)
+    assert answer.code in (0, 2)
+    assert "Traceback" not in answer.err
+    if answer.code == 2:
+        assert answer.out == ""
+        assert answer.err.startswith("error: ")
+        assert answer.err.count("\n") == 1

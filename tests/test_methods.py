@@ -1,0 +1,161 @@
+"""Methods by name: what `learner` and `adapt` accept, refuse and return."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surefoot.adapt.learner import SAFE, Learner
+from surefoot.adapt.run_record import Run
+from surefoot.cmdp.policy import EpisodeMixture
+from surefoot.cmdp.solve import solve
+from surefoot.errors import InvalidInput
+from surefoot.methods import METHODS, adapt, default_horizon, learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.gridworld import gridworld
+from surefoot.train.training_phase import train
+
+TASK = gridworld().task([0.3])
+UNCERTIFIED = {"published", "pce", "pce-theory"}
+NEEDS_EPISODES = ("paper", "pce-theory")
+
+
+@cache
+def policies() -> PolicyValueSet:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
+
+
+def test_the_methods_of_the_paper_are_there_once_each() -> None:
+    assert {"safe-only", "paper", "published", "pce"} <= set(METHODS)
+    assert len(set(METHODS)) == len(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_learners_carry_their_name_and_start_with_an_order(name: str) -> None:
+    fresh = learner(policies(), method=name, episodes=100, risk=0.1, seed=3)
+    assert isinstance(fresh, Learner)
+    assert fresh.name == name
+    assert fresh.seed == 3
+    order = fresh.ask()
+    assert order.episode == 0
+    assert order.policy is fresh.policy(order.policy_index)
+    assert fresh.policy(SAFE) is policies().safe_policy
+
+
+def test_only_methods_without_a_proof_are_labelled_uncertified() -> None:
+    labels = {name: learner(policies(), method=name, episodes=100).certified for name in METHODS}
+    assert {
+        name for name in ("safe-only", "paper", "published", "pce", "pce-theory") if not labels[name]
+    } == UNCERTIFIED
+    assert all(labels[name] for name in METHODS if name.startswith("certified"))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_simulated_runs_are_complete_and_repeatable(name: str) -> None:
+    first, second = (adapt(policies(), TASK, method=name, episodes=70, risk=0.1, seed=4) for _ in range(2))
+    assert isinstance(first, Run)
+    assert first.method == name
+    assert first.regret.shape == first.margin.shape == first.weight.shape == (70,)
+    assert (np.diff(first.regret) >= 0).all()
+    assert ((first.weight >= 0) & (first.weight <= 1 + 1e-12)).all()
+    assert isinstance(first.output, EpisodeMixture)
+    assert first.optimal_reward == pytest.approx(solve(TASK).values.reward, abs=1e-9)
+    assert first.regret.tolist() == second.regret.tolist()
+    assert first.margin.tolist() == second.margin.tolist()
+    assert first.events == second.events
+
+
+def test_settings_are_recorded() -> None:
+    run = adapt(policies(), TASK, method="pce", episodes=20, risk=0.1, seed=4, horizon=9)
+    expected = {"method": "pce", "episodes": 20, "risk": 0.1, "seed": 4, "horizon": 9}
+    assert {name: run.settings[name] for name in expected} == expected
+    assert adapt(policies(), TASK, method="pce", episodes=20, seed=4).settings["horizon"] == default_horizon(0.9)
+
+
+@pytest.mark.parametrize("discount", [0.12, 0.5, 0.9, 0.99])
+def test_default_horizon_is_the_least_with_a_negligible_tail(discount: float) -> None:
+    horizon = default_horizon(discount)
+    assert discount**horizon <= 1e-6 < discount ** (horizon - 1) * (1 + 1e-9)
+
+
+def test_progress_is_reported() -> None:
+    seen: list[tuple[int, int]] = []
+    adapt(policies(), TASK, method="safe-only", episodes=50, seed=0, observer=lambda *done: seen.append(done))
+    assert seen[-1] == (50, 50)
+
+
+def test_where_no_policy_is_feasible_regret_is_undefined_but_margins_are_not() -> None:
+    hopeless = gridworld().task([0.5])
+    run = adapt(policies(), hopeless, method="safe-only", episodes=30, seed=0)
+    assert math.isnan(run.optimal_reward)
+    assert np.isnan(run.regret).all()
+    assert (run.margin < 0).all()
+    assert run.unsafe_episodes == 30
+
+
+@pytest.mark.parametrize("name", NEEDS_EPISODES)
+def test_methods_whose_proof_needs_the_number_of_episodes_say_so(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{name}.* needs the number of episodes in advance"):
+        learner(policies(), method=name)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in NEEDS_EPISODES])
+def test_other_methods_run_for_as_long_as_one_likes(name: str) -> None:
+    assert learner(policies(), method=name).ask().episode == 0
+
+
+def test_more_risk_means_shorter_phases_for_the_paper() -> None:
+    def log_term(risk: float) -> float:
+        method: Any = learner(policies(), method="paper", episodes=1000, risk=risk).method
+        return float(method.rules.log_term)
+
+    assert log_term(0.05) - log_term(0.5) == pytest.approx(math.log(10))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"method": "magic"}, "method must be one of safe-only, paper, .*got 'magic'"),
+        ({"risk": 0.0}, "risk must lie strictly between 0 and 1, got 0.0"),
+        ({"risk": 1.0}, "risk must"),
+        ({"risk": math.nan}, "risk must"),
+        ({"episodes": 0}, "episodes must be a positive whole number, got 0"),
+        ({"episodes": 10.0}, "episodes must"),
+        ({"episodes": True}, "episodes must"),
+        ({"seed": -1}, "seed must"),
+        ({"temperature": 2}, "takes no option 'temperature'"),
+    ],
+)
+def test_learner_refuses_and_names_what_is_wrong(wrong: dict[str, Any], message: str) -> None:
+    arguments = {"method": "paper", "episodes": 10, **wrong}
+    with pytest.raises(InvalidInput, match=message):
+        learner(policies(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"episodes": 0}, "episodes must be a positive whole number, got 0"),
+        ({"episodes": 2.5}, "episodes must"),
+        ({"horizon": 0}, "horizon must be a positive whole number, got 0"),
+        ({"method": "magic"}, "method must be one of"),
+        ({"risk": 2.0}, "risk must"),
+    ],
+)
+def test_adapt_refuses_and_names_what_is_wrong(wrong: dict[str, Any], message: str) -> None:
+    arguments = {"method": "safe-only", "episodes": 10, "seed": 0, **wrong}
+    with pytest.raises(InvalidInput, match=message):
+        adapt(policies(), TASK, **arguments)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_unknown_options_are_refused_by_every_method(name: str) -> None:
+    with pytest.raises(InvalidInput, match="takes no option 'temperature'"):
+        learner(policies(), method=name, episodes=10, temperature=1)
