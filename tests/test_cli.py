@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
 import warnings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from surefoot import __version__, cli
 from surefoot.adapt import plan
 from surefoot.experiments import bench
+from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -429,3 +431,60 @@ def test_any_words_end_in_help_or_one_sentence(words: list[str]) -> None:
         assert answer.out == ""
         assert answer.err.startswith("error: ")
         assert answer.err.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------------------------------- the documents
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+
+
+def fenced(text: str, language: str) -> list[str]:
+    """The fenced blocks of a Markdown text that are in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (example_code,) = fenced((ROOT / "README.md").read_text(), "python")
+    monkeypatch.chdir(tmp_path)
+    out = io.StringIO()
+    with redirect_stdout(out), pytest.warns(UserWarning, match="theorem does not apply"):
+        exec(compile(example_code, "README.md", "exec"), {})
+    regret, never = map(int, re.findall(r"\d+", out.getvalue().splitlines()[0]))
+    assert regret < never / 2
+    assert out.getvalue().endswith("unsafe episodes 0\n")
+
+
+def test_the_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^\| `surefoot ([a-z]+(?: gridworld)?)", readme, re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert surefoot(*command.split(" gridworld")[0].split(), "--help").code == 0
+    listed = {command.split()[0] for command in commands}
+    assert {command.name for command in cli.app.registered_commands} <= listed
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *[f"docs/{path.name}" for path in DOCUMENTS]])
+def test_links_lead_somewhere(name: str) -> None:
+    folder = (ROOT / name).parent
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_every_symbol_is_in_its_file() -> None:
+    rows = [line.split(" | ") for line in (ROOT / "docs/symbols.md").read_text().splitlines() if line.startswith("| ")]
+    checked = 0
+    for _, names, files in (row for row in rows if "`" in row[-1]):
+        text = "".join((ROOT / "src/surefoot" / file).read_text() for file in re.findall(r"`([^`]+)`", files))
+        for code in re.findall(r"`([^`]+)`", names):
+            for word in re.findall(r"[A-Za-z_]{2,}", code):
+                assert re.search(rf"\b{word}\b", text), f"{code}: {word} is not in {files}"
+                checked += 1
+    assert checked > 80
+
+
+def test_the_experiments_page_lists_every_discrepancy() -> None:
+    text = (ROOT / "docs/experiments.md").read_text().replace("\\|", "|")
+    for item in DISCREPANCIES:
+        assert f"| {item.place} | {item.text} | {item.figure} | {item.here} |" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ reproduce_app = typer.Typer(help="Reproduce an experiment of the paper.")
 app.add_typer(reproduce_app, name="reproduce")
 
 # A pipe or a file has no width to wrap tables to.
-console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400)
+console = Console(width=None if sys.stdout.isatty() else 400)
 errors = Console(stderr=True)
 
 # Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
@@ -110,7 +109,7 @@ def gridworld_command(
         return
     _print_methods(results)
     _print_plan_sentence(results)
-    console.print(f"\n[bold]{out / 'report.html'}[/bold]  (figure1.png, figure2.png and results.json beside it)")
+    _print_path(out / "report.html", "figure1.png, figure2.png, results.json and gridworld.policyset beside it")
 
 
 @app.command("train")
@@ -137,7 +136,7 @@ def train_command(
         )
     if not as_json:
         for line in guard.lines:
-            console.print(line, highlight=False)
+            console.print(line, highlight=False, soft_wrap=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the guard has just been printed
         try:
@@ -150,7 +149,9 @@ def train_command(
         _print_json(facts)
     else:
         console.print(
-            f"{len(policies)} policies from {facts['samples']} tasks, safe margin ξ = {policies.xi:.4g} → {out}"
+            f"{len(policies)} policies from {facts['samples']:,} tasks, safe margin ξ = {policies.xi:.4g} → {out}",
+            highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -183,7 +184,7 @@ def adapt_command(
     else:
         _print_methods(results)
         if out is not None:
-            console.print(f"\n[bold]{out / 'report.html'}[/bold]")
+            _print_path(out / "report.html", "curves.png and results.json beside it")
 
 
 @app.command("plan")
@@ -228,7 +229,7 @@ def report_command(
     if as_json:
         _print_json({"report": str(folder / "report.html")})
     else:
-        console.print(f"[bold]{folder / 'report.html'}[/bold]")
+        _print_path(folder / "report.html")
 
 
 @app.command("bench")
@@ -356,6 +357,12 @@ def _complain(message: str) -> int:
     line = " ".join(message.split())
     errors.print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     return 2
+
+
+def _print_path(path: Path, beside: str = "") -> None:
+    console.print(str(path), style="bold", markup=False, highlight=False, soft_wrap=True)
+    if beside:
+        console.print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
 
 
 def _print_json(value: Any) -> None:

@@ -49,8 +49,8 @@ def learner(
         episodes: how many will be run; methods whose proof needs it in advance say so.
         risk: probability with which any deployed policy may ever break a budget.
         seed: of the component drawn in each episode.
-        horizon: least number of steps of an episode, for the bias of cut-off sums; by default as many as make the
-            discounted tail negligible (`TRUNCATION`).
+        horizon: steps of an episode that does not end by itself, for the bias of cut-off sums and for what an
+            abandoned episode may have held; by default as many as make the discounted tail negligible (`TRUNCATION`).
         options: further constants of the method.
     """
     if not 0 < risk < 1:
@@ -58,7 +58,9 @@ def learner(
     if horizon is None:
         horizon = default_horizon(policies.units.discount)
     _positive("horizon", horizon)
-    return Learner(_method(policies, method, episodes, risk, horizon, options), seed=seed)
+    chosen = _method(policies, method, episodes, risk, horizon, options)
+    settings = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "horizon": horizon, **options}
+    return Learner(chosen, seed=seed, horizon=horizon, settings=settings)
 
 
 def adapt(
@@ -108,7 +110,8 @@ def _method(
 ) -> Method:
     truncation = policies.units.discount**horizon
     if name in CERTIFIED:
-        return certified_method(policies, name, risk, truncation=truncation, **_certified_options(name, options))
+        options = _certified_options(name, options)
+        return certified_method(policies, name, risk, truncation=truncation, horizon=horizon, **options)
     if options:
         raise InvalidInput(f"method {name!r} takes no option {sorted(options)[0]!r}")
     match name:

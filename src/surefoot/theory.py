@@ -89,7 +89,7 @@ def elimination_slack(epsilon: float, discount: float) -> float:
 
 
 def phase_length(mixture_margin: float, log_term: float, discount: float, width: float) -> float:
-    """8w² ln(·)/((1-γ)² v²), the least k-k₀+1 that makes `deviation` a quarter of the margin v (E: k-k₀+1).
+    """8w² ln(·)/((1-γ)² v²), the least number of episodes that makes `deviation` a quarter of the margin v.
 
     With w = 2 it is the 32 ln(4K/δ)/((1-γ)² v²) of Algorithm 2, line 11. Infinite when v ≤ 0 (E13).
     """

@@ -16,7 +16,8 @@ from surefoot.adapt import plan
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.solve import solve
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.experiments.gridworld.run import reproduce, tested_noises
+from surefoot.experiments.gridworld.page import gridworld_page
+from surefoot.experiments.gridworld.run import noises_under_test, reproduce
 from surefoot.experiments.gridworld.settings import DISCREPANCIES, Settings
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -165,11 +166,11 @@ def test_a_run_may_be_repeated_into_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_further_tasks_continue_the_published_ones() -> None:
-    assert tested_noises(Settings(tasks=3)).tolist() == list(PUBLISHED_TEST_NOISES[:3])
-    thirteen = tested_noises(Settings(tasks=13))
+    assert noises_under_test(Settings(tasks=3)).tolist() == list(PUBLISHED_TEST_NOISES[:3])
+    thirteen = noises_under_test(Settings(tasks=13))
     assert thirteen[:10].tolist() == list(PUBLISHED_TEST_NOISES)
     assert len(set(thirteen)) == 13
-    assert thirteen[:12].tolist() == tested_noises(Settings(tasks=12)).tolist()
+    assert thirteen[:12].tolist() == noises_under_test(Settings(tasks=12)).tolist()
 
 
 # --------------------------------------------------------------------------------------------------- what it refuses
@@ -210,8 +211,6 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_report_that_cannot_be_written_leaves_nothing(results: dict[str, Any], tmp_path: Path) -> None:
     """The disk fills up while the second file is written."""
-    from surefoot.experiments.gridworld.page import gridworld_page
-
     written: list[str] = []
 
     def full(path: Path, content: bytes) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from surefoot.adapt.learner import SAFE_ONLY, Deployed, Step
+from surefoot.adapt.learner import SAFE_ONLY, Account, Deployed, Step
 from surefoot.adapt.replanning import Planned, Replanner
 from surefoot.adapt.run_record import Event
 from surefoot.adapt.selection import best_mixture, best_pair
@@ -34,6 +34,10 @@ class Evidence(Protocol):
     def start(self) -> Any: ...
 
     def observe(self, state: Any, drawn: Integers, outcomes: Outcomes) -> Any: ...
+
+    def abandon(self, state: Any, drawn: int) -> Any:
+        """An episode of policy `drawn` without an outcome: every E(j) takes the smallest factor that it could have."""
+        ...
 
     def settle(self, state: Any, surviving: Mask, planned: tuple[Planned, ...]) -> Any: ...
 
@@ -101,7 +105,26 @@ class Certified:
     def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
         evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
-        state = replace(state, evidence=evidence)
+        return self._moved(replace(state, evidence=evidence), episode, used)
+
+    def abandon(self, state: CertifiedState, episode: int, drawn: int) -> Step:
+        return self._moved(replace(state, evidence=self.evidence.abandon(state.evidence, drawn)), episode, 1)
+
+    def account(self, state: CertifiedState) -> Account:
+        """The least certified margin of what is deployed, over the surviving cells."""
+        alive, count = np.flatnonzero(state.surviving), len(self.cells)
+        if not alive.size:
+            return Account(0, count, None)
+        known = len(self.policies.policies)
+        lower = [
+            self.cells.lower[alive, index, 1:] if index < known else state.planned[index - known].margin[alive]
+            for index in state.deployed.indices.tolist()
+        ]
+        margin: Floats = np.tensordot(state.deployed.weights, np.stack(lower), axes=1).min(axis=0)
+        return Account(len(alive), count, margin)
+
+    def _moved(self, state: CertifiedState, episode: int, used: int) -> Step:
+        """Decide if it is time to."""
         if episode + used < state.next_decision:
             return Step(state, used)
         decided, events = self._decide(state, episode + used)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias, get_args
 
+from surefoot import theory
 from surefoot.adapt.certified import RECALL, Certified, Evidence
 from surefoot.adapt.learner import Method
 from surefoot.adapt.likelihood import LikelihoodRatio, TransitionBall
@@ -32,6 +33,7 @@ def certified_method(
     risk: float,
     *,
     truncation: float,
+    horizon: int | None = None,
     replan: bool | None = None,
     pairs: bool = False,
     observes: Observes = "transitions",
@@ -41,6 +43,7 @@ def certified_method(
     Args:
         name: one of `CERTIFIED`; "certified" picks the strongest that is possible and says which and why.
         truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
+        horizon: H, the most steps that an episode takes; by default what `truncation` says.
         replan: add policies on the way; by default where transitions are observed and their model is known.
         pairs: mix only with the safe policy instead of solving the linear program over mixtures.
         observes: for "certified", what the real system shows of an episode: all transitions, its first state and
@@ -53,11 +56,13 @@ def certified_method(
     if risk <= cells.uncovered:
         raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells, risk)}, got {risk:g}")
     split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
+    discount = policies.units.discount
+    steps = theory.horizon(discount, truncation / (1 - discount)) if horizon is None else horizon
     return Certified(
         name,
         policies,
         cells,
-        _evidence(kind, policies, cells, truncation, split["elimination"]),
+        _evidence(kind, policies, cells, truncation, steps, split["elimination"]),
         split,
         needs_transitions=kind != "certified-returns",
         replanner=_replanner(policies, cells.model, kind != "certified-returns" if replan is None else replan),
@@ -85,7 +90,9 @@ def strongest(policies: PolicyValueSet, observes: Observes) -> tuple[str, str]:
     return "certified-returns", f"{why}; discounted sums and first states are"
 
 
-def _evidence(kind: str, policies: PolicyValueSet, cells: Cells, truncation: float, level: float) -> Evidence:
+def _evidence(
+    kind: str, policies: PolicyValueSet, cells: Cells, truncation: float, steps: int, level: float
+) -> Evidence:
     match kind:
         case "certified-likelihood":
             model = _model(cells, kind)
@@ -94,9 +101,9 @@ def _evidence(kind: str, policies: PolicyValueSet, cells: Cells, truncation: flo
                     f"{kind} needs transition probabilities known on every cell, got a policy set that knows them only "
                     "up to a distance; use certified-ball"
                 )
-            return LikelihoodRatio(cells, model, policies.units)
+            return LikelihoodRatio(cells, model, policies.units, steps)
         case "certified-ball":
-            return TransitionBall(cells, _model(cells, kind), policies.units)
+            return TransitionBall(cells, _model(cells, kind), policies.units, horizon=steps)
         case "certified-returns":
             enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
             return ReturnProcess(cells, policies.units, truncation, enough)

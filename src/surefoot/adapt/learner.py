@@ -8,6 +8,7 @@ episodes and the same episodes one at a time give the same state, bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -53,8 +54,23 @@ class Step:
     events: tuple[Event, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What a method says of the mixture it deploys.
+
+    Attributes:
+        surviving, total: cells or candidates that are still possible, and all of them.
+        margin: [m] lower bound on the margins for the certified methods, the prediction under test for Algorithm 2;
+            None when nothing is claimed.
+    """
+
+    surviving: int
+    total: int
+    margin: Floats | None
+
+
 class Method(Protocol):
-    """Constants of one test-phase method. Holds no state: `start`, `deployed` and `absorb` are pure."""
+    """Constants of one test-phase method. Holds no state: `start`, `deployed`, `absorb` and `abandon` are pure."""
 
     @property
     def name(self) -> str: ...
@@ -84,6 +100,16 @@ class Method(Protocol):
     def absorb(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         """Fold outcomes [n] of the policies drawn [n] into the state, from episode number `episode` on."""
         ...
+
+    def abandon(self, state: Any, episode: int, drawn: int) -> Step:
+        """Episode number `episode`, of policy `drawn`, has no outcome: each test takes the one that favours it least.
+
+        Whatever the outcome would have been, the state concludes no more than it would have with it. So leaving
+        episodes out, even because of how they went, breaks no guarantee.
+        """
+        ...
+
+    def account(self, state: Any) -> Account: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +144,19 @@ class LearnerState:
 class Learner:
     """A method at work: `ask()` for an order, run it, `tell(order, outcome)`."""
 
-    def __init__(self, method: Method, *, seed: int = 0) -> None:
+    def __init__(
+        self, method: Method, *, seed: int = 0, horizon: int | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Args:
+        horizon: the most steps that an episode takes, for the record.
+        settings: plain JSON data from which the same learner can be made again; {} when it cannot.
+        """
         if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
             raise InvalidInput(f"seed must be an integer in [0, 2^63), got {seed!r}")
         self.method = method
         self.seed = int(seed)
+        self.horizon = horizon
+        self.settings: Mapping[str, Any] = dict(settings or {})
         self.state = LearnerState(method.start())
         note = getattr(method, "note", "")
         self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()
@@ -151,6 +185,27 @@ class Learner:
         drawn = np.array([order.policy_index])
         self.tell_block(Orders(order.episode, order.deployed, drawn), Outcomes.single(outcome))
 
+    def abandon(self, order: Order) -> None:
+        """Take note that the latest order was begun and has no outcome; see `Method.abandon`."""
+        self._check_orders(Orders(order.episode, order.deployed, np.array([order.policy_index])))
+        step = Step(self.state.method, 1)
+        if not self.state.voided:
+            step = self.method.abandon(self.state.method, self.state.episode, order.policy_index)
+        self.state = LearnerState(step.state, self.state.episode + 1, self.state.voided)
+        self.events += step.events
+
+    def distrust(self, order: Order, message: str) -> None:
+        """The latest order was run and something left its declared range: no certificate from now on."""
+        self._check_orders(Orders(order.episode, order.deployed, np.array([order.policy_index])))
+        self.state = LearnerState(self.state.method, self.state.episode + 1, True)
+        alarm = f"{message}: certificate void, safe policy from now on"
+        self.events += (Event(self.state.episode, "alarm", alarm),)
+
+    def account(self) -> Account:
+        """What the method says of `deployed`; after a breach nothing."""
+        found = self.method.account(self.state.method)
+        return Account(0, found.total, None) if self.state.voided else found
+
     def policy(self, index: int) -> Policy:
         return self.method.policy(self.state.method, index)
 
@@ -169,7 +224,7 @@ class Learner:
         if self.state.voided:
             self.state = replace(self.state, episode=self.state.episode + len(outcomes))
             return len(outcomes)
-        trusted = _first_breach(outcomes, self.method.units)
+        trusted = first_breach(outcomes, self.method.units)
         step = Step(self.state.method, 0)
         if trusted:
             step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes[:trusted])
@@ -244,7 +299,7 @@ def check_observed(outcomes: Outcomes, method: Method) -> None:
         )
 
 
-def _first_breach(outcomes: Outcomes, units: Units) -> int:
+def first_breach(outcomes: Outcomes, units: Units) -> int:
     """Index of the first outcome outside the declared ranges; n when there is none."""
     low, high = units.reward_value_range
     cost_low, cost_high = units.cost_value_range.T

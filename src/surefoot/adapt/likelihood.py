@@ -7,7 +7,7 @@ its own: those that are less dangerous than itself, since only ruling out danger
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,16 +34,23 @@ NEGLIGIBLE = 1e-12
 # The largest bet on a transition, relative to even.
 LARGEST_RATIO = 1e6
 
+# Most steps of an episode, where nobody said.
+LONGEST_EPISODE = 1000
+
 # Observed sums may differ from those of the visited states and actions by rounding only, relative to their range.
 SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How often each transition was observed, [S, A, S], and whether something impossible in every cell was."""
+    """How often each transition was observed, [S, A, S], and whether something impossible in every cell was.
+
+    Of `abandoned` episodes nothing is known but that they took at most as many steps as they may.
+    """
 
     transitions: Floats
     contradicted: bool = False
+    abandoned: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +60,16 @@ class LikelihoodRatio:
     cells: Cells
     model: TransitionModel
     units: Units
+    horizon: int = LONGEST_EPISODE  # most steps of an episode
 
     def start(self) -> Counts:
         return Counts(np.zeros(self.model.classes.shape))
 
     def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
         return count_transitions(state, outcomes, self.model, self.units)
+
+    def abandon(self, state: Counts, drawn: int) -> Counts:
+        return replace(state, abandoned=state.abandoned + 1)
 
     def settle(self, state: Counts, surviving: Mask, planned: tuple[Planned, ...]) -> Counts:
         return state
@@ -69,6 +80,9 @@ class LikelihoodRatio:
         if state.contradicted or seen is None:
             return np.full(len(self.cells), np.inf)
         likelihood = seen @ self._log_alternatives.T
+        if state.abandoned:
+            steps = state.abandoned * self.horizon
+            return self._least_log_mixture(likelihood, steps) - self._best_in_cell(seen)
         best = float(likelihood.max())
         relative = np.exp(likelihood - best)
         inside = relative[: len(self.cells)]
@@ -102,6 +116,32 @@ class LikelihoodRatio:
         rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
         bound: Floats = _log(probability) @ seen + rise.sum(axis=1)
         return bound
+
+    def _least_log_mixture(self, likelihood: Floats, steps: int) -> Floats:
+        """[J] log of the mixture of alternatives after `steps` more transitions, relative to the cell's likelihood of
+        them, if each was the one that speaks most for the cell. The models learned on the way are left out."""
+        weights = np.full(self._worst_step.shape, GLOBAL_WEIGHT / len(likelihood))
+        weights[:, : len(self.cells)] += self._local
+        least = likelihood + steps * self._worst_step
+        best = least.max(axis=1, keepdims=True)
+        mixture: Floats = np.log((weights * np.exp(least - best)).sum(axis=1)) + best[:, 0]
+        return mixture
+
+    @cached_property
+    def _worst_step(self) -> Floats:
+        """[J, J + J'] smallest log-ratio of an alternative to any member of the cell, over the possible transitions."""
+        highest = self.model.probability
+        if self.model.affine is not None:
+            base, slope = self.model.affine
+            highest = base + sum(
+                np.maximum(self.cells.low[:, k, None] * slope[:, k], self.cells.high[:, k, None] * slope[:, k])
+                for k in range(slope.shape[1])
+            )
+        worst: Floats = np.zeros((len(self.cells), len(self._log_alternatives)))
+        for c in range(len(self.model.row_type)):
+            ratio = self._log_alternatives[:, c] - _log(np.minimum(highest[:, c], 1.0))[:, None]
+            worst = np.where(highest[:, c, None] > 0, np.minimum(worst, ratio), worst)
+        return worst
 
     @cached_property
     def _log_alternatives(self) -> Floats:
@@ -144,7 +184,7 @@ def count_transitions(state: Counts, outcomes: Outcomes, model: TransitionModel,
     flat = (states * model.classes.shape[1] + actions) * model.classes.shape[2] + after
     fresh = np.bincount(flat.ravel(), minlength=state.transitions.size).reshape(state.transitions.shape)
     contradicted = state.contradicted or not _sums_agree(states, actions, outcomes, model, units)
-    return Counts(state.transitions + fresh, contradicted)
+    return replace(state, transitions=state.transitions + fresh, contradicted=contradicted)
 
 
 def step_indices(outcomes: Outcomes) -> tuple[Integers, Integers, Integers]:
@@ -261,6 +301,7 @@ class TransitionBall:
     model: TransitionModel
     units: Units
     boldness: tuple[float, ...] = (1.0, 0.5, 0.25)
+    horizon: int = LONGEST_EPISODE  # most steps of an episode
 
     def start(self) -> BallState:
         empty = Counts(np.zeros(self.model.classes.shape))
@@ -270,6 +311,9 @@ class TransitionBall:
         return BallState(
             state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
         )
+
+    def abandon(self, state: BallState, drawn: int) -> BallState:
+        return replace(state, counts=replace(state.counts, abandoned=state.counts.abandoned + 1))
 
     def settle(self, state: BallState, surviving: Mask, planned: tuple[Planned, ...]) -> BallState:
         """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
@@ -291,7 +335,13 @@ class TransitionBall:
                     for bold in self.boldness
                 ]
             )
-        return BallState(state.capital + payoff[:, :, observed] @ seen[observed], state.counts, state.counts)
+        capital = state.capital + payoff[:, :, observed] @ seen[observed]
+        missing = state.counts.abandoned - state.settled.abandoned
+        if missing:
+            # Each step of an abandoned episode may have been the one that pays least.
+            worst = missing * self.horizon * np.minimum(payoff.min(axis=2), 0.0)
+            capital = np.where(np.isposinf(capital), capital, capital + worst)
+        return BallState(capital, state.counts, state.counts)
 
     def log_evidence(self, state: BallState) -> Floats:
         return np.asarray(logsumexp(state.capital, axis=0) - np.log(len(self.boldness)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from surefoot.adapt.certified import next_decision
 from surefoot.adapt.confidence import Betting, State
-from surefoot.adapt.learner import SAFE, SAFE_ONLY, Deployed, Step
+from surefoot.adapt.learner import SAFE, SAFE_ONLY, Account, Deployed, Step
 from surefoot.adapt.run_record import Event
 from surefoot.adapt.selection import best_pair
 from surefoot.cmdp.episode import Integers, Outcomes, add_in_order
@@ -35,6 +35,7 @@ class ModelFreeState:
     Attributes:
         costs: [P] states of the sequences of scaled costs.
         returns, squares: Σ and Σ of squares of (reward, costs) [1+m] of the safe policy; `episodes` of them.
+        margin: [m] lower confidence bound on the margins of `deployed`, as of the last decision.
     """
 
     costs: tuple[State, ...]
@@ -45,6 +46,7 @@ class ModelFreeState:
     next_choice: int
     deployed: Deployed
     next_decision: int
+    margin: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class ModelFree:
         constraints = len(self.units.budget)
         blank = tuple(self._sequence(index).start((constraints,)) for index in range(len(self.policies.policies)))
         zero = np.zeros(1 + constraints)
-        return ModelFreeState(blank, zero, zero, 0, None, FIRST_CHOICE, SAFE_ONLY, next_decision(0))
+        return ModelFreeState(blank, zero, zero, 0, None, FIRST_CHOICE, SAFE_ONLY, next_decision(0), zero[1:])
 
     def deployed(self, state: ModelFreeState) -> Deployed:
         return state.deployed
@@ -81,12 +83,27 @@ class ModelFree:
 
     def absorb(self, state: ModelFreeState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
-        state = self._observed(state, drawn[:used], outcomes[:used])
+        return self._moved(self._observed(state, drawn[:used], outcomes[:used]), episode, used)
+
+    def abandon(self, state: ModelFreeState, episode: int, drawn: int) -> Step:
+        """The policy's costs are taken for the largest possible; the choice of candidates learns nothing."""
+        costs = list(state.costs)
+        costs[drawn] = self._sequence(drawn).update(costs[drawn], np.ones((1, len(self.units.budget))))
+        return self._moved(replace(state, costs=tuple(costs)), episode, 1)
+
+    def account(self, state: ModelFreeState) -> Account:
+        total = len(self.policies)
+        return Account(total, total, state.margin)
+
+    def _moved(self, state: ModelFreeState, episode: int, used: int) -> Step:
+        """Decide if it is time to."""
         told = episode + used
         if told < state.next_decision:
             return Step(state, used)
         state, events = self._chosen(state, told)
-        return Step(replace(state, deployed=self._mixture(state), next_decision=next_decision(told)), used, events)
+        deployed, margin = self._mixture(state)
+        state = replace(state, deployed=deployed, margin=margin, next_decision=next_decision(told))
+        return Step(state, used, events)
 
     def _observed(self, state: ModelFreeState, drawn: Integers, outcomes: Outcomes) -> ModelFreeState:
         low, high = self._cost_ends
@@ -124,14 +141,15 @@ class ModelFree:
         misfit = ((predicted - mean) ** 2 / variance).sum(axis=1)
         return int(np.argmin(misfit)) + 1
 
-    def _mixture(self, state: ModelFreeState) -> Deployed:
-        """The pair rule on the lower bounds of the two margins."""
-        if state.candidate is None:
-            return SAFE_ONLY
+    def _mixture(self, state: ModelFreeState) -> tuple[Deployed, Floats]:
+        """The pair rule on the lower bounds of the two margins, and the lower bound [m] that results."""
         safe = np.maximum(self._lowest_margin(state, SAFE), 0.0)  # feasible by assumption
-        candidate = self._lowest_margin(state, state.candidate)
-        pair = best_pair(np.stack([safe, candidate], axis=1), np.array([0.0, 1.0]))
-        return Deployed(np.where(pair.indices == SAFE, SAFE, state.candidate), pair.weights)
+        if state.candidate is None:
+            return SAFE_ONLY, safe
+        both = np.stack([safe, self._lowest_margin(state, state.candidate)], axis=1)
+        pair = best_pair(both, np.array([0.0, 1.0]))
+        margin = both[:, pair.indices] @ pair.weights
+        return Deployed(np.where(pair.indices == SAFE, SAFE, state.candidate), pair.weights), margin
 
     def _lowest_margin(self, state: ModelFreeState, index: int) -> Floats:
         """[m] lower confidence bound on the margins, truncation included."""

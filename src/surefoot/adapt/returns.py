@@ -102,6 +102,11 @@ class ReturnProcess:
             squares=add_in_order(state.squares, scaled[:, :, None] * scaled[:, None, :]),
         )
 
+    def abandon(self, state: ReturnState, drawn: int) -> ReturnState:
+        """Every bet is paid the least that it can be: the gain of the worst X, less the largest mean allowed."""
+        worst, best = np.minimum(state.stakes, 0.0).sum(axis=1), np.maximum(state.stakes, 0.0).sum(axis=1)
+        return replace(state, capital=state.capital + (np.log1p(worst) - np.log1p(best))[:, None])
+
     def settle(self, state: ReturnState, surviving: Mask, planned: tuple[Planned, ...]) -> ReturnState:
         """Pay out the pending bets and place new ones against the most dangerous cell that survives."""
         open_cells = np.flatnonzero(self.log_evidence(state) < self.settled_against)

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from surefoot import theory
-from surefoot.adapt.learner import SAFE, SAFE_ONLY, Deployed, Step
+from surefoot.adapt.learner import SAFE, SAFE_ONLY, Account, Deployed, Step
 from surefoot.adapt.run_record import Event
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
@@ -54,7 +54,7 @@ class Phase:
     """State of Algorithm 2: candidates left (best first), how far the first one has come, and the running sums.
 
     Sums are of reward and cost over the `count` episodes of this phase; `safe_*` over earlier episodes of the safe
-    policy, kept only by rules that pool them.
+    policy, kept only by rules that pool them. Of the `count`, `abandoned` have no outcome and add nothing to the sums.
     """
 
     alive: tuple[int, ...]
@@ -67,6 +67,8 @@ class Phase:
     safe_count: int = 0
     safe_reward: float = 0.0
     first: bool = True  # still the first candidate
+    abandoned: int = 0
+    safe_abandoned: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +108,36 @@ class VerifyCandidates:
         return self.policies.policies[index]
 
     def absorb(self, state: Phase, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        return self._tested(state, episode, _running_sums(state, outcomes))
+
+    def abandon(self, state: Phase, episode: int, drawn: int) -> Step:
+        """The episode counts, and its sums may be anything in their ranges.
+
+        A candidate is eliminated when it would be whatever those sums are, and its weight raised when it would be
+        whatever they are. With the true sums the paper's test then decides the same, so that on the event of the proof
+        the right candidate stays and every raise is one that the proof allows.
+        """
+        counted = np.array([state.count + 1])
+        seen = RunningSums(counted, np.array([state.reward]), state.cost[None])
+        return self._tested(replace(state, abandoned=state.abandoned + 1), episode, seen)
+
+    def account(self, state: Phase) -> Account:
         if not state.alive:
-            return Step(state, len(outcomes))
+            return Account(0, len(self.policies), None)
         entry = self.policies.entries[state.alive[0]]
-        seen = _running_sums(state, outcomes)
-        fails = self._fails(state, entry, seen)
-        ripe = seen.count >= self.rules.phase_length(entry, state.step, state.weight)
+        margin = np.asarray(_mixed(entry.margin, entry.safe_margin, state.weight))
+        return Account(len(state.alive), len(self.policies), margin)
+
+    def _tested(self, state: Phase, episode: int, seen: RunningSums) -> Step:
+        """Go on to the first episode after which the candidate fails or has earned more weight."""
+        if not state.alive:
+            return Step(state, len(seen.count))
+        entry = self.policies.entries[state.alive[0]]
+        fails, passes = self._judged(state, entry, seen)
+        ripe = passes & (seen.count >= self.rules.phase_length(entry, state.step, state.weight))
         decisions = np.flatnonzero(fails | ripe)
         if not decisions.size:
-            return Step(_phase_at(state, seen, -1), len(outcomes))
+            return Step(_phase_at(state, seen, -1), len(seen.count))
         last = int(decisions[0])
         reached, told = _phase_at(state, seen, last), episode + last + 1
         if fails[last]:
@@ -124,19 +147,27 @@ class VerifyCandidates:
         data = {"candidate": state.alive[0], "step": raised.step, "weight": raised.weight}
         return Step(raised, last + 1, (Event(told, "weight", message, data),))
 
-    def _fails(self, state: Phase, entry: Entry, seen: RunningSums) -> np.ndarray:
-        """[n] whether the test (Eq. condition) fails after each episode."""
+    def _judged(self, state: Phase, entry: Entry, seen: RunningSums) -> tuple[np.ndarray, np.ndarray]:
+        """[n] after each episode, whether the test (Eq. condition) fails, and whether it passes.
+
+        Neither holds where it depends on what the abandoned episodes would have returned.
+        """
         pooled = self.rules.pools_safe_episodes and state.step == 0 and not state.first
-        count, reward, cost = seen.count, seen.reward, seen.cost
+        count, reward, cost, missing = seen.count, seen.reward, seen.cost, state.abandoned
         if pooled:
             count, reward, cost = count + state.safe_count, reward + state.safe_reward, cost + state.safe_cost
-        reward_gap = np.abs(reward / count - _mixed(entry.reward, entry.safe_reward, state.weight))
-        margin = self.units.budget - cost / count[:, None]
-        margin_gap = np.abs(margin - _mixed(entry.margin, entry.safe_margin, state.weight))
-        off = reward_gap > self.rules.reward_radius(count)
-        off |= (margin_gap > self.rules.margin_radius(count, pooled)).any(axis=1)
-        failed: np.ndarray = off & (seen.count >= self.rules.least_count)
-        return failed
+            missing += state.safe_abandoned
+        least, most = _reachable_sums(self.units)
+        rewards = (reward + missing * least[0]) / count, (reward + missing * most[0]) / count
+        margins = tuple(self.units.budget - (cost + missing * end[1:]) / count[:, None] for end in (most, least))
+        reward_gap = _gaps(rewards, _mixed(entry.reward, entry.safe_reward, state.weight))
+        margin_gap = _gaps(margins, _mixed(entry.margin, entry.safe_margin, state.weight))
+        reward_radius, margin_radius = self.rules.reward_radius(count), self.rules.margin_radius(count, pooled)
+        off, perhaps_off = (
+            (reward_gap[k] > reward_radius) | (margin_gap[k] > margin_radius).any(axis=1) for k in range(2)
+        )
+        tested = seen.count >= self.rules.least_count
+        return off & tested, ~(perhaps_off & tested)
 
     def _drop(self, state: Phase) -> Phase:
         """The next candidate, from the first weight on."""
@@ -159,7 +190,7 @@ class VerifyCandidates:
 
     def _new_phase(self, state: Phase) -> Phase:
         """Empty sums; what was seen of the safe policy joins the pool if the rules keep one."""
-        fresh = replace(state, count=0, reward=0.0, cost=np.zeros_like(state.cost))
+        fresh = replace(state, count=0, reward=0.0, cost=np.zeros_like(state.cost), abandoned=0)
         if not (self.rules.pools_safe_episodes and state.step == 0):
             return fresh
         return replace(
@@ -167,6 +198,7 @@ class VerifyCandidates:
             safe_count=state.safe_count + state.count,
             safe_reward=state.safe_reward + state.reward,
             safe_cost=state.safe_cost + state.cost,
+            safe_abandoned=state.safe_abandoned + state.abandoned,
         )
 
 
@@ -188,6 +220,19 @@ def _running_sums(state: Phase, outcomes: Outcomes) -> RunningSums:
 
 def _phase_at(state: Phase, seen: RunningSums, index: int) -> Phase:
     return replace(state, count=int(seen.count[index]), reward=float(seen.reward[index]), cost=seen.cost[index])
+
+
+def _reachable_sums(units: Units) -> tuple[Floats, Floats]:
+    """[1+m] smallest and largest discounted reward and costs of an episode, which may stop early."""
+    ends = np.column_stack([units.reward_value_range, units.cost_value_range.T])
+    return np.minimum(ends[0], 0.0), np.maximum(ends[1], 0.0)
+
+
+def _gaps(ends: tuple[Floats, ...], predicted: float | Floats) -> tuple[Floats, Floats]:
+    """Distances of a prediction from the nearest and from the farthest point of [low, high]."""
+    low, high = ends
+    below, above = low - predicted, predicted - high
+    return np.maximum(np.maximum(below, above), 0.0), np.maximum(high - predicted, predicted - low)
 
 
 def _mixed(candidate: float | Floats, safe: float | Floats, weight: float) -> float | Floats:

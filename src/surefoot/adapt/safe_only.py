@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from surefoot.adapt.learner import SAFE_ONLY, Deployed, Step
+import numpy as np
+
+from surefoot.adapt.learner import SAFE_ONLY, Account, Deployed, Step
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Units
 from surefoot.cmdp.policy import Policy
@@ -35,3 +37,10 @@ class SafeOnly:
 
     def absorb(self, state: None, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         return Step(None, len(outcomes))
+
+    def abandon(self, state: None, episode: int, drawn: int) -> Step:
+        return Step(None, 1)
+
+    def account(self, state: None) -> Account:
+        """The least margin that training found for the safe policy."""
+        return Account(0, 0, np.min([entry.safe_margin for entry in self.policies.entries], axis=0))

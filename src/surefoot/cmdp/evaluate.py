@@ -80,16 +80,18 @@ def _solve_sparse(matrix: Any, right: Floats, order: float) -> Floats:
 
     In the norm of that order the inverse of I - γP is at most 1/(1-γ), so the residual bounds the error.
     """
-    tolerance = 1e-13 * max(float(np.linalg.norm(right, order)), 1e-300)
-    solution, _ = spla.bicgstab(matrix, right, rtol=0.0, atol=tolerance, maxiter=1000)
-    error = np.inf
-    for _ in range(6):  # iterative refinement recovers the digits that the short recurrence loses
-        residual = right - matrix @ solution
-        previous, error = error, float(np.linalg.norm(residual, order))
-        if error <= 10 * tolerance:
+    tolerance = 1e-12 * float(np.linalg.norm(right, order))
+    solution, residual, previous = np.zeros_like(right), right, np.inf
+    for _ in range(7):  # iterative refinement recovers the digits that the short recurrence loses
+        error = float(np.linalg.norm(residual, order))
+        if error <= tolerance:
             return np.asarray(solution)
         if not error < previous / 2:  # stagnation or breakdown
             break
-        correction, _ = spla.bicgstab(matrix, residual, rtol=1e-6, atol=0.0, maxiter=1000)
-        solution = solution + correction
+        length = np.linalg.norm(residual)  # SciPy's test for breakdown is absolute: keep right-hand sides at norm 1
+        correction, _ = spla.bicgstab(
+            matrix, residual / length, rtol=max(1e-10, 0.1 * tolerance / error), atol=0.0, maxiter=1000
+        )
+        solution = solution + length * correction
+        residual, previous = right - matrix @ solution, error
     return np.asarray(spla.splu(matrix.tocsc()).solve(right))

@@ -18,8 +18,8 @@ are affine, P = P₀ + wear·G₁ + scrap·G₂. Action 0 runs the machine. Acti
 of the products. Action 2 maintains. Since a run moves probability `wear` and `scrap` from one successor (a product in
 the same condition) to others, the paper's distance is d = max(|Δwear|, |Δscrap|, |Δwear + Δscrap|).
 
-Budgets 0.1 for spills and 0.5 for parts, γ = 0.95, start in condition 0, 1 or 2. Both bind in the middle of the family;
-scrap matters to reward only, so that one of the two unknowns has no bearing on safety.
+Budgets 0.1 for spills and 0.5 for parts, γ = 0.95, start in condition 0, 1 or 2. Both bind in the middle of the family.
+Scrap changes no cost of a policy that ignores outcomes: one of the two unknowns has next to no bearing on safety.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def maintenance(wear_std: float = 0.03, scrap_std: float = 0.04, safe_wear: floa
     wear = Normal(MEAN_WEAR, std=wear_std, low=WEAR_RANGE[0], high=WEAR_RANGE[1], how="truncated")
     scrap = Normal(MEAN_SCRAP, std=scrap_std, low=SCRAP_RANGE[0], high=SCRAP_RANGE[1], how="truncated")
     safe = np.array([float(safe_wear), SCRAP_RANGE[1]])
-    _check_rates("safe_wear", safe)
+    _check_rates("safe_wear and the most scrap", safe)
     return TaskDistribution(
         build=_task,
         distribution=Independent([wear, scrap]),
@@ -100,13 +100,10 @@ def transition_directions() -> tuple[Floats, Floats]:
 
 
 def _after_maintenance(condition: int) -> Floats:
-    if condition == BROKEN:
-        return REPAIRED * _point(0, PART) + (1 - REPAIRED) * _point(BROKEN, PART)
-    paid = {
-        outcome: MAINTAINED * _point(0, outcome) + (1 - MAINTAINED) * _point(condition, outcome)
-        for outcome in (PART, NOTHING)
-    }
-    return NEEDS_PART * paid[PART] + (1 - NEEDS_PART) * paid[NOTHING]
+    success, part = (REPAIRED, 1.0) if condition == BROKEN else (MAINTAINED, NEEDS_PART)
+    paid = success * _point(0, PART) + (1 - success) * _point(condition, PART)
+    free = success * _point(0, NOTHING) + (1 - success) * _point(condition, NOTHING)
+    return part * paid + (1 - part) * free
 
 
 def _after_wear(condition: int) -> Floats:
@@ -117,7 +114,9 @@ def _after_wear(condition: int) -> Floats:
 
 def _point(condition: int, outcome: int) -> Floats:
     """[S] certainty of one state."""
-    return np.eye(STATES)[_state(condition, outcome)]
+    point = np.zeros(STATES)
+    point[_state(condition, outcome)] = 1.0
+    return point
 
 
 def _state(condition: int, outcome: int) -> int:
@@ -148,7 +147,5 @@ def _coordinates(parameters: Floats) -> Floats:
 
 
 def _check_rates(name: str, rates: Floats) -> None:
-    """Rates beyond these would leave a gentle run a negative probability of a product."""
-    gentle = GENTLE_WEAR * rates[0] + GENTLE_PRODUCTION * rates[1]
-    if not (np.isfinite(rates).all() and (rates >= 0).all() and rates.sum() <= 1 and gentle <= GENTLE_PRODUCTION):
-        raise InvalidInput(f"{name} must be probabilities that leave room for products, got {rates.tolist()}")
+    if not (np.isfinite(rates).all() and (rates >= 0).all() and rates.sum() <= 1):
+        raise InvalidInput(f"{name} must be probabilities that sum to at most 1, got {rates.tolist()}")

@@ -1,4 +1,4 @@
-"""A gridworld with two unknowns: cross a hazard strip's neighbourhood while slipping and while the wind blows.
+"""A gridworld with two unknowns: pass a strip of hazard cells while slipping and while the wind blows towards it.
 
 8×6 cells, state s = 8y + x with y = 0 the bottom row; actions 0..3 move right, up, left, down. The goal (7, 3) lies
 beyond a strip of hazard cells, (2..5, 2), and the wind blows downwards: over the strip the way is short, but one gust

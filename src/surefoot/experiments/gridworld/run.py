@@ -37,7 +37,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     show("training", 0, 1)
     tasks = gridworld()
     policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=False)
-    noises = tested_noises(settings)
+    noises = noises_under_test(settings)
     trained = time.perf_counter()
     runs = run_methods(policies, noises, settings, jobs, show)
     seconds = {"training": trained - began, "adapting": time.perf_counter() - trained}
@@ -57,7 +57,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     return results
 
 
-def tested_noises(settings: Settings) -> Floats:
+def noises_under_test(settings: Settings) -> Floats:
     """The published test noises, continued by fresh draws when more are asked for."""
     published = np.array(PUBLISHED_TEST_NOISES[: settings.tasks])
     extra = settings.tasks - len(published)

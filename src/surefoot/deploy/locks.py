@@ -1,0 +1,52 @@
+"""One writer at a time: an exclusive lock on a file beside the journal, freed by the system when its holder dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from surefoot.errors import ArtifactError
+
+
+class WriterLock:
+    """Held from construction to `release`; also refuses a second writer within the same process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ArtifactError(f"{path}: cannot be opened for locking ({error.strerror}), must be writable") from None
+        try:
+            _lock(self._handle)
+        except OSError:
+            os.close(self._handle)
+            raise ArtifactError(
+                f"{path}: is held by another deployment that writes to the same journal; close that one first"
+            ) from None
+
+    def held(self) -> bool:
+        """Whether the file that others would lock is still the one that is locked here."""
+        try:
+            found, own = self.path.stat(), os.fstat(self._handle)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+
+    def release(self) -> None:
+        """The file stays: removing it would let two writers lock two different files of the same name."""
+        os.close(self._handle)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(handle: int) -> None:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,166 @@
+"""What a user tells of an episode, in one of three forms, as a plain record; and the learner's outcome of a record.
+
+    sums          the discounted reward and costs
+    sequences     the reward and the costs of every step
+    transitions   all states and actions, with the rewards and costs of every step or their discounted sums
+
+A record holds what was told, so that a reader of the journal sees it and can compute the rest again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from surefoot.adapt.learner import RANGE_TOLERANCE, first_breach
+from surefoot.cmdp.episode import Outcome, Outcomes, discounted_sum
+from surefoot.cmdp.model import Floats, Units, finite_array
+from surefoot.errors import InvalidInput
+
+KEYS = ("reward", "cost", "rewards", "costs", "states", "actions")
+
+
+def record(
+    constraints: int,
+    *,
+    reward: Any = None,
+    cost: Any = None,
+    rewards: Any = None,
+    costs: Any = None,
+    transitions: Any = None,
+    first_state: Any = None,
+) -> dict[str, Any]:
+    """The told values as plain data, or an error that names the one that is missing, malformed or too many."""
+    told = {"reward": reward, "cost": cost, "rewards": rewards, "costs": costs, "states": None, "actions": None}
+    for name, value in _of_transitions(transitions).items():
+        if told[name] is not None:
+            raise InvalidInput(f"{name} must be told once, got it both by itself and among the transitions")
+        told[name] = value
+    if first_state is not None:
+        if told["states"] is not None:
+            raise InvalidInput("first_state must not be told beside transitions, which begin with it")
+        told["states"] = [first_state]
+    sums = [name for name in ("reward", "cost") if told[name] is not None]
+    sequences = [name for name in ("rewards", "costs") if told[name] is not None]
+    if (len(sums), len(sequences)) not in ((2, 0), (0, 2)):
+        raise InvalidInput(
+            "an outcome must hold reward and cost (discounted sums), or rewards and costs (one per step), "
+            f"got {', '.join([*sums, *sequences]) or 'neither'}"
+        )
+    plain = _plain_sums(told, constraints) if sums else _plain_sequences(told, constraints)
+    for name in ("states", "actions"):
+        if told[name] is not None:
+            plain[name] = _indices(name, told[name])
+    _check_lengths(plain)
+    return plain
+
+
+def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
+    """The learner's view of a record."""
+    states, actions = (None if plain.get(name) is None else np.array(plain[name]) for name in ("states", "actions"))
+    if "rewards" in plain:
+        rewards, costs = np.array(plain["rewards"]), np.array(plain["costs"])
+        reward, cost = float(discounted_sum(rewards, discount)), discounted_sum(costs, discount)
+    else:
+        reward, cost = plain["reward"], np.array(plain["cost"], dtype=np.float64)
+    return Outcome(reward, cost, states, actions)
+
+
+def breach(plain: Mapping[str, Any], units: Units) -> str | None:
+    """What in a record lies outside the declared ranges; None if nothing does."""
+    if "rewards" in plain:
+        ranges = np.array([units.reward_range, *units.cost_range])
+        steps = np.column_stack([plain["rewards"], plain["costs"]])  # [H, 1+m]
+        slack = RANGE_TOLERANCE * (ranges[:, 1] - ranges[:, 0])
+        outside = (steps < ranges[:, 0] - slack) | (steps > ranges[:, 1] + slack)
+        if outside.any():
+            step, which = (int(k) for k in np.argwhere(outside)[0])
+            name = "rewards" if which == 0 else "costs"
+            return f"{name}[{step}] must lie in {ranges[which].tolist()}, got {steps[step, which]:g}"
+    outcome = outcome_of(plain, units.discount)
+    if first_breach(Outcomes.single(outcome), units):
+        return None
+    return (
+        f"reward and cost must lie in {list(units.reward_value_range)} and {units.cost_value_range.tolist()}, "
+        f"got {outcome.reward:g} and {outcome.cost.tolist()}"
+    )
+
+
+def _of_transitions(transitions: Any) -> dict[str, Any]:
+    """Either a mapping with states, actions, …, or a sequence of steps (state, action, reward, cost, next state)."""
+    if transitions is None:
+        return {}
+    if isinstance(transitions, Mapping):
+        unknown = [name for name in transitions if name not in KEYS]
+        missing = [name for name in ("states", "actions") if transitions.get(name) is None]
+        if unknown or missing:
+            found = f"got {unknown[0]!r}" if unknown else f"{missing[0]} is missing"
+            raise InvalidInput(f"transitions must hold states and actions, and may hold {', '.join(KEYS[:4])}; {found}")
+        return {name: value for name, value in transitions.items() if value is not None}
+    if not isinstance(transitions, Sequence) or isinstance(transitions, str) or not len(transitions):
+        raise InvalidInput(f"transitions must be a mapping or a sequence of steps, got {type(transitions).__name__}")
+    for t, step in enumerate(transitions):
+        if not isinstance(step, Sequence) or len(step) != 5:
+            raise InvalidInput(f"transitions[{t}] must be (state, action, reward, cost, next state), got {step!r}")
+        if t and step[0] != transitions[t - 1][4]:
+            raise InvalidInput(f"transitions[{t}] must begin in state {transitions[t - 1][4]!r}, got {step[0]!r}")
+    state, action, reward, cost, after = zip(*transitions, strict=True)
+    return {"states": [*state, after[-1]], "actions": action, "rewards": reward, "costs": cost}
+
+
+def _plain_sums(told: Mapping[str, Any], constraints: int) -> dict[str, Any]:
+    reward, cost = _numbers("reward", told["reward"]), np.atleast_1d(_numbers("cost", told["cost"]))
+    if reward.ndim:
+        raise InvalidInput(f"reward must be one number, got shape {list(reward.shape)}")
+    if cost.shape != (constraints,):
+        raise InvalidInput(f"cost must hold {constraints} discounted sum(s), got shape {list(cost.shape)}")
+    return {"reward": float(reward), "cost": cost.tolist()}
+
+
+def _plain_sequences(told: Mapping[str, Any], constraints: int) -> dict[str, Any]:
+    rewards, costs = _numbers("rewards", told["rewards"]), _numbers("costs", told["costs"])
+    if rewards.ndim != 1 or not rewards.size:
+        raise InvalidInput(f"rewards must hold one number per step, got shape {list(rewards.shape)}")
+    if costs.ndim == 1 and constraints == 1:
+        costs = costs[:, None]
+    if costs.shape != (len(rewards), constraints):
+        raise InvalidInput(
+            f"costs must hold {constraints} number(s) for each of the {len(rewards)} steps of rewards, "
+            f"got shape {list(costs.shape)}"
+        )
+    return {"rewards": rewards.tolist(), "costs": costs.tolist()}
+
+
+def _numbers(name: str, value: Any) -> Floats:
+    try:
+        kind: str = np.asarray(value).dtype.kind
+    except ValueError:
+        kind = "ragged"
+    if kind not in "fiu":  # text and truth values would be converted to numbers without a word
+        raise InvalidInput(f"{name} must be numbers, got {value!r}"[:200])
+    return finite_array(name, value)
+
+
+def _indices(name: str, value: Any) -> list[int]:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.array(None)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
+        raise InvalidInput(f"{name} must be a sequence of whole numbers, got {value!r}"[:200])
+    if (array < 0).any():
+        raise InvalidInput(f"{name} must not be negative, got {array[array < 0][0]}")
+    listed: list[int] = array.tolist()
+    return listed
+
+
+def _check_lengths(plain: Mapping[str, Any]) -> None:
+    """One action per step, and one state more."""
+    states, actions, rewards = (plain.get(name) for name in ("states", "actions", "rewards"))
+    if actions is not None and (states is None or len(states) != len(actions) + 1):
+        found = 0 if states is None else len(states)
+        raise InvalidInput(f"states must be one more than actions ({len(actions)}), got {found}")
+    if actions is not None and rewards is not None and len(actions) != len(rewards):
+        raise InvalidInput(f"actions must be as many as rewards ({len(rewards)}), got {len(actions)}")

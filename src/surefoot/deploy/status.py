@@ -1,0 +1,115 @@
+"""Where a deployment stands, read from its journal alone: no policy set, no replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+from surefoot.deploy.chain import Damaged, Row, read
+
+# Events that put a deployment back on the safe policy.
+ALARMS = ("alarm", "exhausted")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Attributes:
+    state: "learning", "safe" (an alarm keeps it on the safe policy) or "fault" (the journal cannot be written).
+    why: one sentence.
+    episodes: told or abandoned so far; `abandoned` of them have no outcome.
+    outstanding: the episode that was ordered and not told yet.
+    weight: probability with which the mixture in force leaves the safe policy.
+    surviving, total: cells or candidates that are still possible, and all.
+    margin: [m] what the method says of the mixture: a lower bound if certified.
+    rows, head: of the journal; the head is the hash of its last row.
+    """
+
+    state: str
+    why: str
+    method: str
+    certified: bool
+    episodes: int
+    abandoned: int
+    outstanding: int | None
+    weight: float
+    surviving: int
+    total: int
+    margin: list[float] | None
+    alarms: tuple[str, ...]
+    rows: int
+    head: str
+    policies: str | None
+    settings: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "alarms": list(self.alarms)}
+
+
+class Tally:
+    """What a status needs of the rows, gathered as they pass; most payloads are not even parsed."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.latest: dict[str, Row] = {}
+        self.events: list[Any] = []
+
+    def add(self, row: Row) -> None:
+        self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
+        self.latest[row.kind] = row
+        if row.kind == "event":
+            self.events.append(row.data)
+
+    def status(self, rows: int, head: bytes, fault: str | None = None) -> Status:
+        opened = self.latest["open"].data
+        decision = self.latest["decision"].data if "decision" in self.latest else {}
+        told = self.counts.get("outcome", 0) + self.counts.get("abandoned", 0)
+        waiting = self.counts.get("order", 0) > told
+        alarms = tuple(event["message"] for event in self.events if event["kind"] in ALARMS)
+        state, why = self._standing(decision, fault)
+        return Status(
+            state,
+            why,
+            opened["method"],
+            decision.get("certified", opened["certified"]),
+            told,
+            self.counts.get("abandoned", 0),
+            self.latest["order"].data["episode"] if waiting else None,
+            decision.get("weight", 0.0),
+            decision.get("surviving", 0),
+            decision.get("total", 0),
+            decision.get("margin"),
+            alarms,
+            rows,
+            head.hex(),
+            opened["policies"],
+            opened["settings"],
+        )
+
+    def _standing(self, decision: dict[str, Any], fault: str | None) -> tuple[str, str]:
+        if fault is not None:
+            return "fault", f"the safe policy is ordered, since {fault}"
+        turning = [event for event in self.events if event["kind"] in (*ALARMS, "recovered")]
+        if turning and turning[-1]["kind"] in ALARMS:
+            return "safe", turning[-1]["message"]
+        weight = decision.get("weight", 0.0)
+        if not weight:
+            return "learning", "nothing but the safe policy may be deployed yet"
+        return "learning", f"the safe policy is left with probability {weight:.4g}"
+
+
+def read_status(path: str | PathLike[str]) -> Status:
+    """The status of the journal at `path`, whether or not a deployment is writing to it."""
+    tally, last = tallied(read(path))
+    return tally.status(last.n + 1, last.hash)
+
+
+def tallied(rows: Iterable[Row]) -> tuple[Tally, Row]:
+    tally, last = Tally(), None
+    for row in rows:
+        tally.add(row)
+        last = row
+    if last is None or "open" not in tally.latest:
+        raise Damaged("row 0 must open a journal", 0)
+    return tally, last

@@ -1,0 +1,150 @@
+"""The report on further families, made from results.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from surefoot.experiments.results import Report
+from surefoot.report.figures import learning_curves, png
+from surefoot.report.page import Cell, Page, Section, Table, versions
+
+DESCRIPTIONS = {
+    "windy": (
+        "An 8×6 gridworld in which slip and wind are both unknown. The wind blows towards a strip of hazard cells on "
+        "the short way to the goal; how close to it one may walk depends on both."
+    ),
+    "maintenance": (
+        "A machine that wears out. Products, spills and spare parts are random, so rewards and costs are; two budgets, "
+        "one for spills and one for spare parts. How fast it wears and how often it makes scrap are unknown."
+    ),
+}
+
+
+def families_page(results: Mapping[str, Any]) -> Report:
+    """Per family what it is, the learning curves and the table of regret, safety and wall time."""
+    settings, families = results["settings"], results["families"]
+    figures = {f"{name}.png": _curves(family) for name, family in families.items()}
+    page = Page(
+        title="Families nobody tuned for",
+        lead=" ".join([_introduction(settings), *(_verdict(name, family) for name, family in families.items())]),
+        facts=(
+            ("episodes per task", f"{settings['episodes']:,}"),
+            ("test tasks per family", str(settings["tasks"])),
+            ("risk", f"{settings['risk']:g}"),
+            ("cover", f"ε = {settings['epsilon']:g}, δ = {settings['delta']:g}"),
+            ("seed", str(settings["seed"])),
+            ("time", f"{results['seconds']:.1f} s"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
+        ),
+        sections=(
+            *(_family_section(name, family, figures[f"{name}.png"]) for name, family in families.items()),
+            Section("How to run this again", code=_command(settings)),
+        ),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, figures)
+
+
+def _introduction(settings: Mapping[str, Any]) -> str:
+    return (
+        "Constants of the certified methods were chosen on the paper's gridworld, with one unknown and one constraint. "
+        f"Here they meet other families as they are: {settings['tasks']} fresh tasks of each, {settings['episodes']:,} "
+        "episodes on each task. Regret and margins are exact values of the deployed policies."
+    )
+
+
+def _verdict(name: str, family: Mapping[str, Any]) -> str:
+    """The best certified method of a family in one sentence."""
+    methods = family["methods"]
+    adapting = {
+        method: summary for method, summary in methods.items() if summary["certified"] and method != "safe-only"
+    }
+    if not adapting:
+        return ""
+    best = min(adapting, key=lambda method: adapting[method]["regret_mean"])
+    share = _share(methods[best], methods)
+    unsafe = sum(summary["unsafe_episodes"] for summary in adapting.values())
+    safety = (
+        "no certified method deployed an unsafe policy" if not unsafe else f"{unsafe:,} certified episodes were unsafe"
+    )
+    against = "" if share is None else f" ({share:.2f} times that of never adapting)"
+    return f"{name}: ‘{best}’ has the least regret, {methods[best]['regret_mean']:,.0f}{against}; {safety}."
+
+
+def _curves(family: Mapping[str, Any]) -> bytes:
+    """Regret and cost; with several constraints, cost is how far the worst one lies above its budget."""
+    budgets = family["training"]["budget"]
+    if len(budgets) == 1:
+        return png(learning_curves(family["methods"], budget=float(budgets[0])))
+    figure = learning_curves(family["methods"], budget=0.0)
+    figure.axes[1].set_ylabel("largest cost − budget")
+    return png(figure)
+
+
+def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Section:
+    settings, seconds = family["settings"], family["seconds_by_stage"]
+    budgets = family["training"]["budget"]
+    cost = (
+        f"expected discounted cost of the deployed policy, with the budget {budgets[0]:g}"
+        if len(budgets) == 1
+        else f"by how much the deployed policy's costs exceed their budgets {budgets}, the largest; below 0 is safe"
+    )
+    return Section(
+        name,
+        paragraphs=(DESCRIPTIONS[name],),
+        figure=figure,
+        caption=f"Top: cumulative regret. Bottom: {cost}. Lines are means over the tasks, bands hold 80 % of them.",
+        table=methods_table(family),
+        notes=(
+            f"Training: {seconds['training']:.1f} s for {settings['candidates']} candidates from "
+            f"{family['training']['samples']:,} sampled tasks, and {family['cells']:,} cells with bounds; probability "
+            f"{family['uncovered']:.2g} of the tasks lies in none of them.",
+        ),
+    )
+
+
+def methods_table(family: Mapping[str, Any]) -> Table:
+    """One row per method."""
+    methods = family["methods"]
+    rows = []
+    for name, summary in methods.items():
+        share, unsafe = _share(summary, methods), summary["unsafe_tasks"]
+        low, high = summary["unsafe_interval"]
+        counted = f"{unsafe} of {summary['tasks']}"
+        rows.append(
+            (
+                name,
+                "yes" if summary["certified"] else "no",
+                f"{summary['regret_mean']:,.0f}",
+                "–" if share is None else f"{share:.2f}",
+                Cell(counted, "bad") if unsafe else counted,
+                f"{low:.3f} – {high:.3f}",
+                f"{summary['min_margin']:.4f}".replace("-", "−"),
+                f"{family['seconds_per_run'][name]:.2f}",
+            )
+        )
+    headers = (
+        "method",
+        "certified",
+        "regret, mean",
+        "times safe-only",
+        "unsafe tasks",
+        "95 % interval of the fraction",
+        "smallest margin",
+        "seconds per run",
+    )
+    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7))
+
+
+def _share(summary: Mapping[str, Any], methods: Mapping[str, Any]) -> float | None:
+    """Regret as a multiple of that of never adapting, where that was run and has any."""
+    base = methods["safe-only"]["regret_mean"] if "safe-only" in methods else 0.0
+    return summary["regret_mean"] / base if base > 0 else None
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    return (
+        f"surefoot reproduce families --tasks {settings['tasks']} --episodes {settings['episodes']} "
+        f"--seed {settings['seed']} --out DIR"
+    )

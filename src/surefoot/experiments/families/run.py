@@ -1,0 +1,112 @@
+"""`surefoot reproduce families`: the certified methods on families that nothing in them was tuned for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from surefoot import __version__
+from surefoot.adapt.run_record import Run
+from surefoot.cmdp.model import Floats
+from surefoot.errors import InvalidInput
+from surefoot.experiments.families.page import families_page
+from surefoot.experiments.families.settings import FAMILIES, Settings
+from surefoot.experiments.results import check_folder, experiment_results, write_report
+from surefoot.methods import adapt
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.metrics import summarise
+from surefoot.train.training_phase import train
+
+Progress = Callable[[str, int, int], None]  # (what, done, in all)
+
+
+def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
+    """Train and adapt on every family; returns what is written to results.json."""
+    if jobs < 1:
+        raise InvalidInput(f"jobs must be a positive whole number, got {jobs}")
+    check_folder(out)
+    show = progress or (lambda what, done, total: None)
+    trained: dict[str, PolicyValueSet] = {}
+    families: dict[str, dict[str, Any]] = {}
+    for name in settings.families:
+        trained[name], families[name] = run_family(name, settings, jobs, show)
+    results = {
+        "experiment": "families",
+        "version": __version__,
+        "settings": asdict(settings),
+        "seconds": sum(each["seconds"] for each in families.values()),
+        "families": families,
+    }
+    show("writing the report", 0, 1)
+    report = families_page(results)
+    for name, policies in trained.items():
+        policies.save(out / f"{name}.policyset")
+    write_report(out, results, report)
+    return results
+
+
+def run_family(name: str, settings: Settings, jobs: int, show: Progress) -> tuple[PolicyValueSet, dict[str, Any]]:
+    """The policy set of one family, and the results of all methods on its fresh tasks."""
+    began = time.perf_counter()
+    show(f"{name}: training", 0, 1)
+    tasks = FAMILIES[name]()
+    policies = train(
+        tasks,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        seed=settings.seed,
+        progress=False,
+        cells=settings.cells,
+    )
+    parameters = tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1]))
+    trained = time.perf_counter()
+    runs, seconds = run_methods(policies, name, parameters, settings, jobs, show)
+    results = experiment_results(
+        name,
+        settings={"parameters": parameters.tolist(), "candidates": len(policies), "recipe": dict(tasks.recipe)},
+        seconds={"training": trained - began, "adapting": time.perf_counter() - trained},
+        methods={method: summarise(each) for method, each in runs.items()},
+        events={method: [run.events for run in each] for method, each in runs.items()},
+        policies=policies,
+    )
+    cells = policies.cells
+    facts = {"cells": 0 if cells is None else len(cells), "uncovered": 1.0 if cells is None else cells.uncovered}
+    return policies, {**results, **facts, "seconds_per_run": seconds}
+
+
+def run_methods(
+    policies: PolicyValueSet, family: str, parameters: Floats, settings: Settings, jobs: int, show: Progress
+) -> tuple[dict[str, list[Run]], dict[str, float]]:
+    """Runs of each method, one per task, and its mean wall time; every task has its own seed, the same for all."""
+    pairs = [(method, k) for k in range(len(parameters)) for method in settings.methods]
+    calls = (
+        delayed(_adapt)(policies, family, parameters[k], method, settings, settings.seed + 1000 * (k + 1))
+        for method, k in pairs
+    )
+    runs: dict[str, list[Run]] = {method: [] for method in settings.methods}
+    seconds = dict.fromkeys(settings.methods, 0.0)
+    what = f"{family}: adapting"
+    show(what, 0, len(pairs))
+    # Results arrive in the order of the calls, task by task.
+    results = Parallel(jobs, return_as="generator")(calls)
+    for done, ((method, _), (run, took)) in enumerate(zip(pairs, results, strict=True), 1):
+        runs[method].append(run)
+        seconds[method] += took / len(parameters)
+        show(what, done, len(pairs))
+    return runs, seconds
+
+
+def _adapt(
+    policies: PolicyValueSet, family: str, parameter: Floats, method: str, settings: Settings, seed: int
+) -> tuple[Run, float]:
+    """One run and its wall time in seconds."""
+    began = time.perf_counter()
+    task = FAMILIES[family]().task(parameter)
+    run = adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
+    return run, time.perf_counter() - began

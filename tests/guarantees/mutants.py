@@ -1,0 +1,184 @@
+"""Certified methods with one error each, and a small family on which the risk they promise is almost used up.
+
+Every mutant maps a method to a broken one. The counts that a correct method passes must catch all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from surefoot.adapt.certified import Certified
+from surefoot.adapt.learner import SAFE, Deployed, Method, Step
+from surefoot.adapt.model_free import ModelFree, ModelFreeState
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.evaluate import evaluate
+from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.cmdp.policy import TabularPolicy
+from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tasks.distribution import Uniform
+from surefoot.tasks.family import TaskDistribution, family
+from surefoot.train.envelopes import build_cells
+
+Mutant = Callable[[Any], Method]
+
+
+# ----------------------------------------------------------------------------------------------------- the small family
+
+CALM, RICH, HURT = STATES = range(3)
+HEAD_CALM, HEAD_RICH = ACTIONS = range(2)
+STAY_CALM = TabularPolicy(np.array([[1.0, 0.0]] * 3))
+STAY_RICH = TabularPolicy(np.array([[0.0, 1.0]] * 3))
+
+
+def rooms() -> TaskDistribution:
+    """A calm room and a rich one in which a step hurts with probability θ, uniform on [0.06, 0.16].
+
+    Staying in the rich room breaks the budget for every θ, so that all there is to learn is how often one may go
+    there, and the true cell is all that keeps the mixture safe. Changing rooms costs: going back and forth breaks the
+    budget too, although neither policy of the mixture ever does.
+    """
+    calm, rich, hurt = np.eye(3)
+    base = np.array([[calm, rich], [calm, rich], [calm, rich]])
+    slope = np.zeros((1, 3, 2, 3))
+    slope[0, RICH, HEAD_RICH] = hurt - rich
+    reward = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    cost = np.array([[0.0, 0.5], [0.5, 0.0], [3.0, 3.0]])
+
+    def task(parameter: Floats) -> TabularCMDP:
+        kernel = base + parameter[0] * slope[0]
+        return TabularCMDP(kernel, reward, cost, 0.6, [0.5, 0.5, 0.0], 0.8, (0.0, 1.0), (0.0, 3.0))
+
+    return family(task, Uniform(0.06, 0.16), affine=(base, slope))
+
+
+def rooms_policies(cells: int = 60) -> PolicyValueSet:
+    """Both policies, with their values in the middle of the family."""
+    tasks = rooms()
+    middle = tasks.task([0.11])
+    rich, calm = evaluate(middle, STAY_RICH), evaluate(middle, STAY_CALM)
+    entry = Entry(np.array([0.11]), STAY_RICH, rich.reward, rich.margin, calm.reward, calm.margin)
+    bounds = build_cells(tasks, [STAY_CALM, STAY_RICH], seed=0, cells=cells)
+    return PolicyValueSet((entry,), STAY_CALM, middle.units, 0.01, 0.05, 0.0, tasks.digest(), {}, {}, bounds)
+
+
+# ----------------------------------------------------------------------------------------------------------- the mutants
+
+
+def evidence_times(factor: float) -> Mutant:
+    """log E(j) multiplied: 2 takes the square root of the threshold, 4 halves the radius of the confidence set."""
+    return lambda method: replace(method, evidence=_Changed(method.evidence, factor))
+
+
+def best_bet_in_hindsight(method: Certified) -> Method:
+    """The largest capital of all bets in place of their average: a union that nobody paid for."""
+    return replace(method, evidence=_Hindsight(method.evidence))
+
+
+def cells_shifted(by: int) -> Mutant:
+    """Every cell has the bounds of the one that lies `by` below it."""
+
+    def mutate(method: Certified) -> Method:
+        lower, upper = (np.roll(bounds, by, axis=0) for bounds in (method.cells.lower, method.cells.upper))
+        return replace(method, cells=replace(method.cells, lower=lower, upper=upper))
+
+    return mutate
+
+
+def sign_flipped(method: Certified) -> Method:
+    """Costs of the candidates must exceed the budget."""
+    lower, upper = method.cells.lower.copy(), method.cells.upper.copy()
+    lower[:, SAFE + 1 :, 1:] = -method.cells.upper[:, SAFE + 1 :, 1:]
+    upper[:, SAFE + 1 :, 1:] = -method.cells.lower[:, SAFE + 1 :, 1:]
+    return replace(method, cells=replace(method.cells, lower=lower, upper=upper), replanner=None)
+
+
+def drawn_per_step(method: Certified) -> Method:
+    """The action mixture of every state in place of one draw per episode."""
+    return _PerStep(method)
+
+
+def bound_is_the_mean(method: ModelFree) -> Method:
+    """The sample mean in place of the confidence bound."""
+    return _SampleMean(method.policies, method.risk_split, method.truncation)
+
+
+@dataclass(frozen=True, eq=False)
+class _Wrapped:
+    """Another evidence, to be changed in one place."""
+
+    inner: Any
+
+    def start(self) -> Any:
+        return self.inner.start()
+
+    def observe(self, *arguments: Any) -> Any:
+        return self.inner.observe(*arguments)
+
+    def settle(self, *arguments: Any) -> Any:
+        return self.inner.settle(*arguments)
+
+    def log_evidence(self, state: Any) -> Floats:
+        return self.inner.log_evidence(state)
+
+    def belief(self, state: Any) -> Floats:
+        return self.inner.belief(state)
+
+
+@dataclass(frozen=True, eq=False)
+class _Changed(_Wrapped):
+    factor: float
+
+    def log_evidence(self, state: Any) -> Floats:
+        return self.factor * self.inner.log_evidence(state)
+
+
+@dataclass(frozen=True, eq=False)
+class _Hindsight(_Wrapped):
+    def log_evidence(self, state: Any) -> Floats:
+        largest: Floats = state.capital.max(axis=0)
+        return largest
+
+
+class _PerStep:
+    """Each mixture of the inner method becomes one stationary policy, with an index of its own."""
+
+    certified, needs_transitions, needs_first_state = True, True, True
+
+    def __init__(self, inner: Certified) -> None:
+        self.inner, self.name, self.units = inner, inner.name, inner.units
+        self.known: dict[Any, int] = {}
+        self.blends: list[TabularPolicy] = []
+
+    def start(self) -> Any:
+        return self.inner.start()
+
+    def deployed(self, state: Any) -> Deployed:
+        mixture = self.inner.deployed(state)
+        key = tuple(mixture.indices.tolist()), tuple(mixture.weights.tolist())
+        if key not in self.known:
+            parts = np.stack([self.inner.policy(state, index).probabilities for index in mixture.indices.tolist()])
+            blend = np.einsum("i,isa->sa", mixture.weights, parts)
+            self.known[key] = len(self.blends)
+            self.blends.append(TabularPolicy(blend / blend.sum(axis=1, keepdims=True)))
+        return Deployed(np.array([self.known[key]]), np.ones(1))
+
+    def policy(self, state: Any, index: int) -> TabularPolicy:
+        return self.blends[index]
+
+    def absorb(self, state: Any, episode: int, drawn: Any, outcomes: Outcomes) -> Step:
+        return self.inner.absorb(state, episode, drawn, outcomes)
+
+
+class _SampleMean(ModelFree):
+    def _lowest_margin(self, state: ModelFreeState, index: int) -> Floats:
+        sequence, seen = self._sequence(index), state.costs[index]
+        low, high = self._cost_ends
+        if not seen.count:
+            return self.units.budget - high
+        # At the smallest stake b, Σ ln(1 - bX) is -b ΣX but for less than half a percent.
+        mean = -seen.sums[..., 0] / (seen.count * sequence.stakes[0])
+        return self.units.budget - (low + mean * (high - low))

@@ -1,0 +1,204 @@
+"""The windy gridworld: against a cell-by-cell construction, its metric, its safe policy, and why to adapt at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial import ConvexHull
+
+import surefoot as sf
+from surefoot.cmdp.solve import solve
+from surefoot.errors import InvalidInput
+from surefoot.tasks import windy_gridworld
+from surefoot.tasks.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
+from surefoot.train.envelopes import affine_cells
+from surefoot.train.greedy_cover import greedy_cover
+
+TASKS = windy_gridworld()
+rates = st.floats(0, 0.25)
+
+
+def slow_row(state: int, action: int, slip: float, wind: float) -> dict[int, float]:
+    """One row of the transitions from the words of the module, for rates that sum to at most 1."""
+    x, y = state % 8, state // 8
+
+    def after(move: tuple[int, int]) -> tuple[int, int]:
+        there = (x + move[0], y + move[1])
+        return there if 0 <= there[0] < 8 and 0 <= there[1] < 6 else (x, y)
+
+    if (x, y) == (7, 3):
+        return {state: 1.0}
+    moves = [(1, 0), (0, 1), (-1, 0), (0, -1)]  # right, up, left, down
+    neighbours = [after(move) for move in moves if after(move) != (x, y)]
+    events = [(after(moves[action]), 1 - slip - wind), (after((0, -1)), wind)]
+    row: dict[int, float] = {}
+    for (u, v), mass in events + [(there, slip / len(neighbours)) for there in neighbours]:
+        row[8 * v + u] = row.get(8 * v + u, 0.0) + mass
+    return row
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_transitions_match_a_slow_construction(slip: float, share: float) -> None:
+    wind = share * (1 - slip)
+    expected = np.zeros((STATES, 4, STATES))
+    for state in range(STATES):
+        for action in range(4):
+            for there, mass in slow_row(state, action, slip, wind).items():
+                expected[state, action, there] = mass
+    np.testing.assert_allclose(TASKS.task([slip, wind]).transitions, expected, rtol=0, atol=1e-15)
+
+
+def test_layout_and_units() -> None:
+    task = TASKS.task([0.1, 0.1])
+    assert (WIDTH, HEIGHT, STATES) == (8, 6, 48)
+    assert [divmod(s, 8) for s in HAZARD_CELLS] == [(2, 2), (2, 3), (2, 4), (2, 5)]
+    assert sorted(np.flatnonzero(task.cost[0, :, 0])) == sorted(HAZARD_CELLS)
+    assert np.flatnonzero(task.reward[:, 0]).tolist() == [GOAL] == [3 * 8 + 7]
+    assert sorted(np.flatnonzero(task.start)) == sorted(START_CELLS)
+    assert set(START_CELLS).isdisjoint(HAZARD_CELLS)
+    assert task.units.reward_range == (0, 10)
+    assert task.units.cost_range.tolist() == [[0, 10]]
+    assert (task.budget.tolist(), task.discount) == ([1.0], 0.9)
+
+
+def test_the_wind_blows_into_the_strip() -> None:
+    task = TASKS.task([0.0, 0.2])
+    for hazard in HAZARD_CELLS:
+        above = hazard + WIDTH
+        assert task.transitions[above, 0, hazard] == pytest.approx(0.2)
+
+
+# --------------------------------------------------------------------------------------------------- family and metric
+
+
+def test_rows_sum_to_one_on_the_corners_of_the_box() -> None:
+    low, high = TASKS.distribution.support.T
+    assert high.sum() <= 1
+    for corner in np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 2):
+        transitions = TASKS.task(corner).transitions
+        np.testing.assert_allclose(transitions.sum(axis=2), 1, rtol=0, atol=1e-14)
+        assert transitions.min() >= 0
+
+
+@given(rates, rates)
+def test_transitions_are_affine(slip: float, wind: float) -> None:
+    assert TASKS.affine is not None
+    origin, directions = TASKS.affine
+    assert directions.shape == (2, STATES, 4, STATES)
+    by_hand = origin + slip * directions[0] + wind * directions[1]
+    np.testing.assert_allclose(TASKS.task([slip, wind]).transitions, by_hand, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(directions.sum(axis=3), 0, rtol=0, atol=1e-15)
+
+
+@given(rates, rates, rates, rates)
+def test_coordinates_give_the_distance(slip: float, wind: float, slip_2: float, wind_2: float) -> None:
+    assert TASKS.coordinates is not None
+    first, second = TASKS.coordinates(np.array([[slip, wind], [slip_2, wind_2]]))
+    by_points = np.abs(first - second).max()
+    assert sf.distance(TASKS.task([slip, wind]), TASKS.task([slip_2, wind_2])) == pytest.approx(by_points, abs=1e-14)
+
+
+def extreme_functionals(directions: np.ndarray) -> np.ndarray:
+    """[k, 2] vertices of the set of all ½ Σ_t ±g_t over all rows: the distance is the largest of these functionals."""
+    found = []
+    for row in np.moveaxis(directions, 0, -1).reshape(-1, STATES, 2):
+        moved = row[row.any(axis=1)]
+        signs = np.array(np.meshgrid(*[[-1, 1]] * len(moved))).reshape(len(moved), -1).T if len(moved) else []
+        found += [sign @ moved / 2 for sign in signs]
+    points = np.unique(np.round(found, 12), axis=0)
+    corners: np.ndarray = points[ConvexHull(points).vertices]
+    return corners
+
+
+def test_the_metric_by_enumeration_of_sign_patterns() -> None:
+    corners = {tuple(corner) for corner in extreme_functionals(transition_directions()[1]) + 0.0}
+    assert corners == {(1, 0), (0, 1), (1, 1), (-1, 0), (0, -1), (-1, -1)}
+
+
+def test_cover_by_coordinates_is_the_cover_by_distances() -> None:
+    assert TASKS.coordinates is not None
+    parameters = TASKS.sample(60, np.random.default_rng(0))
+    tasks = [TASKS.task(parameter) for parameter in parameters]
+    near = np.array([[sf.distance(a, b) <= 0.04 for b in tasks] for a in tasks])
+    by_points = greedy_cover(TASKS.coordinates(parameters), 0.04, uncovered=0.05)
+    np.testing.assert_array_equal(by_points, greedy_cover(near, uncovered=0.05))
+    assert 3 < len(by_points) < 40
+
+
+# --------------------------------------------------------------------------------------------- safety and what it costs
+
+
+def test_the_safe_policy_is_feasible_on_the_whole_box() -> None:
+    """Bounds over boxes that fill the support, so that no task between grid points is left out."""
+    safe = solve(TASKS.task(TASKS.safe_parameter)).policy
+    cells = affine_cells(TASKS, [safe], 400)
+    assert (len(cells), len(cells.outside)) == (400, 0)
+    assert cells.lower[:, 0, 1].min() > 0
+    assert cells.uncovered == pytest.approx(0, abs=1e-12)
+
+
+def test_adapting_pays_and_is_not_trivial() -> None:
+    safe = solve(TASKS.task(TASKS.safe_parameter)).policy
+    calm_policy = solve(TASKS.task([0.04, 0.05])).policy
+    for parameter in ([0.1, 0.12], [0.06, 0.17], [0.14, 0.07]):
+        task = TASKS.task(parameter)
+        best = solve(task)
+        assert best.values.margin[0] == pytest.approx(0, abs=1e-7)
+        assert best.dual[0] > 1
+        assert sf.evaluate(task, safe).reward < 0.9 * best.values.reward
+        assert sf.evaluate(task, calm_policy).margin[0] < -0.1
+    # Both unknowns matter: what is best for one pair is unsafe where either is larger.
+    policy = solve(TASKS.task([0.1, 0.12])).policy
+    for parameter in ([0.14, 0.12], [0.1, 0.17]):
+        assert sf.evaluate(TASKS.task(parameter), policy).margin[0] < -0.05
+
+
+# --------------------------------------------------------------------------------------------- recipe, digest, refusals
+
+
+def test_recipe_builds_the_family_again() -> None:
+    tasks = windy_gridworld(slip_std=0.03, wind_std=0.02, safe_slip=0.3, safe_wind=0.25)
+    assert tasks.safe_parameter is not None
+    assert tasks.safe_parameter.tolist() == [0.3, 0.25]
+    assert tasks.recipe["family"] == "windy"
+    again = windy_gridworld(**{key: value for key, value in tasks.recipe.items() if key != "family"})
+    assert again.digest() == tasks.digest()
+    assert again.recipe == tasks.recipe
+
+
+def test_digest_sees_both_spreads() -> None:
+    families = (windy_gridworld(), windy_gridworld(slip_std=0.03), windy_gridworld(wind_std=0.03))
+    assert len({family.digest() for family in families}) == 3
+    assert windy_gridworld(safe_slip=0.3).digest() == windy_gridworld().digest()
+
+
+def test_samples_stay_in_the_box() -> None:
+    sample = TASKS.sample(20_000, np.random.default_rng(0))
+    assert sample.shape == (20_000, 2)
+    assert 0 <= sample.min() <= sample.max() <= 0.25
+    assert abs(np.corrcoef(sample.T)[0, 1]) < 0.03
+    np.testing.assert_allclose(np.median(sample, axis=0), [0.1, 0.12], rtol=0, atol=0.002)
+
+
+def test_tables_are_read_only() -> None:
+    for table in transition_directions():
+        with pytest.raises(ValueError, match="read-only"):
+            table[0, 0, 0] = 1
+
+
+@pytest.mark.parametrize("parameter", [[-0.01, 0.1], [0.1, -0.01], [0.6, 0.5], [np.nan, 0.1]])
+def test_impossible_rates_are_refused(parameter: list[float]) -> None:
+    with pytest.raises(InvalidInput, match=r"slip and wind must be probabilities|parameter.* must be finite"):
+        TASKS.task(parameter)
+    with pytest.raises(InvalidInput, match="safe_slip and safe_wind must be probabilities"):
+        windy_gridworld(safe_slip=parameter[0], safe_wind=parameter[1])
+
+
+@pytest.mark.parametrize("arguments", [{"slip_std": 0}, {"wind_std": -0.1}])
+def test_a_spread_must_be_positive(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="std must be positive"):
+        windy_gridworld(**arguments)
