@@ -96,7 +96,7 @@ def drive(deployment: Deployment, episodes: int, method: str = "certified-return
     while deployment.status().episodes < episodes:
         order = deployment.ask()
         say(f"order {order.episode}")
-        if order.episode % 7 == 3:
+        if order.episode % 7 == 1:
             deployment.abandon(order, "operator pressed stop")
         else:
             deployment.tell(order, **told(order, method))

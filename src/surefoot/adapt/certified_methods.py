@@ -106,6 +106,8 @@ def _evidence(
             return TransitionBall(cells, _model(cells, kind), policies.units, horizon=steps)
         case "certified-returns":
             enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
+            if cells.start_lower is None:
+                raise InvalidInput(f"{kind} needs value bounds per first state, got none; use certified-model-free")
             return ReturnProcess(cells, policies.units, truncation, enough)
         case _:
             raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {kind!r}")

@@ -148,7 +148,7 @@ class Learner:
         self, method: Method, *, seed: int = 0, horizon: int | None = None, settings: Mapping[str, Any] | None = None
     ) -> None:
         """Args:
-        horizon: the most steps that an episode takes, for the record.
+        horizon: the most steps that an episode takes; None if that is not known.
         settings: plain JSON data from which the same learner can be made again; {} when it cannot.
         """
         if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
@@ -221,6 +221,8 @@ class Learner:
         self._check_orders(orders)
         check_outcomes(outcomes, len(orders.drawn), self.method.units)
         check_observed(outcomes, self.method)
+        if self.horizon is not None and outcomes.actions is not None and outcomes.actions.shape[1] > self.horizon:
+            raise InvalidInput(f"actions must be at most {self.horizon} per episode, got {outcomes.actions.shape[1]}")
         if self.state.voided:
             self.state = replace(self.state, episode=self.state.episode + len(outcomes))
             return len(outcomes)

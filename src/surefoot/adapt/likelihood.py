@@ -77,7 +77,7 @@ class LikelihoodRatio:
     def log_evidence(self, state: Counts) -> Floats:
         """[J] log E(j)."""
         seen = class_counts(state, self.model)
-        if state.contradicted or seen is None:
+        if state.contradicted or impossible_counts(state, self.model).any():
             return np.full(len(self.cells), np.inf)
         likelihood = seen @ self._log_alternatives.T
         if state.abandoned:
@@ -96,9 +96,7 @@ class LikelihoodRatio:
 
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
-        seen = class_counts(state, self.model)
-        prior = np.log(np.maximum(self.cells.prior, 1e-300))
-        return _normalised(prior if seen is None else prior + seen @ _log(self.model.probability).T)
+        return posterior(class_counts(state, self.model), self.cells, self.model)
 
     def _best_in_cell(self, seen: Floats) -> Floats:
         """[J] upper bound on the log-likelihood over each cell, exact in one dimension.
@@ -213,22 +211,26 @@ def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: 
         return False
     reward = discounted_sum(model.reward[states, actions].T, units.discount)
     cost = np.stack([discounted_sum(table[states, actions].T, units.discount) for table in model.cost], axis=1)
-    reward_span = np.ptp(units.reward_value_range)
-    cost_span = np.ptp(units.cost_value_range, axis=1)
+    reward_span = np.ptp([0.0, *units.reward_value_range])  # of constant signals, 0 to their sum
+    cost_span = np.ptp(np.pad(units.cost_value_range, ((0, 0), (0, 1))), axis=1)
     return bool(
         (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * reward_span).all()
         and (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * cost_span).all()
     )
 
 
-def class_counts(state: Counts, model: TransitionModel) -> Floats | None:
-    """[C] observations per class; None when one was observed that is impossible in every cell."""
-    if state.transitions[model.classes < 0].any():
-        return None
-    seen: Floats = np.bincount(
-        np.maximum(model.classes, 0).ravel(), weights=state.transitions.ravel(), minlength=len(model.row_type)
+def class_counts(state: Counts, model: TransitionModel) -> Floats:
+    """[C] observations per class."""
+    possible = model.classes >= 0
+    return np.bincount(
+        model.classes[possible], weights=state.transitions[possible], minlength=len(model.row_type)
     ).astype(np.float64)
-    return seen
+
+
+def impossible_counts(state: Counts, model: TransitionModel) -> Floats:
+    """[T] observations per row type of successors that no cell's centre allows."""
+    beyond = np.where(model.classes < 0, state.transitions, 0.0).sum(axis=2)
+    return np.bincount(model.row_kind.ravel(), weights=beyond.ravel()).astype(np.float64)
 
 
 def row_type_log_likelihood(seen: Floats, model: TransitionModel) -> float:
@@ -280,6 +282,17 @@ def _normalised(log_weights: Floats) -> Floats:
     return weights
 
 
+def posterior(seen: Floats, cells: Cells, model: TransitionModel) -> Floats:
+    """[J] probability of each cell given the class counts, by the likelihood at its centre."""
+    return _normalised(np.log(np.maximum(cells.prior, 1e-300)) + seen @ _log(model.probability).T)
+
+
+def _per_row_type(payoff: Floats, row_type: Integers) -> Floats:
+    """[B, J, T] the largest payoff [B, J, C] within each row type."""
+    most: Floats = np.stack([payoff[:, :, row_type == kind].max(axis=2) for kind in range(row_type.max() + 1)], axis=2)
+    return most
+
+
 @dataclass(frozen=True, eq=False)
 class BallState:
     """Log-capital [B, J] of the bets, the counts they were settled on, and those observed since."""
@@ -317,10 +330,10 @@ class TransitionBall:
 
     def settle(self, state: BallState, surviving: Mask, planned: tuple[Planned, ...]) -> BallState:
         """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
-        fresh = Counts(state.counts.transitions - state.settled.transitions, state.counts.contradicted)
-        seen = class_counts(fresh, self.model)
-        if seen is None or fresh.contradicted:
+        if state.counts.contradicted:
             return BallState(np.full_like(state.capital, np.inf), state.counts, state.counts)
+        fresh = Counts(state.counts.transitions - state.settled.transitions)
+        seen = class_counts(fresh, self.model)
         prediction = self._prediction(state.settled)
         ratio = np.minimum(prediction / np.maximum(self.model.probability, 1e-300), LARGEST_RATIO)  # [J, C]
         lowest, highest = self._range_in_row(ratio)
@@ -336,6 +349,12 @@ class TransitionBall:
                 ]
             )
         capital = state.capital + payoff[:, :, observed] @ seen[observed]
+        beyond = impossible_counts(fresh, self.model)
+        if beyond.any():
+            # Impossible at the centre, but not in a ball of positive radius: it pays what the row pays at most.
+            most = _per_row_type(payoff, self.model.row_type)[:, :, beyond > 0] @ beyond[beyond > 0]
+            capital = np.where(self.model.radius > 0, capital + most, np.inf)
+        capital = np.where(np.isposinf(state.capital), np.inf, capital)
         missing = state.counts.abandoned - state.settled.abandoned
         if missing:
             # Each step of an abandoned episode may have been the one that pays least.
@@ -347,19 +366,11 @@ class TransitionBall:
         return np.asarray(logsumexp(state.capital, axis=0) - np.log(len(self.boldness)))
 
     def belief(self, state: BallState) -> Floats:
-        return self.belief_of(state.counts)
-
-    def belief_of(self, counts: Counts) -> Floats:
-        seen = class_counts(counts, self.model)
-        prior = np.log(np.maximum(self.cells.prior, 1e-300))
-        return _normalised(prior if seen is None else prior + seen @ _log(self.model.probability).T)
+        return posterior(class_counts(state.counts, self.model), self.cells, self.model)
 
     def _prediction(self, counts: Counts) -> Floats:
         """[C] probability of each class's successors, from all cells, the boxes outside and the model per row type."""
         seen = class_counts(counts, self.model)
-        if seen is None:
-            expected: Floats = self.cells.prior @ self.model.probability / self.cells.prior.sum()
-            return expected
         alternatives = self._alternatives
         outside = len(alternatives) - len(self.cells)
         log_prior = np.log(np.maximum(self.cells.prior, 1e-300) * (1 - GLOBAL_WEIGHT - ROW_TYPE_WEIGHT))

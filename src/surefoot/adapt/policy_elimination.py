@@ -27,6 +27,7 @@ class EliminationRules:
     certified: ClassVar[bool] = False
     least_count: ClassVar[int] = 1
     pools_safe_episodes: ClassVar[bool] = False
+    last_count: ClassVar[float] = math.inf
 
     def reward_radius(self, count: Integers) -> Floats:
         return self.paper.reward_radius(count)
@@ -53,6 +54,7 @@ class PublishedEliminationRules:
     certified: ClassVar[bool] = False
     least_count: ClassVar[int] = 100
     pools_safe_episodes: ClassVar[bool] = False
+    last_count: ClassVar[float] = math.inf
     epsilon: ClassVar[float] = 0.1
 
     def reward_radius(self, count: Integers) -> Floats:

@@ -10,7 +10,7 @@ from surefoot.cmdp.expansion import box_values
 from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.cmdp.solve import solve
-from surefoot.errors import Infeasible
+from surefoot.errors import Infeasible, InvalidInput
 from surefoot.policyset.cells import Cells, Mask, TransitionModel
 
 # Plan first after this many episodes, then each time this factor more have been told.
@@ -46,9 +46,9 @@ class Replanner:
         worst = int(alive[np.argmax(cells.danger[alive])])
         try:
             policy = solve(self.model.task(self._worst_corner(cells, worst), self.units)).policy
-        except Infeasible:
+            return (*planned, self._evaluated(policy, cells, plausible, episode))
+        except (Infeasible, InvalidInput):  # nothing to gain there, or boxes too large to bound
             return planned
-        return (*planned, self._evaluated(policy, cells, plausible, episode))
 
     def _worst_corner(self, cells: Cells, index: int) -> Floats:
         """The corner of a cell that lies in the direction of growing danger."""

@@ -28,6 +28,12 @@ class Rules(Protocol):
     name: ClassVar[str]
     certified: ClassVar[bool]
     least_count: ClassVar[int]  # episodes of a phase before its first test
+
+    @property
+    def last_count(self) -> float:
+        """Episodes of a phase up to which its tests are proved."""
+        ...
+
     pools_safe_episodes: ClassVar[bool]  # test later candidates at weight 0 on all safe episodes so far
 
     def reward_radius(self, count: Integers) -> Floats:
@@ -135,6 +141,8 @@ class VerifyCandidates:
         entry = self.policies.entries[state.alive[0]]
         fails, passes = self._judged(state, entry, seen)
         ripe = passes & (seen.count >= self.rules.phase_length(entry, state.step, state.weight))
+        # Without abandoned episodes a raise falls at the first ripe one; a late one is proved for n ≤ K only.
+        ripe &= (seen.count <= self.rules.last_count) | (state.abandoned == 0)
         decisions = np.flatnonzero(fails | ripe)
         if not decisions.size:
             return Step(_phase_at(state, seen, -1), len(seen.count))
@@ -256,6 +264,10 @@ class PaperRules:
     pools_safe_episodes: ClassVar[bool] = False
 
     @property
+    def last_count(self) -> float:
+        return self.episodes
+
+    @property
     def _discount(self) -> float:
         return self.policies.units.discount
 
@@ -331,6 +343,7 @@ class PublishedRules:
     least_count: ClassVar[int] = 1000
     pools_safe_episodes: ClassVar[bool] = True
     epsilon: ClassVar[float] = 0.01
+    last_count: ClassVar[float] = math.inf
 
     def reward_radius(self, count: Integers) -> Floats:
         return np.sqrt(4000 / count) + 8 * self.epsilon

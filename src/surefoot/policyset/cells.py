@@ -80,6 +80,12 @@ class TransitionModel:
         _check_rows(self)
 
     @cached_property
+    def row_kind(self) -> Integers:
+        """[S, A] row type of every row."""
+        kind: Integers = self.row_type[self.classes.max(axis=2)]
+        return kind
+
+    @cached_property
     def multiplicity(self) -> Integers:
         """[C] number of successors that share each class in a row of its type."""
         rows = self.classes.reshape(-1, self.classes.shape[2])

@@ -49,15 +49,15 @@ ORDER = (
     "published",
     "paper",
     "pce",
+    "certified-likelihood",
+    "certified-ball",
+    "certified-returns",
+    "certified-model-free",
     "safe-meta",
     "dope-plus",
     "lb-sgd",
     "dope",
     "optpess-lp",
-    "certified-likelihood",
-    "certified-ball",
-    "certified-returns",
-    "certified-model-free",
 )
 REFERENCE = "safe-only"
 BUDGET_COLOUR = "#b3261e"

@@ -20,13 +20,16 @@ from scipy.stats import beta as beta_distribution
 from surefoot.cmdp.distance import distance
 from surefoot.cmdp.evaluate import state_values
 from surefoot.cmdp.expansion import ROUNDING, box_values, reward_and_margin
-from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, Units
+from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Source, TransitionModel
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.family import TaskDistribution
 from surefoot.train.transition_model import affine_model, ball_model
+
+# The transitions that `affine` promises may differ from those of the tasks by rounding only; the bounds allow for that.
+AFFINE_TOLERANCE = 1e-12
 
 # values(parameter, rng) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
 # (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
@@ -90,9 +93,9 @@ def _check_affine(tasks: TaskDistribution, affine: tuple[Floats, Floats]) -> Non
         task = tasks.task(parameter)
         told = affine[0] + np.tensordot(parameter, affine[1], axes=1)
         error = float(np.abs(task.rows.toarray() - told.reshape(-1, task.n_states)).max())
-        if error > ROW_SUM_TOLERANCE:
+        if error > AFFINE_TOLERANCE:
             raise InvalidInput(
-                f"affine must give the transitions of every task (within {ROW_SUM_TOLERANCE:g}), "
+                f"affine must give the transitions of every task (within {AFFINE_TOLERANCE:g}), "
                 f"got a difference of {error:.3g} at {parameter.tolist()}"
             )
         for name in ("reward", "cost", "start"):
@@ -189,7 +192,7 @@ def holdout_cells(
         supported = math.ceil(1e4 * (np.isinf(scores).sum() + 1) / (holdout + 1)) / 1e4
         raise InvalidInput(
             f"uncovered must be at least {supported:g}: the safe policy is infeasible on "
-            f"{np.isinf(scores).sum()} of {holdout} sampled tasks, got {uncovered:g}"
+            f"{np.isinf(scores).sum()} of {holdout} sampled tasks, got {uncovered:g}; train with that and another seed"
         )
     lower, upper = lower - widening * width, upper + widening * width
     lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible

@@ -69,20 +69,22 @@ def _lead(results: Mapping[str, Any]) -> str:
     ]
     if "safe-only" in methods:
         sentences.append(f"Never adapting costs a regret of {methods['safe-only']['regret_mean']:,.0f} per task.")
-    sentences += [_verdict(name, summary) for name, summary in methods.items() if name != "safe-only"]
+    best_first = sorted(methods, key=lambda name: methods[name]["regret_mean"])
+    for title, certified in (("Certified", True), ("Uncertified", False)):
+        names = [name for name in best_first if methods[name]["certified"] == certified and name != "safe-only"]
+        if names:
+            sentences.append(f"{title}: {'; '.join(_verdict(name, methods[name]) for name in names)}.")
     return " ".join(sentences)
 
 
 def _verdict(name: str, summary: Mapping[str, Any]) -> str:
-    label = f"Method ‘{name}’" if summary["certified"] else f"Method ‘{name}’ (uncertified)"
     unsafe, all_episodes = summary["unsafe_episodes"], summary["episodes"] * summary["tasks"]
     safety = (
-        "and never deployed an unsafe policy"
+        "never unsafe"
         if not unsafe
-        else f"and deployed unsafe policies in {unsafe:,} of {all_episodes:,} episodes, "
-        f"on {summary['unsafe_tasks']} of {summary['tasks']} tasks"
+        else f"unsafe in {unsafe:,} of {all_episodes:,} episodes, on {summary['unsafe_tasks']} of {summary['tasks']} tasks"
     )
-    return f"{label} comes to {summary['regret_mean']:,.0f} {safety}."
+    return f"‘{name}’ {summary['regret_mean']:,.0f}, {safety}"
 
 
 def _figure_1(figure: bytes) -> Section:
