@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import deployments
+
 from surefoot.deploy.session import Deployment
 
 count, deadly = 0, None

@@ -127,8 +127,8 @@ def test_the_report_is_self_contained(out: Path) -> None:
 def test_the_report_names_every_discrepancy_and_method(out: Path) -> None:
     text = (out / "report.html").read_text(encoding="utf-8")
     assert all(item.place in text for item in DISCREPANCIES)
-    assert "Uncertified: ‘pce’" in text
-    assert "Certified: ‘paper’" in text
+    assert "Certified and never unsafe: ‘paper’" in text
+    assert "Uncertified and unsafe: ‘pce’" in text
     assert "V* = 59.74 and 51.96" in text
 
 

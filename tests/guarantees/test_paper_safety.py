@@ -206,21 +206,21 @@ def test_a_trained_set_is_safe_on_tasks_drawn_anew(runs: int) -> None:
 class OneSided(VerifyCandidates):
     """Sign of the constraint confused in the test: eliminates who is safer than promised, not who is less safe."""
 
-    def _fails(self, state: Any, entry: Any, seen: Any) -> np.ndarray:
+    def _judged(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
         promised = state.weight * entry.margin + (1 - state.weight) * entry.safe_margin
         excess = (self.units.budget - seen.cost / seen.count[:, None]) - promised
         failed: np.ndarray = (excess > self.rules.margin_radius(seen.count, False)).any(axis=1)
-        return failed
+        return failed, ~failed
 
 
 class Flipped(VerifyCandidates):
     """Sign of the constraint flipped throughout: cost - budget is compared with the promised budget - cost."""
 
-    def _fails(self, state: Any, entry: Any, seen: Any) -> np.ndarray:
+    def _judged(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
         promised = state.weight * entry.margin + (1 - state.weight) * entry.safe_margin
         gap = np.abs((seen.cost / seen.count[:, None] - self.units.budget) - promised)
         failed: np.ndarray = (gap > self.rules.margin_radius(seen.count, False)).any(axis=1)
-        return failed
+        return failed, ~failed
 
 
 class NeverEliminate(PaperRules):

@@ -138,7 +138,7 @@ class Certified:
         """
         evidence = self.evidence.settle(state.evidence, state.surviving, state.planned)
         log_evidence = self.evidence.log_evidence(evidence)
-        # Evidence that is not a number proves nothing: then no cell counts as possible, and the safe policy is deployed.
+        # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
         sound = not np.isnan(log_evidence).any()
         surviving = sound & (log_evidence < math.log(1 / self.risk_split["elimination"]))
         following = next_decision(episode)
