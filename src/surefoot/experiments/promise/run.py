@@ -81,6 +81,14 @@ class Count:
         return self.interval[0] <= self.risk
 
 
+def levels(text: str) -> tuple[float, ...]:
+    """Comma-separated numbers."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(f"risks must be numbers separated by commas, such as 0.05,0.5, got {text!r}") from None
+
+
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Count, and write results.json and report.html to `out`."""
     check_folder(out)

@@ -1,0 +1,253 @@
+"""The command line: parsing and printing only."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from surefoot import __version__
+from surefoot.adapt.plan import plan as plan_methods
+from surefoot.cli.reproduce import reproduce_app
+from surefoot.cli.terminal import (
+    MOST_EPISODES,
+    Json,
+    Out,
+    Risk,
+    Seed,
+    complain,
+    console,
+    plain_table,
+    print_json,
+    print_methods,
+    print_path,
+    progress,
+    show_warning,
+    usage_message,
+)
+from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
+from surefoot.experiments import single
+from surefoot.experiments.bench import run as run_bench
+from surefoot.experiments.gridworld.page import gridworld_page
+from surefoot.experiments.results import Report, check_folder, redraw, write_report
+from surefoot.methods import METHODS
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.maintenance import maintenance
+from surefoot.tasks.windy import windy_gridworld
+from surefoot.train.preflight import preflight
+from surefoot.train.training_phase import train as train_policies
+
+app = typer.Typer(
+    help="Constrained meta reinforcement learning with provable test-time safety.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(reproduce_app, name="reproduce")
+
+# Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
+UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+MOST_SAMPLES = 5 * 10**7
+
+FAMILIES = {"gridworld": gridworld, "windy": windy_gridworld, "maintenance": maintenance}
+
+SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
+
+
+def main() -> None:
+    """Entry point: what the user can mend is one sentence on standard error and exit code 2."""
+    warnings.showwarning = show_warning
+    try:
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except SurefootError as error:
+        code = complain(str(error))
+    except UsageError as error:
+        code = complain(usage_message(error))
+    sys.exit(code)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"surefoot {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Constrained meta reinforcement learning with provable test-time safety."""
+
+
+@app.command("train")
+def train_command(
+    family: Annotated[str, typer.Argument(help="Task family: gridworld, windy or maintenance.")],
+    out: Out,
+    epsilon: Annotated[float, typer.Option(help="Radius of the cover in the paper's distance.")] = 0.005,
+    delta: Annotated[float, typer.Option(help="The paper's δ.")] = 0.05,
+    xi: Annotated[float | None, typer.Option(help="Margin of the safe policy, unit scale.")] = None,
+    kernel: Annotated[str, typer.Option(help="Gridworld: published or text.")] = "published",
+    std: Annotated[float, typer.Option(help="Gridworld: standard deviation of the noise.")] = 0.03,
+    safe_noise: Annotated[float, typer.Option(help="Gridworld: noise whose optimal policy is the safe policy.")] = 0.4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Algorithm 1: a policy-value set for a family of tasks, saved to --out."""
+    check_folder(out)
+    grid = {"family": family, "kernel": kernel, "std": std, "safe_noise": safe_noise}
+    tasks = _family(FAMILIES[family]().recipe if family in FAMILIES and family != "gridworld" else grid)
+    guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
+    if guard.samples is not None and guard.samples > MOST_SAMPLES:
+        raise InvalidInput(
+            f"epsilon and delta must be larger, got {epsilon:g} and {delta:g}: a cover as fine as that takes about "
+            f"{guard.samples:.2g} sampled tasks, and {MOST_SAMPLES:.2g} is the most that the command line samples"
+        )
+    if not as_json:
+        for line in guard.lines:
+            console.print(line, highlight=False, soft_wrap=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the guard has just been printed
+        try:
+            policies = train_policies(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed)
+        except Infeasible as error:
+            raise Infeasible(f"safe_noise {safe_noise:g}, xi {xi}: {error}", error.least_cost) from None
+    policies.save(out)
+    facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
+    if as_json:
+        print_json(facts)
+    else:
+        console.print(
+            f"{len(policies)} policies from {facts['samples']:,} tasks, safe margin ξ = {policies.xi:.4g} → {out}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+@app.command("adapt")
+def adapt_command(
+    path: SetPath,
+    task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "certified",
+    episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="Number of episodes.")] = 40_000,
+    risk: Risk = 0.05,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for results.json and report.html.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Algorithm 2 and its relatives on one simulated task, with exact regret and margins."""
+    if out is not None:
+        check_folder(out)
+    policies = PolicyValueSet.load(path)
+    tasks = _family(policies.recipe)
+    if tasks.digest() != policies.task_digest:
+        raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
+    with progress(not as_json) as show:
+        results = single.adapt_one(
+            policies, tasks, _parameter(task), method=method, episodes=episodes, risk=risk, seed=seed, progress=show
+        )
+    if out is not None:
+        write_report(out, results, single.single_page(results))
+    if as_json:
+        print_json(results)
+    else:
+        print_methods(results)
+        if out is not None:
+            print_path(out / "report.html", "curves.png and results.json beside it")
+
+
+@app.command("plan")
+def plan_command(
+    path: SetPath,
+    episodes: Annotated[int, typer.Option(min=1, max=10**18, help="Episodes you could afford.")] = 40_000,
+    risk: Risk = 0.05,
+    as_json: Json = False,
+) -> None:
+    """How many episodes each method needs before it may leave the safe policy."""
+    if not 0 < risk < 1:
+        raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk}")
+    lines = plan_methods(PolicyValueSet.load(path), episodes=episodes, risk=risk)
+    if as_json:
+        never = float("inf")
+        print_json(
+            [
+                {
+                    "method": line.method,
+                    "certified": line.certified,
+                    "episodes": None if line.episodes == never else line.episodes,
+                    "reason": line.reason,
+                }
+                for line in lines
+            ]
+        )
+        return
+    table = plain_table("method", "certified", "episodes on the safe policy", "why", numbers=(2,))
+    for line in lines:
+        count = "all" if line.episodes == float("inf") else f"{line.episodes:,.0f}"
+        table.add_row(line.method, "yes" if line.certified else "no", count, line.reason)
+    console.print(table)
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder with the results.json of an earlier run.")],
+    as_json: Json = False,
+) -> None:
+    """Draw the figures and the HTML page of an earlier run again."""
+    redraw(folder, _page)
+    if as_json:
+        print_json({"report": str(folder / "report.html")})
+    else:
+        print_path(folder / "report.html")
+
+
+@app.command("bench")
+def bench_command(
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, for a first look.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Speed against the plain way of doing the same, as ratios measured in this one run."""
+    with progress(not as_json) as show:
+        rows = run_bench(quick=quick, progress=show)
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+        return
+    table = plain_table("what", "ours", "plain way", "ratio", "note", numbers=(3,))
+    for row in rows:
+        table.add_row(row.what, row.ours, row.plain, row.ratio_text, row.note)
+    console.print(table)
+
+
+def _family(recipe: Any) -> TaskDistribution:
+    """A task family from its recipe."""
+    match dict(recipe):
+        case {"family": "gridworld", "kernel": kernel, "std": std, "safe_noise": safe_noise}:
+            return gridworld(kernel=kernel, std=std, safe_noise=safe_noise)
+        case {"family": "windy", "slip_std": slip, "wind_std": wind, "safe_slip": safe_slip, "safe_wind": safe_wind}:
+            return windy_gridworld(slip, wind, safe_slip, safe_wind)
+        case {"family": "maintenance", "wear_std": wear, "scrap_std": scrap, "safe_wear": safe_wear}:
+            return maintenance(wear, scrap, safe_wear)
+        case {"family": name} if name not in FAMILIES:
+            raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}")
+        case other:
+            raise InvalidInput(
+                f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
+                f"got {other or 'none'}; run this set with surefoot.adapt from Python"
+            )
+
+
+def _page(results: Mapping[str, Any]) -> Report:
+    return gridworld_page(results) if results["experiment"] == "gridworld" else single.single_page(results)
+
+
+def _parameter(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"task must be numbers separated by commas, such as 0.31, got {text!r}") from None

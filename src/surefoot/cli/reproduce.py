@@ -1,0 +1,169 @@
+"""`surefoot reproduce …`: the experiments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from surefoot.cli.terminal import (
+    MOST_EPISODES,
+    Jobs,
+    Json,
+    Out,
+    Risk,
+    Seed,
+    console,
+    plain_table,
+    print_json,
+    print_methods,
+    print_path,
+    progress,
+)
+from surefoot.experiments.families import run as families
+from surefoot.experiments.families.settings import Settings as FamiliesSettings
+from surefoot.experiments.gridworld.run import reproduce as reproduce_gridworld
+from surefoot.experiments.gridworld.settings import QUICK, Settings
+from surefoot.experiments.promise import run as promise
+from surefoot.experiments.shift import run as shift
+from surefoot.methods import METHODS
+
+reproduce_app = typer.Typer(help="Reproduce an experiment of the paper, or one about the certified methods.")
+
+
+@reproduce_app.command("gridworld")
+def gridworld_command(
+    out: Out,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_EPISODES, help="Episodes per task; 40000 by default.")
+    ] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Test tasks, the first ten the published ones; 10 by default.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help=f"Comma-separated, out of {', '.join(METHODS)}.")] = None,
+    risk: Risk = Settings.risk,
+    seed: Seed = Settings.seed,
+    quick: Annotated[bool, typer.Option("--quick", help="3 tasks and 4000 episodes unless given.")] = False,
+    jobs: Jobs = 2,
+    as_json: Json = False,
+) -> None:
+    """Figures 1 and 2 of the paper, with the constraint value of every deployed policy computed exactly."""
+    base = QUICK if quick else Settings()
+    settings = Settings(
+        episodes=base.episodes if episodes is None else episodes,
+        tasks=base.tasks if tasks is None else tasks,
+        methods=base.methods if methods is None else _names(methods),
+        risk=risk,
+        seed=seed,
+    )
+    with progress(not as_json) as show:
+        results = reproduce_gridworld(settings, out, jobs=jobs, progress=show)
+    if as_json:
+        print_json(results)
+        return
+    print_methods(results)
+    _print_plan_sentence(results)
+    print_path(out / "report.html", "figure1.png, figure2.png, results.json and gridworld.policyset beside it")
+
+
+@reproduce_app.command("promise")
+def promise_command(
+    out: Out,
+    tasks: Annotated[int, typer.Option(min=1, help="Fresh tasks per method and risk.")] = promise.Settings.tasks,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = promise.Settings.episodes,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated names.")] = None,
+    risks: Annotated[str, typer.Option(help="Comma-separated levels.")] = "0.05,0.5",
+    seed: Seed = promise.Settings.seed,
+    jobs: Jobs = 2,
+    as_json: Json = False,
+) -> None:
+    """How often certified methods were ever unsafe on fresh gridworlds, against the risk they were given."""
+    settings = promise.Settings(
+        methods=promise.Settings.methods if methods is None else _names(methods),
+        risks=promise.levels(risks),
+        tasks=tasks,
+        episodes=episodes,
+        seed=seed,
+    )
+    with progress(not as_json) as show:
+        results = promise.reproduce(settings, out, jobs=jobs, progress=show)
+    if as_json:
+        print_json(results)
+        return
+    table = plain_table(
+        "method", "risk", "unsafe tasks", "fraction", "95 % interval", "regret", numbers=(1, 2, 3, 4, 5)
+    )
+    for item in results["counts"]:
+        low, high = item["interval"]
+        unsafe = f"{item['unsafe_tasks']:,} of {item['tasks']:,}"
+        interval = f"{low:.4f} - {high:.4f}"
+        fraction, regret = f"{item['fraction']:.4f}", f"{item['regret_mean']:,.0f}"
+        table.add_row(item["method"], f"{item['risk']:g}", unsafe, fraction, interval, regret)
+    console.print(table)
+    print_path(out / "report.html", "results.json beside it")
+
+
+@reproduce_app.command("shift")
+def shift_command(
+    out: Out,
+    runs: Annotated[int, typer.Option(min=1, help="Runs per shift and method.")] = shift.Settings.runs,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per run.")] = shift.Settings.episodes,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated names.")] = None,
+    risk: Risk = shift.Settings.risk,
+    seed: Seed = shift.Settings.seed,
+    jobs: Jobs = 2,
+    as_json: Json = False,
+) -> None:
+    """Certified methods on tasks that nobody trained for: how often and when the alarm is raised."""
+    chosen = shift.Settings.methods if methods is None else _names(methods)
+    settings = shift.Settings(methods=chosen, runs=runs, episodes=episodes, risk=risk, seed=seed)
+    with progress(not as_json) as show:
+        results = shift.reproduce(settings, out, jobs=jobs, progress=show)
+    if as_json:
+        print_json(results)
+        return
+    headers = ("shift", "method", "safe margin", "alarms", "median episode", "unsafe before", "unsafe after")
+    table = plain_table(*headers, numbers=(2, 3, 4, 5, 6))
+    for row in results["rows"]:
+        median = "-" if row["median_alarm"] is None else f"{row['median_alarm']:,.0f}"
+        alarms = f"{row['alarms']} of {row['runs']}"
+        unsafe = (f"{row[key]:,.0f}" for key in ("unsafe_before_mean", "unsafe_after_mean"))
+        table.add_row(row["shift"], row["method"], f"{row['first_margin']:.3f}", alarms, median, *unsafe)
+    console.print(table)
+    print_path(out / "report.html", "results.json beside it")
+
+
+@reproduce_app.command("families")
+def families_command(
+    out: Out,
+    tasks: Annotated[int, typer.Option(min=1, help="Fresh tasks per family.")] = FamiliesSettings.tasks,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = FamiliesSettings.episodes,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated names.")] = None,
+    risk: Risk = FamiliesSettings.risk,
+    seed: Seed = FamiliesSettings.seed,
+    jobs: Jobs = 2,
+    as_json: Json = False,
+) -> None:
+    """The certified methods on two further families: slip and wind, and machine maintenance."""
+    chosen = FamiliesSettings.methods if methods is None else _names(methods)
+    settings = FamiliesSettings(tasks=tasks, episodes=episodes, methods=chosen, risk=risk, seed=seed)
+    with progress(not as_json) as show:
+        results = families.reproduce(settings, out, jobs=jobs, progress=show)
+    if as_json:
+        print_json(results)
+        return
+    for name, family in results["families"].items():
+        console.print(name, style="bold")
+        print_methods(family)
+    print_path(out / "report.html", "results.json beside it")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _print_plan_sentence(results: dict[str, Any]) -> None:
+    for line in results["plan"]:
+        leaves = line["episodes"] is not None and line["episodes"] < results["settings"]["episodes"]
+        if line["method"] == "paper" and "paper" in results["methods"] and not leaves:
+            console.print(f"paper equals safe-only: {line['reason']}", highlight=False, soft_wrap=True)

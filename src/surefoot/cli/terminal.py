@@ -1,0 +1,119 @@
+"""What all commands share: consoles, common options, progress bars, tables and error lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+# A pipe or a file has no width to wrap tables to.
+console = Console(width=None if sys.stdout.isatty() else 400)
+errors = Console(stderr=True)
+
+LARGEST_SEED = 2**32 - 1
+MOST_EPISODES = 10**8  # a run keeps three numbers per episode in memory
+
+Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same seed, same result.")]
+Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
+
+
+@contextmanager
+def progress(enabled: bool) -> Iterator[Any]:
+    """A bar on a terminal, one plain line per stage elsewhere, nothing when disabled."""
+    if not enabled:
+        yield lambda what, done, total: None
+        return
+    if not errors.is_terminal:
+        shown: set[str] = set()
+
+        def line(what: str, done: int, total: int) -> None:
+            if what not in shown:
+                shown.add(what)
+                errors.print(f"{what} ...", highlight=False)
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def plain_table(*headers: str, numbers: Sequence[int] = ()) -> Table:
+    """A table without lines; columns of numbers flush right."""
+    table = Table(*headers, box=None, pad_edge=False)
+    for index in numbers:
+        table.columns[index].justify = "right"
+    return table
+
+
+def print_methods(results: dict[str, Any]) -> None:
+    headers = ("method", "certified", "regret", "unsafe tasks", "unsafe episodes", "least margin")
+    table = plain_table(*headers, numbers=(2, 3, 4, 5))
+    for name, summary in results["methods"].items():
+        table.add_row(
+            name,
+            "yes" if summary["certified"] else "uncertified",
+            f"{summary['regret_mean']:,.0f}",
+            f"{summary['unsafe_tasks']} of {len(summary['regret'])}",
+            f"{summary['unsafe_episodes']:,}",
+            f"{summary['min_margin']:.4f}",
+        )
+    console.print(table)
+    console.print(
+        f"regret: mean over the tasks; margin: budget - expected cost; {results['seconds']:.1f} s", style="dim"
+    )
+
+
+def usage_message(error: Any) -> str:
+    """What typer found wrong with the arguments, the value given, and where to read what would be right."""
+    command = error.ctx.command_path if error.ctx else "surefoot"
+    message = error.format_message().rstrip(".")
+    written = given(getattr(getattr(error, "param", None), "opts", ()))
+    if written is not None and repr(written) not in message:
+        message += f", got {written!r}"
+    return f"{message} (help: {command} --help)"
+
+
+def given(names: Sequence[str]) -> str | None:
+    """What the user wrote for an option, which typer's messages leave out."""
+    words = sys.argv[1:]
+    for name, word in zip(words, [*words[1:], None], strict=True):
+        if name in names:
+            return word
+        option, equals, value = name.partition("=")
+        if equals and option in names:
+            return value
+    return None
+
+
+def complain(message: str) -> int:
+    """One line on standard error; returns the exit code."""
+    line = " ".join(message.split())
+    errors.print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    return 2
+
+
+def print_path(path: Path, beside: str = "") -> None:
+    console.print(str(path), style="bold", markup=False, highlight=False, soft_wrap=True)
+    if beside:
+        console.print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def show_warning(message: Any, *_: Any, **__: Any) -> None:
+    errors.print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
