@@ -49,7 +49,10 @@ def certified_method(
         observes: for "certified", what the real system shows of an episode: all transitions, its first state and
             discounted sums, or the sums alone.
     """
-    kind, note = strongest(policies, observes) if name == "certified" else (name, "")
+    kind, note = name, ""
+    if name == "certified":
+        kind, why = strongest(policies, observes)
+        note = f"{kind}, since {why}"
     if kind == "certified-model-free":
         return ModelFree(policies, {"coverage": 0.0, "elimination": 0.0, "values": risk}, truncation, name, note)
     cells = _cells(policies, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -54,7 +54,11 @@ app.add_typer(reproduce_app, name="reproduce")
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 MOST_SAMPLES = 5 * 10**7
 
-FAMILIES = {"gridworld": gridworld, "windy": windy_gridworld, "maintenance": maintenance}
+FAMILIES: Mapping[str, Callable[[], TaskDistribution]] = {
+    "gridworld": gridworld,
+    "windy": windy_gridworld,
+    "maintenance": maintenance,
+}
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 
