@@ -168,6 +168,26 @@ def test_report_draws_the_same_page_again(run_folder: Path, workplace: Path) -> 
         assert (copy / name).read_bytes() == (run_folder / name).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("experiment", "words"),
+    [
+        ("promise", ["--tasks", "2", "--risks", "0.5"]),
+        ("shift", ["--runs", "1"]),
+        pytest.param("families", ["--tasks", "1"], marks=pytest.mark.long),
+    ],
+)
+def test_reports_of_the_other_experiments_are_drawn_again(experiment: str, words: list[str], tmp_path: Path) -> None:
+    methods = "certified-model-free"
+    common = ("--episodes", "40", "--methods", methods, "--jobs", "1", "--out", tmp_path, "--json")
+    answer = surefoot("reproduce", experiment, *words, *common)
+    assert answer.code == 0, answer.err
+    assert answer.json["experiment"] == experiment
+    page = (tmp_path / "report.html").read_bytes()
+    (tmp_path / "report.html").unlink()
+    assert surefoot("report", tmp_path).code == 0
+    assert (tmp_path / "report.html").read_bytes() == page
+
+
 def test_bench_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "QUICK", TINY)
     answer = surefoot("bench", "--quick")
@@ -457,12 +477,11 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
-    commands = re.findall(r"^\| `surefoot ([a-z]+(?: gridworld)?)", readme, re.MULTILINE)
-    assert commands
-    for command in commands:
-        assert surefoot(*command.split(" gridworld")[0].split(), "--help").code == 0
-    listed = {command.split()[0] for command in commands}
-    assert {command.name for command in cli.app.registered_commands} <= listed
+    listed = set(re.findall(r"^\| `surefoot ((?:reproduce )?[a-z-]+)", readme, re.MULTILINE))
+    reproduce = next(group.typer_instance for group in cli.app.registered_groups if group.name == "reproduce")
+    names = {command.name for command in cli.app.registered_commands}
+    names |= {f"reproduce {command.name}" for command in reproduce.registered_commands}
+    assert names == listed
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *[f"docs/{path.name}" for path in DOCUMENTS]])

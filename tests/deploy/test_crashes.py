@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,29 +79,18 @@ def check_acknowledged(path: Path, said: list[str]) -> None:
             assert int(number) in (ordered if what == "order" else done)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that is possible: killing a process does not need a disk, and a disk takes its time to sync."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as made:
-        yield Path(made)
-
-
 @pytest.mark.parametrize("method", ["certified-returns", pytest.param("paper", marks=pytest.mark.long)])
-def test_killed_before_every_statement(driver: Driver, folder: Path, method: str) -> None:
+def test_killed_before_every_statement(driver: Driver, tmp_path: Path, method: str) -> None:
     """Making the journal, opening it, an order, an outcome, an abandonment, closing."""
     episodes = 2 if method == "certified-returns" else 9
-    reference = folder / "reference"
+    reference = tmp_path / "reference"
     complete = driver.run(reference, method, episodes)
     assert complete["status"] == 0
     statements = int(complete["said"][-1].split()[1])
     assert statements > 40
     whole = deployments.contents(reference)
     for statement in range(1, statements + 1):
-        path = folder / f"{statement}" / "journal"
+        path = tmp_path / f"{statement}" / "journal"
         path.parent.mkdir()
         killed = driver.run(path, method, episodes, statement=statement)
         assert killed["status"] == KILLED
@@ -138,12 +126,12 @@ def killed_at_random(driver: Driver, folder: Path, method: str, episodes: int, k
     raise AssertionError("the deployments were too short to be killed")
 
 
-def test_killed_at_random_instants(driver: Driver, folder: Path) -> None:
-    killed_at_random(driver, folder, "certified-returns", 60, kills=20, seed=0)
+def test_killed_at_random_instants(driver: Driver, tmp_path: Path) -> None:
+    killed_at_random(driver, tmp_path, "certified-returns", 60, kills=20, seed=0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["certified-returns", "paper", "certified"])
-def test_killed_at_many_random_instants(driver: Driver, folder: Path, method: str) -> None:
+def test_killed_at_many_random_instants(driver: Driver, tmp_path: Path, method: str) -> None:
     """More than five hundred in all."""
-    killed_at_random(driver, folder, method, 60, kills=170, seed=1)
+    killed_at_random(driver, tmp_path, method, 60, kills=170, seed=1)

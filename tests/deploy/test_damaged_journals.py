@@ -71,7 +71,6 @@ def test_truncated_at_page_boundaries() -> None:
         check_damaged(content[:length])
 
 
-@settings(max_examples=150)
 @given(st.integers(0, 10**9), st.integers(1, 255))
 def test_any_byte_flipped(place: int, flip: int) -> None:
     content = bytearray(whole()[0])
@@ -162,7 +161,7 @@ def rows_of(kind: str) -> list[tuple[int, dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("order", {"policy": 3}),
+        ("order", {"policy": 1}),
         ("order", {"draw": 0.123}),
         ("order", {"episode": 99}),
         ("decision", {"weight": 0.5}),

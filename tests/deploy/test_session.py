@@ -14,7 +14,7 @@ from deployments import fresh, told
 from contracts.learner_suite import fingerprint
 from surefoot.adapt.learner import SAFE
 from surefoot.deploy import session
-from surefoot.deploy.chain import Damaged, read
+from surefoot.deploy.chain import read
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
@@ -133,12 +133,12 @@ def test_a_wrong_outcome_is_refused_and_nothing_changes(tmp_path: Path, outcome:
     path = tmp_path / "journal"
     with Deployment.open(path, fresh()) as deployment:
         order = deployment.ask()
-        before = deployment.head(), fingerprint(deployment.learner.state), os.path.getsize(path)
+        before = deployment.head(), fingerprint(deployment.learner.state), path.stat().st_size
         if not {"first_state", "transitions"} & set(outcome):
             outcome = {**outcome, "first_state": 0}
         with pytest.raises(InvalidInput, match=message):
             deployment.tell(order, **outcome)
-        assert (deployment.head(), fingerprint(deployment.learner.state), os.path.getsize(path)) == before
+        assert (deployment.head(), fingerprint(deployment.learner.state), path.stat().st_size) == before
         deployment.tell(order, **told(order))  # the order still stands
         assert deployment.status().episodes == 1
 
@@ -293,8 +293,6 @@ def test_a_lost_lock_or_a_strange_row_falls_back(tmp_path: Path, what: str) -> N
 @pytest.mark.parametrize("method", METHODS)
 def test_going_on_equals_never_having_stopped(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened again after every few episodes, with and without snapshots, against one uninterrupted run."""
-    if method == "paper":
-        method = "paper"
     deployments.deployed(tmp_path / "whole", 60, method)
     for every in (10**9, 13):
         monkeypatch.setattr(session, "SNAPSHOT_EVERY", every)
@@ -350,7 +348,3 @@ def test_an_empty_or_foreign_file_is_refused(tmp_path: Path) -> None:
         Deployment.open(tmp_path / "orphan", fresh())
     with pytest.raises(ArtifactError):
         Deployment.open(tmp_path / "no" / "such" / "folder", fresh())
-
-
-def test_damage_names_a_row(tmp_path: Path) -> None:
-    assert Damaged("x", 3).row == 3

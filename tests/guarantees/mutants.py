@@ -1,4 +1,4 @@
-"""Certified methods with one error each, and a small family on which the risk they promise is almost used up.
+"""Certified methods with one error each, and small families on which what they promise is easily broken.
 
 Every mutant maps a method to a broken one. The counts that a correct method passes must catch all of them.
 """
@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from surefoot.adapt.certified import Certified
-from surefoot.adapt.learner import SAFE, Deployed, Method, Step
+from surefoot.adapt.learner import SAFE, Account, Deployed, Method, Step
 from surefoot.adapt.model_free import ModelFree, ModelFreeState
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.tasks.distribution import Uniform
+from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.family import TaskDistribution, family
 from surefoot.train.envelopes import build_cells
 
 Mutant = Callable[[Any], Method]
 
 
-# ----------------------------------------------------------------------------------------------------- the small family
+# --------------------------------------------------------------------------------------------------- the small families
 
 CALM, RICH, HURT = STATES = range(3)
 HEAD_CALM, HEAD_RICH = ACTIONS = range(2)
@@ -55,10 +55,25 @@ def rooms() -> TaskDistribution:
     return family(task, Uniform(0.06, 0.16), affine=(base, slope))
 
 
-def rooms_policies(cells: int = 60) -> PolicyValueSet:
+def two_rooms() -> TaskDistribution:
+    """Rooms in which a step hurts with probability 0.13, rarely 0.08: almost a test of one hypothesis against one.
+
+    Likelihood evidence spreads its alternatives over the safer cells in the neighbourhood. Here these are copies of one
+    and the same task, so that together they are almost all of the weight, and the level is used up as far as looking
+    every few episodes only lets it be. A task that is far away makes all others close to each other.
+    """
+    copies, task = 20, rooms().task
+
+    def build(parameter: Floats) -> TabularCMDP:
+        return task([0.13 if parameter[0] == copies else 0.08])
+
+    return family(build, Finite([*range(copies + 1), 4000.0], [*[0.001] * copies, 0.96, 0.02]))
+
+
+def rooms_policies(cells: int = 60, tasks: TaskDistribution | None = None) -> PolicyValueSet:
     """Both policies, with their values in the middle of the family."""
-    tasks = rooms()
-    middle = tasks.task([0.11])
+    tasks = tasks or rooms()
+    middle = rooms().task([0.11])
     rich, calm = evaluate(middle, STAY_RICH), evaluate(middle, STAY_CALM)
     entry = Entry(np.array([0.11]), STAY_RICH, rich.reward, rich.margin, calm.reward, calm.margin)
     bounds = build_cells(tasks, [STAY_CALM, STAY_RICH], seed=0, cells=cells)
@@ -73,9 +88,9 @@ def evidence_times(factor: float) -> Mutant:
     return lambda method: replace(method, evidence=_Changed(method.evidence, factor))
 
 
-def best_bet_in_hindsight(method: Certified) -> Method:
-    """The largest capital of all bets in place of their average: a union that nobody paid for."""
-    return replace(method, evidence=_Hindsight(method.evidence))
+def only_the_likeliest_cell(method: Certified) -> Method:
+    """Safe on the cell that explains the data best, in place of all that are possible: the union is dropped."""
+    return replace(method, evidence=_Likeliest(method.evidence))
 
 
 def cells_shifted(by: int) -> Mutant:
@@ -118,6 +133,9 @@ class _Wrapped:
     def observe(self, *arguments: Any) -> Any:
         return self.inner.observe(*arguments)
 
+    def abandon(self, *arguments: Any) -> Any:
+        return self.inner.abandon(*arguments)
+
     def settle(self, *arguments: Any) -> Any:
         return self.inner.settle(*arguments)
 
@@ -137,10 +155,10 @@ class _Changed(_Wrapped):
 
 
 @dataclass(frozen=True, eq=False)
-class _Hindsight(_Wrapped):
+class _Likeliest(_Wrapped):
     def log_evidence(self, state: Any) -> Floats:
-        largest: Floats = state.capital.max(axis=0)
-        return largest
+        belief = self.inner.belief(state)
+        return np.where(belief == belief.max(), 0.0, np.inf)
 
 
 class _PerStep:
@@ -171,6 +189,12 @@ class _PerStep:
 
     def absorb(self, state: Any, episode: int, drawn: Any, outcomes: Outcomes) -> Step:
         return self.inner.absorb(state, episode, drawn, outcomes)
+
+    def abandon(self, state: Any, episode: int, drawn: int) -> Step:
+        return self.inner.abandon(state, episode, drawn)
+
+    def account(self, state: Any) -> Account:
+        return self.inner.account(state)
 
 
 class _SampleMean(ModelFree):

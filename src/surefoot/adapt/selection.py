@@ -10,6 +10,8 @@ from surefoot.cmdp.model import Floats
 
 # Components below this weight are dropped; what they leave goes to the safe policy.
 NEGLIGIBLE = 1e-9
+# The program asks for this much margin, relative to the largest in its row, so that rounding leaves nothing to repair.
+HAIR = 1e-9
 # A repair goes a little further than exact arithmetic would ask for.
 OVERSHOOT = 1.0 + 1e-6
 
@@ -28,7 +30,9 @@ def best_mixture(margin: Floats, reward: Floats) -> Deployed:
         return SAFE_ONLY
     rows = [int(np.argmin(margin[:, int(np.argmax(reward))]))]
     while True:
-        weights = _solve(margin[rows], reward)
+        weights = _solve(margin[rows], reward, HAIR)
+        if weights is None:  # the safe policy itself has no hair to spare
+            weights = _solve(margin[rows], reward, 0.0)
         if weights is None:
             return SAFE_ONLY
         slack = margin @ weights
@@ -77,14 +81,14 @@ def _filled_up(others: Floats) -> Floats:
     return mixture
 
 
-def _solve(margin: Floats, reward: Floats) -> Floats | None:
-    """max x·reward, margin x ≥ 0, Σx = 1, x ≥ 0; None when the solver does not end at an optimum."""
+def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
+    """max x·reward, margin x ≥ hair·(largest in the row), Σx = 1, x ≥ 0; None when there is no optimum."""
     rows, columns = margin.shape
     program = highspy.HighsLp()
     program.num_col_, program.num_row_ = columns, rows + 1
     program.col_cost_ = -reward
     program.col_lower_, program.col_upper_ = np.zeros(columns), np.ones(columns)
-    program.row_lower_ = np.append(np.zeros(rows), 1.0)
+    program.row_lower_ = np.append(hair * np.abs(margin).max(axis=1), 1.0)
     program.row_upper_ = np.append(np.full(rows, highspy.kHighsInf), 1.0)
     program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     program.a_matrix_.start_ = np.arange(rows + 2) * columns

@@ -32,8 +32,11 @@ from surefoot.cli.terminal import (
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 from surefoot.experiments import single
 from surefoot.experiments.bench import run as run_bench
+from surefoot.experiments.families.page import families_page
 from surefoot.experiments.gridworld.page import gridworld_page
+from surefoot.experiments.promise.run import promise_page
 from surefoot.experiments.results import Report, check_folder, redraw, write_report
+from surefoot.experiments.shift.run import shift_page
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.family import TaskDistribution
@@ -121,7 +124,8 @@ def train_command(
         try:
             policies = train_policies(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed)
         except Infeasible as error:
-            raise Infeasible(f"safe_noise {safe_noise:g}, xi {xi}: {error}", error.least_cost) from None
+            asked = f"safe_noise {safe_noise:g}, xi {xi}" if family == "gridworld" else f"xi {xi}"
+            raise Infeasible(f"{asked}: {error}", error.least_cost) from None
     policies.save(out)
     facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
     if as_json:
@@ -247,7 +251,14 @@ def _family(recipe: Any) -> TaskDistribution:
 
 
 def _page(results: Mapping[str, Any]) -> Report:
-    return gridworld_page(results) if results["experiment"] == "gridworld" else single.single_page(results)
+    pages: Mapping[str, Callable[[Any], Report]] = {
+        "gridworld": gridworld_page,
+        "promise": promise_page,
+        "shift": shift_page,
+        "families": families_page,
+        "adapt": single.single_page,
+    }
+    return pages[results["experiment"]](results)
 
 
 def _parameter(text: str) -> list[float]:

@@ -7,14 +7,13 @@ snapshots  what a writer may use to save time; no part of the log, and no proof
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from surefoot.errors import ArtifactError
@@ -39,8 +38,7 @@ class Damaged(ArtifactError):
         self.row = row
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     n: int
     kind: str
     payload: bytes
@@ -51,6 +49,9 @@ class Row:
         return json.loads(self.payload)
 
 
+RawRow = tuple[int, bytes, bytes, bytes]
+
+
 def canonical(payload: Any) -> bytes:
     """The one way to write a payload: sorted keys, no spaces, UTF-8, no NaN."""
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -58,7 +59,7 @@ def canonical(payload: Any) -> bytes:
 
 
 def chained(previous: bytes, kind: bytes, payload: bytes) -> bytes:
-    return hashlib.sha256(b"%b%b %b" % (previous, kind, payload)).digest()
+    return sha256(previous + kind + b" " + payload).digest()
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Row]:
@@ -68,23 +69,28 @@ def read(path: str | os.PathLike[str]) -> Iterator[Row]:
     connection = _reader(target)
     try:
         check_schema(connection, target)
-        yield from checked_rows(connection, target)
+        for n, kind, payload, digest in checked_rows(connection, target):
+            yield Row(n, kind.decode(), payload, digest)
     finally:
         connection.close()
 
 
-def checked_rows(connection: sqlite3.Connection, path: Path) -> Iterator[Row]:
-    """The rows in order; `Damaged` at the first one that is missing, altered, out of place or unreadable."""
+def checked_rows(connection: sqlite3.Connection, path: Path) -> Iterator[RawRow]:
+    """The rows in order; `Damaged` at the first one that is missing, altered, out of place or unreadable.
+
+    There may be millions: they are passed on as SQLite returns them.
+    """
     previous, n = BEGINNING, 0
     try:
         connection.execute("BEGIN")  # rows and head of one moment
-        for found, kind, payload, digest in connection.execute("SELECT n, kind, payload, hash FROM rows ORDER BY n"):
+        for row in connection.execute("SELECT n, kind, payload, hash FROM rows ORDER BY n"):
+            found, kind, payload, digest = row
             if found != n:
                 raise Damaged(f"{path}: row {n} is missing, the next one there is {found}", n)
-            previous = chained(previous, kind, payload)
+            previous = sha256(previous + kind + b" " + payload).digest()  # `chained`, without the call
             if digest != previous:
                 raise Damaged(f"{path}: row {n} or a row before it was altered: its hash does not follow", n)
-            yield Row(n, kind.decode(), payload, digest)
+            yield row
             n += 1
         heads = connection.execute("SELECT count, hash FROM head").fetchall()
     except (sqlite3.Error, UnicodeDecodeError, TypeError) as error:

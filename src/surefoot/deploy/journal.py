@@ -17,6 +17,7 @@ from surefoot.deploy.chain import (
     APPLICATION_ID,
     BEGINNING,
     SCHEMA,
+    RawRow,
     Row,
     canonical,
     chained,
@@ -61,11 +62,12 @@ class Journal:
             lock.release()
             raise
 
-    def rows(self) -> Iterator[Row]:
-        """All rows, each checked against the one before; takes note of the last one."""
+    def rows(self) -> Iterator[RawRow]:
+        """All rows, each checked against the one before; takes note of the last one when all are read."""
+        row: RawRow = (-1, b"", b"", BEGINNING)
         for row in checked_rows(self._connected(), self.path):
-            self.count, self.hash = row.n + 1, row.hash
             yield row
+        self.count, self.hash = row[0] + 1, row[3]
 
     def rows_after(self, n: int) -> Iterator[Row]:
         """The rows behind number n, which were checked before: nobody else can write."""
@@ -77,13 +79,13 @@ class Journal:
             raise JournalError(f"{self.path}: cannot be read ({error})") from None
 
     def append(self, entries: Sequence[Entry]) -> list[Row]:
-        """Add rows, all or none; an empty sequence only tries whether the journal can be written."""
+        """Add rows, all or none."""
         rows = self._following(entries)
         count, head = self.count + len(rows), rows[-1].hash if rows else self.hash
         try:
             self._check_ownership()
             self._write(rows, count, head)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ArtifactError) as error:
             self._disconnect()
             raise JournalError(f"{self.path}: cannot be written ({error}); nothing was recorded") from None
         self.count, self.hash = count, head
@@ -158,7 +160,7 @@ class Journal:
     def _check_ownership(self) -> None:
         if not self._lock.held():
             raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
-        if self._file != identity(self.path):
+        if not self.path.exists() or self._file != identity(self.path):
             raise OSError("the file was removed or replaced; open the journal again")
 
     def _connect(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Learner, Order
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import Damaged, Row, canonical
+from surefoot.deploy.chain import Damaged, RawRow, Row, canonical
 from surefoot.deploy.journal import Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
 from surefoot.deploy.status import Status, Tally
@@ -38,6 +38,7 @@ class Deployment:
         self._journal, self._replay, self._tally = journal, replay, tally
         self._fault: str | None = None  # why the journal cannot be written
         self._suspended: str | None = None  # why the outstanding order must not be repeated
+        self._unrecorded: tuple[str, dict[str, Any]] | None = None  # told, but the journal could not take it
         self._kept = replay.learner.state.episode  # episodes of the latest snapshot
 
     @classmethod
@@ -66,18 +67,17 @@ class Deployment:
         """The next order, or the same again as long as it has not been told or abandoned."""
         if self._suspended is not None:
             return self._fallback()
-        if self._replay.outstanding is not None and self._fault is None:
-            return self._replay.outstanding
-        entries = self._replay.owed()
         try:
-            self._append(entries)
+            if self._unrecorded is not None:
+                self._record(*self._unrecorded)
+            if self._replay.outstanding is None:
+                entries = self._replay.owed()
+                self._append(entries)
+                self._replay.wrote(entries)
         except JournalError as error:
             log.error("%s", error)
             return self._fallback()
-        self._replay.wrote(entries)
-        if self._replay.outstanding is None:
-            raise Damaged("no order follows from the journal")
-        return self._replay.outstanding
+        return self._replay.outstanding or self._fallback()
 
     def tell(
         self,
@@ -140,6 +140,8 @@ class Deployment:
     def close(self) -> None:
         """Also writes the events that the next order would have brought along."""
         try:
+            if self._unrecorded is not None:
+                self._record(*self._unrecorded)
             if self._replay.outstanding is None:
                 events = [entry for entry in self._replay.owed() if entry[0] == "event"]
                 if events:
@@ -187,9 +189,10 @@ class Deployment:
         except Exception as error:
             self._suspended = f"the method failed on the outcome of episode {payload['episode']}: {error}"
             raise
+        self._unrecorded = kind, payload  # `ask` tries again if this fails
         self._append([(kind, payload)])
+        self._unrecorded = self._suspended = None
         self._replay.move(moved)
-        self._suspended = None
         if self.learner.state.episode - self._kept >= SNAPSHOT_EVERY:
             self._snapshot()
 
@@ -220,17 +223,25 @@ def _resumed(journal: Journal, learner: Learner) -> tuple[Replay, Tally]:
     """Check all rows against each other, and replay those that no snapshot covers."""
     replay, tally, start = Replay(learner), Tally(), 0
     known = {n: (digest, state) for n, digest, state in journal.snapshots()}
-    for row in journal.rows():
-        tally.add(row)
-        if row.n == 0:
-            _check_opening(row, learner, journal)
-        elif row.n in known and known[row.n][0] == row.hash and _restored(replay, known[row.n][1]):
-            start = row.n
-    for row in journal.rows_after(start):
+    counts: dict[bytes, int] = {}
+    latest: dict[bytes, RawRow] = {}
+    for row in journal.rows():  # millions, so nothing is called for most of them
+        n, kind, payload, digest = row
+        counts[kind] = counts.get(kind, 0) + 1
+        latest[kind] = row
+        if kind == b"event":
+            tally.add(Row(n, "event", payload, digest))
+        elif n in known and known[n][0] == digest and _restored(replay, known[n][1]):
+            start = n
+        elif n == 0:
+            _check_opening(Row(n, kind.decode(), payload, digest), learner, journal)
+    tally.counts = {kind.decode(): count for kind, count in counts.items()}
+    tally.latest = {kind.decode(): Row(row[0], kind.decode(), *row[2:]) for kind, row in latest.items()}
+    for later in journal.rows_after(start):
         try:
-            replay.follow(row.kind, row.data)
+            replay.follow(later.kind, later.data)
         except (Departure, ValueError, SurefootError) as error:
-            raise Damaged(f"{journal.path}: row {row.n} does not follow: {error}", row.n) from None
+            raise Damaged(f"{journal.path}: row {later.n} does not follow: {error}", later.n) from None
     return replay, tally
 
 

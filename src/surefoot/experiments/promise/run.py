@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 
+from surefoot import __version__
 from surefoot.errors import InvalidInput
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.experiments.results import Report, check_folder, write_report
@@ -97,7 +97,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     counts = [count(policies, name, risk, settings, jobs, show) for name in settings.methods for risk in settings.risks]
     results = {
         "experiment": "promise",
-        "version": metadata.version("surefoot"),
+        "version": __version__,
         "settings": asdict(settings),
         "seconds": sum(item.seconds for item in counts),
         "counts": [

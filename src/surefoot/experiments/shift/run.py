@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 
+from surefoot import __version__
 from surefoot.adapt.runner import Lens, run_learner
 from surefoot.cmdp.model import TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
@@ -129,7 +129,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         show("running", len(rows), len(pairs))
     results = {
         "experiment": "shift",
-        "version": metadata.version("surefoot"),
+        "version": __version__,
         "settings": asdict(settings),
         "seconds": time.perf_counter() - began,
         "rows": rows,
