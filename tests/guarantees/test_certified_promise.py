@@ -101,7 +101,7 @@ def test_likelihood_method_keeps_its_promise_on_the_gridworld(risk: float) -> No
 
 @pytest.mark.parametrize("method", [BALL, RETURNS, MODEL_FREE])
 def test_other_methods_keep_their_promise_in_the_rooms(method: str) -> None:
-    unsafe, tasks = count_unsafe(method, 0.5, 50, 400, seed=2, family="rooms")
+    unsafe, tasks = count_unsafe(method, 0.5, 40, 400, seed=2, family="rooms")
     assert p_value(unsafe, tasks, 0.5) > FALSE_ALARM
     if method != MODEL_FREE:
         assert unsafe > 0
@@ -142,7 +142,7 @@ def test_promise_on_the_gridworld_counted_at_length(
 
 MUTANTS: dict[str, tuple[str, float, int, int, Mutant, dict[str, Any]]] = {
     "square root of the threshold": (
-        *(LIKELIHOOD, 0.005, 600, 100, mutants.evidence_times(2)),
+        *(LIKELIHOOD, 0.005, 450, 100, mutants.evidence_times(2)),
         {"family": "two rooms", "pairs": True},
     ),
     "radius halved": (

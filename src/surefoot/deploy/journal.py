@@ -64,10 +64,8 @@ class Journal:
 
     def rows(self) -> Iterator[RawRow]:
         """All rows, each checked against the one before; takes note of the last one when all are read."""
-        row: RawRow = (-1, b"", b"", BEGINNING)
-        for row in checked_rows(self._connected(), self.path):
-            yield row
-        self.count, self.hash = row[0] + 1, row[3]
+        yield from checked_rows(self._connected(), self.path)
+        self.count, self.hash = self._run("SELECT count, hash FROM head").fetchone()
 
     def rows_after(self, n: int) -> Iterator[Row]:
         """The rows behind number n, which were checked before: nobody else can write."""

@@ -17,7 +17,7 @@ from surefoot.errors import InvalidInput, SurefootError
 
 # Number of an order that is not in the journal: the safe policy, because nothing else may be ordered now.
 FALLBACK = -1
-SNAPSHOT_EVERY = 2000  # episodes
+SNAPSHOT_EVERY = 500  # episodes
 LONGEST_REASON = 1000
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,98 @@
+"""What a deployment costs besides the disk's own time: telling, and opening a long journal."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.adapt.learner import Learner, counter_uniforms
+from surefoot.cmdp.episode import Outcomes
+from surefoot.deploy import snapshots
+from surefoot.deploy.journal import Entry, Journal
+from surefoot.deploy.replay import Replay, header
+from surefoot.deploy.session import Deployment
+from surefoot.experiments.bench import Row
+from surefoot.methods import learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.gridworld import gridworld
+from surefoot.train.training_phase import train
+
+RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
+TOLD, LONG, QUICK_LONG = 2000, 1_000_000, 100_000
+PER_WRITE = 20_000  # episodes written at once when a long journal is made
+
+
+def deploy_rows(quick: bool = False) -> list[Row]:
+    """`tell` of each return-based method without syncing, and opening a journal of a million episodes."""
+    policies = train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
+    rows = [_tell(policies, method, TOLD // 4 if quick else TOLD) for method in RETURN_BASED]
+    return [*rows, _open(policies, QUICK_LONG if quick else LONG)]
+
+
+def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:
+    made = learner(policies, method=method, episodes=10**6, seed=0)
+    rewards, costs = _episodes(made, episodes)
+    seconds = 0.0
+    with tempfile.TemporaryDirectory() as folder, Deployment.open(Path(folder) / "journal", made) as deployment:
+        for reward, cost in zip(rewards.tolist(), costs.tolist(), strict=True):
+            order = deployment.ask()
+            began = time.process_time()  # waiting for the disk does not count
+            deployment.tell(order, reward=reward, cost=cost, first_state=0)
+            seconds += time.process_time() - began
+    return Row(f"tell, {method}", f"{1e3 * seconds / episodes:.3g} ms", "–", None, "processor time, mean")
+
+
+def _open(policies: PolicyValueSet, episodes: int) -> Row:
+    def fresh() -> Learner:
+        return learner(policies, method="certified-returns", seed=0)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        long_journal(path, fresh(), episodes)
+        made = fresh()
+        began, busy = time.perf_counter(), time.process_time()
+        deployment = Deployment.open(path, made)
+        seconds, busy = time.perf_counter() - began, time.process_time() - busy
+        size = path.stat().st_size / 1e6
+        deployment.close()
+    note = f"{size:.0f} MB, all hashes checked, {busy:.3g} s of processor time"
+    return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", "–", None, note)
+
+
+def long_journal(path: Path, made: Learner, episodes: int) -> None:
+    """The journal of a deployment of `episodes` made-up episodes, written in large pieces.
+
+    Between decisions nothing changes but the draws, so whole blocks are told at once, which the learner counts alike.
+    """
+    journal, replay = Journal.open(path, ("open", header(made))), Replay(made)
+    try:
+        for _ in journal.rows():
+            pass
+        rewards, costs = _episodes(made, episodes)
+        while made.state.episode < episodes:
+            entries: list[Entry] = [entry for entry in replay.owed() if entry[0] != "order"]
+            replay.wrote(entries)
+            first = made.state.episode
+            orders = made.ask_block(min(PER_WRITE, episodes - first))
+            part = slice(first, first + len(orders.drawn))
+            states = np.zeros((len(orders.drawn), 1), dtype=np.int64)
+            used = made.tell_block(orders, Outcomes(rewards[part], costs[part], states))
+            draws = counter_uniforms(made.seed, first, used)
+            for k, (index, draw) in enumerate(zip(orders.drawn[:used].tolist(), draws.tolist(), strict=True), first):
+                outcome = {"episode": k, "reward": float(rewards[k]), "cost": costs[k].tolist(), "states": [0]}
+                entries += [("order", {"episode": k, "policy": index, "draw": draw}), ("outcome", outcome)]
+            journal.append(entries)
+        journal.save_snapshot(snapshots.encode((made.state, made.events, replay.events, replay.decision)))
+    finally:
+        journal.close()
+
+
+def _episodes(made: Learner, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Made-up discounted sums well inside their ranges: reward [n], cost [n, m] at a third of the budget."""
+    rng, units = np.random.default_rng(0), made.method.units
+    low, high = units.reward_value_range
+    rewards = low + (high - low) * rng.uniform(0.1, 0.3, count)
+    return rewards, units.budget * rng.uniform(0.2, 0.45, (count, len(units.budget)))
