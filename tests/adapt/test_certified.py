@@ -173,7 +173,9 @@ def test_decisions_do_not_depend_on_blocks(name: str) -> None:
     for sizes in ([64], [13, 200]):
         fresh = learner(rooms_policies(cells=20), method=name, risk=0.3, seed=5, horizon=30)
         stories.append(tell_in_blocks(fresh, world, FIRST + 30, sizes))
-    single = tell_singly(learner(rooms_policies(cells=20), method=name, risk=0.3, seed=5, horizon=30), world, FIRST + 30)
+    single = tell_singly(
+        learner(rooms_policies(cells=20), method=name, risk=0.3, seed=5, horizon=30), world, FIRST + 30
+    )
     assert stories[0].drawn == single.drawn
     assert stories[0] == stories[1] == single
 

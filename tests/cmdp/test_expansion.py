@@ -149,7 +149,7 @@ def test_without_the_tail_a_coarse_box_is_not_covered_for_some_family() -> None:
     example = TabularCMDP(stay, [[0.0], [1.0]], [[0.0], [0.0]], 1.0, [1.0, 0.0], 0.9)
     family = Family((stay, (go - stay)[None]), example, TabularPolicy(np.ones((2, 1))))
     centre, half = np.array([0.06]), np.array([0.05])
-    lower, upper = family.bounds((centre - half)[None], (centre + half)[None])
+    lower, _ = family.bounds((centre - half)[None], (centre + half)[None])
     slope = 0.9 * (go - stay)[:, 0]
     resolvent = np.linalg.inv(np.eye(2) - 0.9 * (stay + 0.06 * (go - stay))[:, 0])
     value = resolvent @ [0.0, 1.0]
@@ -186,7 +186,7 @@ def test_boxes_that_are_too_wide_are_refused(seed: int, parameters: int) -> None
         half = direction * reach / norm
         low, high = (0.3 - half)[None], (0.3 + half)[None]
         if refused:
-            with pytest.raises(InvalidInput, match="small enough for the expansion .ρ < 1., got ρ = 1; use more"):
+            with pytest.raises(InvalidInput, match=r"small enough for the expansion \(ρ < 1\), got ρ = 1; use more"):
                 family.bounds(low, high)
         else:
             family.bounds(low, high)

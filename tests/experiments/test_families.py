@@ -110,7 +110,11 @@ def test_the_report_shows_intervals_and_times(results: dict[str, Any]) -> None:
     table = methods_table(results["families"]["windy"])
     assert [row[0] for row in table.rows] == list(QUICK.methods)
     assert table.rows[0][3:6] == ("1.00", "0 of 3", "0.000 – 0.708")  # 1 - 0.025^(1/3)
-    assert report.page.sections[-1].code.startswith("surefoot reproduce families --tasks 3 --episodes 400 --seed 0")
+    assert report.page.sections[-1].code == (
+        "surefoot reproduce families --tasks 3 --episodes 400 \\\n"
+        "  --methods safe-only,certified-likelihood,certified-ball,certified-returns,certified-model-free \\\n"
+        "  --risk 0.05 --seed 0 --out DIR"
+    )
 
 
 def test_an_unsafe_method_is_shown_as_such(results: dict[str, Any]) -> None:

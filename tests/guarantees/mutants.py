@@ -80,7 +80,7 @@ def rooms_policies(cells: int = 60, tasks: TaskDistribution | None = None) -> Po
     return PolicyValueSet((entry,), STAY_CALM, middle.units, 0.01, 0.05, 0.0, tasks.digest(), {}, {}, bounds)
 
 
-# ----------------------------------------------------------------------------------------------------------- the mutants
+# ---------------------------------------------------------------------------------------------------------- the mutants
 
 
 def evidence_times(factor: float) -> Mutant:

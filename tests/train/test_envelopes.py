@@ -310,9 +310,7 @@ def simulator(
 def test_simulated_intervals_hold_the_exact_values() -> None:
     """60 tasks at error 0.5: Hoeffding is so wide that none may fail. A tenth of its radius fails at once."""
     tasks = squared_family(Uniform(0.1, 0.9))
-    values = simulated_values(
-        simulator(tasks, 40), 2, tasks.units, episodes=200, error=0.5, truncation=0.8**40
-    )
+    values = simulated_values(simulator(tasks, 40), 2, tasks.units, episodes=200, error=0.5, truncation=0.8**40)
     rng = np.random.default_rng(0)
     failures, tighter = 0, 0
     for parameter in tasks.sample(60, rng):

@@ -124,9 +124,7 @@ def test_affine_model_is_the_family(seed: int, parameters: int) -> None:
 def test_ball_model_is_the_tasks(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     arrays = random_arrays(rng, states=3, actions=2)
-    tasks = [
-        TabularCMDP(**{**arrays, "transitions": random_distributions(rng, (3, 2, 3), 0.5)}) for _ in range(count)
-    ]
+    tasks = [TabularCMDP(**{**arrays, "transitions": random_distributions(rng, (3, 2, 3), 0.5)}) for _ in range(count)]
     radius = rng.random(count)
     model = ball_model(tasks, radius)
     assert model is not None

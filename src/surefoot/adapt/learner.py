@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,9 @@ from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 
 SAFE = 0  # index of the safe policy among a method's policies
+
+# Random numbers kept at hand.
+AHEAD = 256
 
 # A discounted sum may leave its range by rounding only.
 RANGE_TOLERANCE = 1e-9
@@ -262,6 +266,21 @@ def _same(first: Deployed, second: Deployed) -> bool:
 
 def counter_uniforms(seed: int, first: int, count: int) -> Floats:
     """Uniform numbers number `first` ... `first + count - 1` of the Philox stream with key `seed`."""
+    place = first % AHEAD
+    if place + count <= AHEAD:
+        return _uniforms_ahead(seed, first - place)[place : place + count]
+    return _uniforms(seed, first, count)
+
+
+@lru_cache(maxsize=8)
+def _uniforms_ahead(seed: int, first: int) -> Floats:
+    """Single orders ask for one number at a time, several times each, and setting the generator up takes longest."""
+    numbers = _uniforms(seed, first, AHEAD)
+    numbers.setflags(write=False)
+    return numbers
+
+
+def _uniforms(seed: int, first: int, count: int) -> Floats:
     philox = np.random.Philox(key=seed)
     philox.advance(first // 4)  # one counter value yields four 64-bit words
     words = philox.random_raw(first % 4 + count)[first % 4 :]

@@ -46,6 +46,7 @@ class Journal:
         self.path, self._lock = Path(path), lock
         self.count, self.hash = 0, BEGINNING
         self._file: tuple[int, int] | None = None
+        self._ahead = False  # whether the write-ahead log is in use
         self._connection: sqlite3.Connection | None = None
         self._connect()
 
@@ -126,9 +127,13 @@ class Journal:
     def close(self) -> None:
         try:
             if self._connection is not None:
-                self._connection.close()  # folds the write-ahead log into the file
+                try:
+                    if self._ahead:  # back to one file, which can be read where nothing may be written
+                        self._run("PRAGMA journal_mode=DELETE")
+                finally:
+                    self._connection.close()
         except sqlite3.Error:
-            pass  # what was acknowledged is in the write-ahead log
+            pass  # somebody is reading; what was acknowledged is in the write-ahead log
         finally:
             self._connection = None
             self._lock.release()
@@ -142,6 +147,9 @@ class Journal:
         return rows
 
     def _write(self, rows: list[Row], count: int, head: bytes) -> None:
+        self._connected()
+        if not self._ahead:  # not before the first write: a journal that is only looked at stays as it is
+            self._ahead = self._run("PRAGMA journal_mode=WAL").fetchone()[0] == b"wal"
         self._run("BEGIN IMMEDIATE")
         stored = self._run("SELECT count, hash FROM head").fetchone()
         if rows and stored == (count, head):
@@ -167,8 +175,8 @@ class Journal:
         connection = connect(self.path, "rw")
         try:
             check_schema(connection, self.path)
-            connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            self._ahead = connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal"
         except sqlite3.DatabaseError as error:
             connection.close()
             refuse_file(self.path, error)
@@ -204,7 +212,7 @@ class Journal:
 def _create(path: Path, first: Entry) -> None:
     """Complete under another name, then renamed: a journal without its first row never exists."""
     leftover = path.with_name(path.name + "-wal")
-    if leftover.exists():
+    if leftover.exists() and leftover.stat().st_size:
         raise ArtifactError(f"{leftover}: is there without its journal {path.name}; put that back, or move both away")
     fresh = path.with_name(path.name + ".new")
     text = canonical(first[1])

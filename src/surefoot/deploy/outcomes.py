@@ -79,6 +79,8 @@ def breach(plain: Mapping[str, Any], units: Units) -> str | None:
             step, which = (int(k) for k in np.argwhere(outside)[0])
             name = "rewards" if which == 0 else "costs"
             return f"{name}[{step}] must lie in {ranges[which].tolist()}, got {steps[step, which]:g}"
+    if "reward" in plain and len(plain["cost"]) == 1 and _well_inside(plain, units):
+        return None
     outcome = outcome_of(plain, units.discount)
     if first_breach(Outcomes.single(outcome), units):
         return None
@@ -86,6 +88,14 @@ def breach(plain: Mapping[str, Any], units: Units) -> str | None:
         f"reward and cost must lie in {list(units.reward_value_range)} and {units.cost_value_range.tolist()}, "
         f"got {outcome.reward:g} and {outcome.cost.tolist()}"
     )
+
+
+def _well_inside(plain: Mapping[str, Any], units: Units) -> bool:
+    """The common case without arrays: one constraint, both sums strictly inside their ranges."""
+    (low, high), whole = units.reward_range, 1 - units.discount
+    least, most = units.cost_range[0].tolist()
+    inside: bool = low < plain["reward"] * whole < high and least < plain["cost"][0] * whole < most
+    return inside
 
 
 def _of_transitions(transitions: Any) -> dict[str, Any]:

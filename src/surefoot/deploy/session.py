@@ -116,8 +116,8 @@ class Deployment:
         payload = {"episode": order.episode, **plain, **({"breach": True} if breach else {})}
         if self._settled("outcome", order, payload):
             return
-        outside = outcomes.breach(plain, units)
-        if outside and not breach:
+        outside = None if breach else outcomes.breach(plain, units)
+        if outside:
             self._suspended = f"the outcome of episode {order.episode} was out of range: {outside}"
             raise InvalidInput(f"{outside}; tell it again as it should be, or with breach=True if it was observed so")
         self._record("outcome", payload)

@@ -61,7 +61,7 @@ def _encoded(value: Any) -> Any:
     """JSON in which everything but None, bool, int and str is a list that begins with what it is."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float):
+    if type(value) is float:
         return ["float", value.hex()]
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in KINDS:

@@ -145,6 +145,7 @@ def _share(summary: Mapping[str, Any], methods: Mapping[str, Any]) -> float | No
 
 def _command(settings: Mapping[str, Any]) -> str:
     return (
-        f"surefoot reproduce families --tasks {settings['tasks']} --episodes {settings['episodes']} "
-        f"--seed {settings['seed']} --out DIR"
+        f"surefoot reproduce families --tasks {settings['tasks']} --episodes {settings['episodes']} \\\n"
+        f"  --methods {','.join(settings['methods'])} \\\n"
+        f"  --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
     )

@@ -1,0 +1,168 @@
+"""The commands for deployments, through a command line of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import deployments
+import pytest
+import safetensors.numpy
+import typer
+from deployments import fresh
+from typer.testing import CliRunner
+
+from surefoot.deploy.chain import read
+from surefoot.deploy.verify import verify
+from surefoot.deploy_cli import register, report_journal
+from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+app = typer.Typer()
+register(app)
+
+
+def run(*words: object, stdin: str | None = None) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    deployments.tiny_set().save(tmp_path / "set")
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    deployments.deployed(tmp_path / "journal", 30)
+    return tmp_path / "journal"
+
+
+def requests(*lines: dict[str, Any]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def test_deploy_speaks_json_lines_and_goes_on_where_it_stopped(stored: Path, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    options = ("--method", "certified-returns", "--risk", 0.3, "--horizon", 20, "--seed", 4)
+    first = run(
+        "deploy", stored, "--journal", path, *options,
+        stdin=requests({"do": "ask"}, {"do": "tell", "episode": 0, "reward": 1, "cost": 0.5, "first_state": 0},
+                       {"do": "ask"}),
+    )  # fmt: skip
+    assert first.exit_code == 0, first.output
+    answers = [json.loads(line) for line in first.stdout.splitlines()]
+    assert [answer["ok"] for answer in answers] == [True] * 3
+    assert answers[2]["order"]["episode"] == 1
+    again = run("deploy", stored, "--journal", path, stdin=requests({"do": "ask"}, {"do": "status"}))
+    order, status = (json.loads(line) for line in again.stdout.splitlines())
+    assert order["order"] == answers[2]["order"]
+    assert status["status"]["settings"]["seed"] == 4
+    other = run("deploy", stored, "--journal", path, "--seed", 5, stdin="")
+    assert isinstance(other.exception, InvalidInput)
+    assert "seed must be 4" in str(other.exception)
+    assert json.loads(other.stdout)["error"]["kind"] == "invalid"
+
+
+def test_deploy_in_a_process_of_its_own(stored: Path, tmp_path: Path) -> None:
+    """A conversation over pipes, the process killed in the midst of it, and the same order afterwards."""
+    script = "import typer; from surefoot.deploy_cli import register; app = typer.Typer(); register(app); app()"
+    command = [sys.executable, "-c", script, "deploy", str(stored), "--journal", str(tmp_path / "lines")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    orders = []
+    for _ in range(2):
+        process = subprocess.Popen(
+            [*command, "--method", "certified-returns"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"do": "ask"}\n')
+        process.stdin.flush()
+        orders.append(json.loads(process.stdout.readline())["order"])
+        process.kill()
+        process.communicate()
+    assert orders[0] == orders[1]
+    assert orders[0]["episode"] == 0
+
+
+def test_status_and_export(journal: Path, tmp_path: Path) -> None:
+    text = run("status", journal)
+    assert text.exit_code == 0
+    assert "30 (abandoned 5)" in text.stdout
+    status = json.loads(run("status", journal, "--json").stdout)
+    assert status["episodes"] == 30
+    lines = [json.loads(line) for line in run("export", journal).stdout.splitlines()]
+    assert [line["n"] for line in lines] == list(range(len(lines)))
+    assert lines[-1]["hash"] == status["head"]
+    assert [line["payload"] for line in lines] == [row.data for row in read(journal)]
+    assert run("export", journal, "--out", tmp_path / "rows").exit_code == 0
+    assert (tmp_path / "rows").read_text() == run("export", journal).stdout
+    missing = run("status", tmp_path / "nothing")
+    assert isinstance(missing.exception, ArtifactError)
+
+
+def test_verify(journal: Path, stored: Path, tmp_path: Path) -> None:
+    right = run("verify", journal, "--policies", stored)
+    assert right.exit_code == 0
+    assert "30 episodes follow" in right.stdout
+    verdict = verify(journal, fresh())
+    assert json.loads(run("verify", journal, "--policies", stored, "--json").stdout) == verdict.as_dict()
+    assert run("verify", journal, "--policies", stored, "--head", verdict.head).exit_code == 0
+    assert run("verify", journal, "--policies", stored, "--head", "00" * 32).exit_code == 1
+    import sqlite3
+
+    connection = sqlite3.connect(journal)
+    connection.execute("UPDATE rows SET payload = replace(payload, '0.', '1.') WHERE n = 7")
+    connection.commit()
+    connection.close()
+    wrong = run("verify", journal, "--policies", stored)
+    assert wrong.exit_code == 1
+    assert "first bad row 7" in wrong.stdout
+    deployments.short_phase_set().save(tmp_path / "other")
+    other = run("verify", journal, "--policies", tmp_path / "other")
+    assert isinstance(other.exception, SurefootError) or other.exit_code == 1
+
+
+def test_report(journal: Path, tmp_path: Path) -> None:
+    page = report_journal(journal)
+    text = page.read_text(encoding="utf-8")
+    assert page == journal.with_name("journal.html")
+    assert text.count("<img") == 1
+    assert "operator pressed stop" in text
+    assert "30, abandoned 5" in text
+    with pytest.raises(ArtifactError):
+        report_journal(journal, tmp_path / "no" / "such" / "folder")
+
+
+def test_policies_leave_as_files(stored: Path, journal: Path, tmp_path: Path) -> None:
+    out = tmp_path / "policy.safetensors"
+    assert run("export-policy", stored, 2, "--out", out).exit_code == 0
+    expected = PolicyValueSet.load(stored).policies[2].to_arrays()["probabilities"]
+    assert (safetensors.numpy.load_file(out)["probabilities"] == expected).all()
+    assert run("export-policy", stored, 2, "--out", out, "--journal", journal).exit_code == 0
+    for words, message in (((99, "--out", out), "at most 3"), ((0, "--out", tmp_path / "policy.txt"), "must end in")):
+        refused = run("export-policy", stored, *words)
+        assert isinstance(refused.exception, InvalidInput)
+        assert message in str(refused.exception)
+
+
+def test_policies_leave_as_onnx(stored: Path, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    out = tmp_path / "policy.onnx"
+    assert run("export-policy", stored, 2, "--out", out).exit_code == 0
+    model = onnx.load(out)
+    (node,) = model.graph.node
+    assert node.op_type == "Gather"
+    table = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    assert (table == PolicyValueSet.load(stored).policies[2].to_arrays()["probabilities"]).all()
+
+
+def test_onnx_says_when_it_is_missing(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    refused = run("export-policy", stored, 2, "--out", tmp_path / "policy.onnx")
+    assert "pip install 'surefoot[onnx]'" in str(refused.exception)

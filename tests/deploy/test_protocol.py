@@ -1,0 +1,151 @@
+"""JSON lines: every line gets one answer, errors are answers too, and the journal is the one that Python writes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import deployments
+import pytest
+from deployments import fresh, told
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surefoot.adapt.learner import Order
+from surefoot.deploy import protocol
+from surefoot.deploy.journal import JournalError
+from surefoot.deploy.session import Deployment
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "deployment-protocol.schema.json").read_text(encoding="utf-8")
+)
+
+
+def ask(deployment: Deployment, **request: Any) -> dict[str, Any]:
+    answer = protocol.answer(deployment, json.dumps(request).encode())
+    json.dumps(answer, allow_nan=False)
+    return answer
+
+
+def test_a_controller_in_another_language_writes_the_same_journal(tmp_path: Path) -> None:
+    deployments.deployed(tmp_path / "python", 30)
+    with Deployment.open(tmp_path / "lines", fresh()) as deployment:
+        for k in range(30):
+            answer = ask(deployment, do="ask", id=k)
+            assert answer["ok"]
+            assert answer["id"] == k
+            order = answer["order"]
+            assert order["episode"] == k
+            assert order["horizon"] == deployments.HORIZON
+            assert not order["fallback"]
+            tables = ask(deployment, do="policy", policy=order["policy"])["policy"]
+            assert tables["kind"] == "tabular"
+            policy = deployment.learner.policy(order["policy"])
+            assert tables["arrays"]["probabilities"] == policy.to_arrays()["probabilities"].tolist()
+            if k % 7 == 1:
+                answer = ask(deployment, do="abandon", episode=k, reason="operator pressed stop")
+            else:
+                outcome = told(Order(k, order["policy"], policy, 0.0, deployment.learner.deployed))
+                answer = ask(deployment, do="tell", episode=k, **outcome)
+            assert answer == {"ok": True, "episodes": k + 1}
+        assert ask(deployment, do="status")["status"]["episodes"] == 30
+    assert deployments.contents(tmp_path / "lines") == deployments.contents(tmp_path / "python")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        (b"nonsense", "request", "one JSON object"),
+        (b"[1, 2]", "request", "one JSON object, got list"),
+        (b"{}", "request", "do must be one of"),
+        (b'{"do": "dance"}', "request", "do must be one of"),
+        (b'{"do": ["ask"]}', "request", "do must be one of"),
+        (b'{"do": "ask", "now": true}', "request", "takes no field 'now'"),
+        (b'{"do": "tell", "episode": 0, "reward": NaN, "cost": 1}', "request", "NaN is not a number"),
+        (b'{"do": "tell", "episode": 0, "reward": 1e999, "cost": 1}', "invalid", "reward"),
+        (b'{"do": "tell", "reward": 1, "cost": 1}', "invalid", "episode must be the number"),
+        (b'{"do": "tell", "episode": "0", "reward": 1, "cost": 1}', "invalid", "episode must be the number"),
+        (b'{"do": "tell", "episode": 9, "reward": 1, "cost": 1}', "invalid", "was not ordered"),
+        (b'{"do": "tell", "episode": 0, "reward": {}, "cost": 1}', "invalid", "reward must be numbers"),
+        (b'{"do": "tell", "episode": 0, "reward": 99, "cost": 1, "first_state": 0}', "invalid", "must lie in"),
+        (b'{"do": "tell", "episode": 0, "reward": 1, "cost": 1, "breach": "yes"}', "invalid", "breach must be"),
+        (b'{"do": "abandon", "episode": 0}', "invalid", "reason must be"),
+        (b'{"do": "policy", "policy": 99}', "invalid", "does not exist"),
+        (b'{"do": "policy", "policy": -1}', "invalid", "policy must be"),
+        (b'{"do": "policy"}', "invalid", "policy must be"),
+        (b"\xff\xfe", "request", "one JSON object"),
+        (b"[" * 100_000, "request", "one JSON object"),
+    ],
+)
+def test_bad_requests_get_an_answer_and_change_nothing(tmp_path: Path, line: bytes, kind: str, message: str) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        deployment.ask()
+        head = deployment.head()
+        answer = protocol.answer(deployment, line)
+        assert answer["ok"] is False
+        assert answer["error"]["kind"] == kind
+        assert message in answer["error"]["message"]
+        assert "Traceback" not in answer["error"]["message"]
+        assert deployment.head() == head
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = sorted(set().union(*protocol.FIELDS.values()) | {"do", "id"})
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5), st.sampled_from(sorted(protocol.FIELDS)))
+def test_any_request_gets_one_line_back(request: dict[str, Any], what: str) -> None:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        Deployment.open(Path(folder) / "journal", fresh()) as deployment,
+    ):
+        deployment.ask()
+        sent: list[str] = []
+        protocol.serve(deployment, [json.dumps({**request, "do": what}).encode(), b"\n", b""], sent.append)
+        (line,) = sent
+        answer = json.loads(line)
+        assert isinstance(answer["ok"], bool)
+        assert answer["ok"] or answer["error"]["kind"] in ("request", "invalid")
+
+
+def test_a_journal_that_cannot_be_written_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        order = ask(deployment, do="ask")["order"]
+
+        def refuse(*_: object) -> None:
+            raise JournalError("disk full")
+
+        monkeypatch.setattr(deployment._journal, "append", refuse)
+        outcome = {"reward": 1.0, "cost": 0.5, "first_state": 0}
+        answer = ask(deployment, do="tell", episode=order["episode"], **outcome)
+        assert answer["error"]["kind"] == "journal"
+        fallback = ask(deployment, do="ask")["order"]
+        assert fallback["fallback"]
+        assert (fallback["episode"], fallback["policy"]) == (None, 0)
+        assert "disk full" in fallback["why"]
+        assert ask(deployment, do="tell", episode=None, **outcome)["ok"]
+        assert ask(deployment, do="status")["status"]["state"] == "fault"
+        monkeypatch.undo()
+        assert ask(deployment, do="ask")["order"]["episode"] == 1  # what was told has been recorded meanwhile
+
+
+def test_an_internal_error_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        monkeypatch.setattr(Deployment, "status", lambda self: 1 / 0)
+        assert ask(deployment, do="status")["error"]["kind"] == "internal"
+
+
+def test_the_schema_names_the_same_fields() -> None:
+    """docs/deployment-protocol.schema.json against the code."""
+    requests = {each["properties"]["do"]["const"]: each for each in SCHEMA["$defs"]["request"]["oneOf"]}
+    assert set(requests) == set(protocol.FIELDS)
+    for what, fields in protocol.FIELDS.items():
+        assert set(requests[what]["properties"]) == fields | {"do", "id"}
+        assert requests[what]["additionalProperties"] is False
