@@ -346,8 +346,8 @@ def test_local_alternatives_are_safer_cells(seed: int, parameters: int) -> None:
 # ---------------------------------------------------------------------------------------------------------- the ball
 
 
-def ball_world(rng: np.random.Generator, count: int = 4, largest: float = 0.2) -> TransitionBall:
-    cells, tasks = finite_world(rng, count, support=0.7)
+def ball_world(rng: np.random.Generator, count: int = 3, largest: float = 0.2) -> TransitionBall:
+    cells, tasks = finite_world(rng, count, support=0.4)
     model = ball_model(tasks, rng.uniform(0, largest, count))
     assert model is not None
     cells = replace(cells, model=model, source="holdout")
