@@ -12,6 +12,7 @@ from surefoot.cmdp.model import TabularCMDP, Units
 from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy
 from surefoot.cmdp.rollout import Simulator
 from surefoot.cmdp.solve import solve, solve_many
+from surefoot.deploy.session import Deployment
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 
 # These two functions share their name with the packages behind them; `from surefoot.adapt.… import …` still works.
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "ArtifactError",
+    "Deployment",
     "Entry",
     "EpisodeMixture",
     "Event",

@@ -16,9 +16,9 @@ import typer
 from deployments import fresh
 from typer.testing import CliRunner
 
+from surefoot.cli.deployment import register, report_journal
 from surefoot.deploy.chain import read
 from surefoot.deploy.verify import verify
-from surefoot.deploy_cli import register, report_journal
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -70,7 +70,7 @@ def test_deploy_speaks_json_lines_and_goes_on_where_it_stopped(stored: Path, tmp
 
 def test_deploy_in_a_process_of_its_own(stored: Path, tmp_path: Path) -> None:
     """A conversation over pipes, the process killed in the midst of it, and the same order afterwards."""
-    script = "import typer; from surefoot.deploy_cli import register; app = typer.Typer(); register(app); app()"
+    script = "import typer; from surefoot.cli.deployment import register; app = typer.Typer(); register(app); app()"
     command = [sys.executable, "-c", script, "deploy", str(stored), "--journal", str(tmp_path / "lines")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     orders = []

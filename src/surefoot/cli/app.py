@@ -12,6 +12,7 @@ import typer
 
 from surefoot import __version__
 from surefoot.adapt.plan import plan as plan_methods
+from surefoot.cli.deployment import register, report_journal
 from surefoot.cli.reproduce import reproduce_app
 from surefoot.cli.terminal import (
     MOST_EPISODES,
@@ -52,6 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(reproduce_app, name="reproduce")
+register(app)
 
 # Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
@@ -204,15 +206,19 @@ def plan_command(
 
 @app.command("report")
 def report_command(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder with the results.json of an earlier run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier run, or journal of a deployment.")],
     as_json: Json = False,
 ) -> None:
-    """Draw the figures and the HTML page of an earlier run again."""
-    redraw(folder, _page)
-    if as_json:
-        print_json({"report": str(folder / "report.html")})
+    """Draw the figures and the HTML page of an earlier run, or of a deployment, again."""
+    if run.is_file():
+        page = report_journal(run)
     else:
-        print_path(folder / "report.html")
+        redraw(run, _page)
+        page = run / "report.html"
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        print_path(page)
 
 
 @app.command("bench")
