@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_tasks import random_arrays, random_cmdp, random_distributions, random_policy, seeds, task_arrays
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import EpisodeMixture, Policy, TabularPolicy, as_tabular, stack_probabilities
+from surefoot.cmdp.policy import EpisodeMixture, Policy, TabularPolicy, as_tabular
 from surefoot.errors import InvalidInput
 
 shapes = st.tuples(st.integers(1, 5), st.integers(2, 4))
@@ -93,7 +93,6 @@ def test_round_trip_through_arrays() -> None:
     assert isinstance(policy, Policy)
     again = TabularPolicy.from_arrays(policy.to_arrays())
     assert np.array_equal(again.probabilities, policy.probabilities)
-    assert stack_probabilities([policy, again]).shape == (2, 5, 3)
 
 
 def test_actions_are_drawn_with_their_probabilities() -> None:

@@ -18,16 +18,30 @@ from surefoot.cmdp.model import Floats
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
+class _Outright:
+    """What both sets of constants share: a candidate has weight 1 until it is eliminated."""
+
+    certified: ClassVar[bool] = False
+    pools_safe_episodes: ClassVar[bool] = False
+    last_count: ClassVar[float] = math.inf
+
+    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
+        return math.inf
+
+    def next_weight(self, entry: Entry, step: int, weight: float) -> float:
+        return weight
+
+    def first_weight(self) -> float:
+        return 1.0
+
+
 @dataclass(frozen=True, eq=False)
-class EliminationRules:
+class EliminationRules(_Outright):
     """Algorithm 4 with the paper's radii."""
 
     paper: PaperRules
     name: ClassVar[str] = "pce-theory"
-    certified: ClassVar[bool] = False
     least_count: ClassVar[int] = 1
-    pools_safe_episodes: ClassVar[bool] = False
-    last_count: ClassVar[float] = math.inf
 
     def reward_radius(self, count: Integers) -> Floats:
         return self.paper.reward_radius(count)
@@ -35,26 +49,14 @@ class EliminationRules:
     def margin_radius(self, count: Integers, pooled: bool) -> Floats:
         return self.paper.margin_radius(count, pooled)
 
-    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
-        return math.inf
-
-    def next_weight(self, entry: Entry, step: int, weight: float) -> float:
-        return weight
-
-    def first_weight(self) -> float:
-        return 1.0
-
 
 @dataclass(frozen=True, eq=False)
-class PublishedEliminationRules:
+class PublishedEliminationRules(_Outright):
     """Algorithm 4 with the constants behind the paper's figure, in the gridworld's own units."""
 
     policies: PolicyValueSet
     name: ClassVar[str] = "pce"
-    certified: ClassVar[bool] = False
     least_count: ClassVar[int] = 100
-    pools_safe_episodes: ClassVar[bool] = False
-    last_count: ClassVar[float] = math.inf
     epsilon: ClassVar[float] = 0.1
 
     def reward_radius(self, count: Integers) -> Floats:
@@ -62,12 +64,3 @@ class PublishedEliminationRules:
 
     def margin_radius(self, count: Integers, pooled: bool) -> Floats:
         return (np.sqrt(600 / count) + self.epsilon)[:, None]
-
-    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
-        return math.inf
-
-    def next_weight(self, entry: Entry, step: int, weight: float) -> float:
-        return weight
-
-    def first_weight(self) -> float:
-        return 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -96,8 +95,3 @@ def as_tabular(policy: TabularPolicy | ArrayLike, shape: tuple[int, int]) -> Tab
             f"policy must have shape {list(shape)} for this task, got {list(tabular.probabilities.shape)}"
         )
     return tabular
-
-
-def stack_probabilities(policies: Sequence[TabularPolicy]) -> Floats:
-    """[n, S, A] of n policies."""
-    return np.stack([policy.probabilities for policy in policies])
