@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from surefoot import __version__, cli
 from surefoot.adapt import plan
-from surefoot.experiments import bench
+from surefoot.experiments.bench import rows as bench
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1)
+TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100)
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,23 @@ def test_supremum_over_a_cell_is_exact_after_many_transitions() -> None:
     assert np.ptp(found) > 100, "cells far from the truth are ruled out"
 
 
+@pytest.mark.parametrize("truth", [(0.42, 0.58), (0.01, 0.99), (0.5, 0.0)])
+def test_supremum_in_two_dimensions_is_close_where_it_matters(truth: tuple[float, float]) -> None:
+    """On the cells that are not clearly ruled out, also where the likelihood is largest at an edge of the box."""
+    rng = np.random.default_rng(6)
+    cells, task = affine_world(rng, 2, boxes=16)
+    model = model_of(cells)
+    evidence = LikelihoodRatio(cells, model, task.units)
+    outcomes = Simulator(model.task(np.array(truth), task.units), UNIFORM, 20).run(100, rng, True)
+    found = evidence.log_evidence(evidence.observe(evidence.start(), np.zeros(100, int), outcomes))
+    steps = steps_of(outcomes)
+    expected = log_mixture(cells, model, steps) - searched_supremum(cells, model, steps, 25)
+    assert (found <= expected + 1e-9).all()
+    matters = expected < expected.min() + 10
+    assert 0 < matters.sum() < len(cells)
+    assert (found >= expected - 0.1)[matters].all()
+
+
 @given(seeds)
 @settings(max_examples=25)
 def test_evidence_of_finite_cells_is_exact(seed: int) -> None:

@@ -125,6 +125,8 @@ BAD = [
     ({"transitions": [(0, 1, 1.0, 0.1)]}, r"transitions\[0\] must be \(state"),
     ({"transitions": {"states": [0, 1], "actions": [1], "rewards": [1.0, 1.0], "costs": [0.1, 0.1]}}, "as many as"),
     ({"transitions": {"states": [0, 1], "actions": [1], "velocity": [1]}}, "got 'velocity'"),
+    ({"rewards": [0.5] * 21, "costs": [0.1] * 21}, "rewards must be at most 20, the learner's horizon, got 21"),
+    ({"reward": 1.0, "cost": 0.5, "transitions": {"states": [0] * 22, "actions": [0] * 21}}, "actions must be at most"),
 ]
 
 

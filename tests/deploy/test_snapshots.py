@@ -16,7 +16,7 @@ from contracts.learner_suite import fingerprint
 from surefoot.deploy import snapshots
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
-from surefoot.experiments.deploy_bench import long_journal
+from surefoot.experiments.bench.deployment import long_journal
 from surefoot.methods import METHODS
 
 

@@ -24,6 +24,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
 from surefoot.tasks.gridworld import gridworld
+from surefoot.train import training_phase
 from surefoot.train.greedy_cover import greedy_cover
 from surefoot.train.preflight import UncertifiedWarning
 from surefoot.train.training_phase import _cover_repeated, train
@@ -120,6 +121,19 @@ def test_cover_by_coordinates_is_that_of_the_full_matrix(epsilon: float) -> None
     policies = quiet_train(tasks, epsilon=epsilon, delta=delta, seed=4)
     assert [entry.parameter.tolist() for entry in policies.entries] == parameters[centres].tolist()
     assert policies.training["samples"] == sizes[-1]
+
+
+def test_centres_in_two_dimensions_come_from_the_first_samples_unless_these_do_not_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training_phase, "MOST_CANDIDATES", 40)
+    points = np.random.default_rng(0).random((2000, 2))
+    centres = training_phase._cover_points(points, 0.3, 0.1)
+    apart = np.abs(points[:, None] - points[centres]).max(axis=2).min(axis=1)
+    assert centres.max() < 40
+    assert (apart <= 0.3).mean() >= 0.9
+    everything = training_phase._cover_points(points, 0.03, 0.1)  # 40 small boxes cannot cover nine tenths of a square
+    assert everything.tolist() == greedy_cover(points, 0.03, uncovered=0.1).tolist()
 
 
 def test_sample_size_doubles_until_the_stopping_rule() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from surefoot.adapt.replanning import Planned
 from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
@@ -30,6 +30,9 @@ ROW_TYPE_WEIGHT, ROW_WEIGHT = 0.01, 0.01
 
 # Alternatives whose likelihood is below this fraction of the best one are left out.
 NEGLIGIBLE = 1e-12
+
+# Newton sweeps over the parameters: for the overall maximum, and within each cell.
+PEAK_SWEEPS, CELL_SWEEPS = 10, 2
 
 # The largest bet on a transition, relative to even.
 LARGEST_RATIO = 1e6
@@ -99,18 +102,30 @@ class LikelihoodRatio:
         return posterior(class_counts(state, self.model), self.cells, self.model)
 
     def _best_in_cell(self, seen: Floats) -> Floats:
-        """[J] upper bound on the log-likelihood over each cell, exact in one dimension.
+        """[J] upper bound on the log-likelihood over each cell, exact in one dimension but for rounding.
 
         In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
-        the box nearest to the overall maximum.
+        the box nearest to the overall maximum, and, where parameters interact, better ones from there on. Every tangent
+        is a bound, so the least of them is.
         """
         if self.model.affine is None:
             return seen @ _log(self.model.probability).T
-        slope = self.model.affine[1]
-        peak = _maximise(seen, self.model, self.cells)
-        point = np.clip(peak, self.cells.low, self.cells.high)
+        low, high = self.cells.low, self.cells.high
+        best = self.cells.centre[[int(np.argmax(_log(self.model.probability) @ seen))]]
+        peak = _ascend(
+            seen, self.model, best, low.min(axis=0, keepdims=True), high.max(axis=0, keepdims=True), PEAK_SWEEPS
+        )
+        point = np.clip(peak, low, high)
+        bound = self._tangent_bound(seen, point)
+        for _ in range(CELL_SWEEPS if low.shape[1] > 1 else 0):
+            point = _ascend(seen, self.model, point, low, high, 1)
+            bound = np.minimum(bound, self._tangent_bound(seen, point))
+        return bound
+
+    def _tangent_bound(self, seen: Floats, point: Floats) -> Floats:
+        """[J] the most that the tangent of the log-likelihood at point [J, d] reaches in each cell."""
         probability = self.model.class_probability(point)
-        gradient = (seen / np.maximum(probability, 1e-300)) @ slope
+        gradient = (seen / np.maximum(probability, 1e-300)) @ self.model.affine[1]  # type: ignore[index]
         rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
         bound: Floats = _log(probability) @ seen + rise.sum(axis=1)
         return bound
@@ -260,16 +275,19 @@ def row_log_likelihood(state: Counts, model: TransitionModel) -> float:
     return float(entries.sum() + totals.sum())
 
 
-def _maximise(seen: Floats, model: TransitionModel, cells: Cells) -> Floats:
-    """[d] a maximiser of the log-likelihood over the covered box; any point is valid, a good one is sharper."""
-    low, high = cells.low.min(axis=0), cells.high.max(axis=0)
-    base, slope = model.affine if model.affine is not None else (np.empty(0), np.empty((0, len(low))))
-    point: Floats = cells.centre[int(np.argmax(_log(model.probability) @ seen))]
-    for _ in range(8):
-        ratio = slope / np.maximum(base + slope @ point, 1e-12)[:, None]
-        gradient = seen @ ratio
-        curvature = (ratio * seen[:, None]).T @ ratio + 1e-9 * np.eye(len(low))
-        point = np.clip(point + np.linalg.solve(curvature, gradient), low, high)
+def _ascend(seen: Floats, model: TransitionModel, point: Floats, low: Floats, high: Floats, sweeps: int) -> Floats:
+    """[n, d] points of higher log-likelihood within boxes: Newton steps, one parameter at a time.
+
+    A step goes at most nine tenths of the way to an edge. On the edge a transition that was observed may be impossible,
+    and Newton's method does not come back from there.
+    """
+    base, slope = model.affine if model.affine is not None else (np.empty(0), np.empty((0, point.shape[1])))
+    base, slope, count = base[seen > 0], slope[seen > 0], seen[seen > 0]
+    point = point.copy()
+    for k in np.tile(np.arange(point.shape[1]), sweeps):
+        ratio = slope[:, k] / np.maximum(base + point @ slope.T, 1e-300)  # [n, C]
+        step = ratio @ count / np.maximum(ratio**2 @ count, 1e-300)
+        point[:, k] += np.clip(step, 0.9 * (low[:, k] - point[:, k]), 0.9 * (high[:, k] - point[:, k]))
     return point
 
 
@@ -278,7 +296,7 @@ def _log(probability: Floats) -> Floats:
 
 
 def _normalised(log_weights: Floats) -> Floats:
-    weights: Floats = np.exp(log_weights - logsumexp(log_weights))
+    weights: Floats = np.exp(log_weights - np.logaddexp.reduce(log_weights))
     return weights
 
 
@@ -363,7 +381,7 @@ class TransitionBall:
         return BallState(capital, state.counts, state.counts)
 
     def log_evidence(self, state: BallState) -> Floats:
-        return np.asarray(logsumexp(state.capital, axis=0) - np.log(len(self.boldness)))
+        return np.asarray(np.logaddexp.reduce(state.capital) - np.log(len(self.boldness)))
 
     def belief(self, state: BallState) -> Floats:
         return posterior(class_counts(state.counts, self.model), self.cells, self.model)

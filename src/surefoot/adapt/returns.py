@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
 from surefoot.adapt.replanning import Planned
 from surefoot.cmdp.episode import Integers, Outcomes, add_in_order
@@ -134,10 +133,10 @@ class ReturnProcess:
 
     def log_evidence(self, state: ReturnState) -> Floats:
         """[J] log of the weighted mean capital."""
-        return np.asarray(logsumexp(state.capital + np.log(BET_WEIGHTS)[:, None], axis=0))
+        return np.asarray(np.logaddexp.reduce(state.capital + np.log(BET_WEIGHTS)[:, None]))
 
     def belief(self, state: ReturnState) -> Floats:
-        weights: Floats = np.exp(state.fit - logsumexp(state.fit))
+        weights: Floats = np.exp(state.fit - np.logaddexp.reduce(state.fit))
         return weights
 
     def _stakes(self, state: ReturnState, surviving: Mask, open_cells: Integers, mean: Floats) -> Floats:

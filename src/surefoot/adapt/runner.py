@@ -17,7 +17,7 @@ from surefoot.adapt.run_record import Run
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.evaluate import Values, evaluate
 from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy
+from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy, TimedPolicy
 from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import InvalidInput
 
@@ -105,10 +105,15 @@ class SimulatedTask:
             self._values[index] = evaluate(self.task, self.policy(index))
         return self._values[index]
 
-    def policy(self, index: int) -> TabularPolicy:
+    def policy(self, index: int) -> TabularPolicy | TimedPolicy:
         policy = self.learner.policy(index)
+        if self.lens is None and isinstance(policy, TabularPolicy | TimedPolicy):
+            return policy
         if not isinstance(policy, TabularPolicy):
-            raise InvalidInput(f"a tabular task needs tabular policies, got policy {index} of kind {policy.kind!r}")
+            needed = "only stationary tabular policies can be lifted to a task with more states"
+            if self.lens is None:
+                needed = "a tabular task needs tabular or timed policies"
+            raise InvalidInput(f"{needed}, got policy {index} of kind {policy.kind!r}")
         return self.lens.lift(policy) if self.lens else policy
 
     def _stream(self, index: int) -> EpisodeStream:

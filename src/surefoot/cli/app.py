@@ -32,7 +32,7 @@ from surefoot.cli.terminal import (
 )
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 from surefoot.experiments import single
-from surefoot.experiments.bench import run as run_bench
+from surefoot.experiments.bench.run import run as run_bench
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.promise.run import promise_page

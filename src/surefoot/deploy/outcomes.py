@@ -24,6 +24,7 @@ KEYS = ("reward", "cost", "rewards", "costs", "states", "actions")
 
 def record(
     constraints: int,
+    longest: int | None = None,
     *,
     reward: Any = None,
     cost: Any = None,
@@ -32,7 +33,10 @@ def record(
     transitions: Any = None,
     first_state: Any = None,
 ) -> dict[str, Any]:
-    """The told values as plain data, or an error that names the one that is missing, malformed or too many."""
+    """The told values as plain data, or an error that names the one that is missing, malformed or too many.
+
+    `longest` is the most steps that an episode may take; what an abandoned one may have held rests on it.
+    """
     told = {"reward": reward, "cost": cost, "rewards": rewards, "costs": costs, "states": None, "actions": None}
     for name, value in _of_transitions(transitions).items():
         if told[name] is not None:
@@ -53,7 +57,7 @@ def record(
     for name in ("states", "actions"):
         if told[name] is not None:
             plain[name] = _indices(name, told[name])
-    _check_lengths(plain)
+    _check_lengths(plain, longest)
     return plain
 
 
@@ -166,9 +170,12 @@ def _indices(name: str, value: Any) -> list[int]:
     return listed
 
 
-def _check_lengths(plain: Mapping[str, Any]) -> None:
-    """One action per step, and one state more."""
+def _check_lengths(plain: Mapping[str, Any], longest: int | None) -> None:
+    """One action per step, and one state more; no more steps than an episode takes."""
     states, actions, rewards = (plain.get(name) for name in ("states", "actions", "rewards"))
+    for name, steps in (("rewards", rewards), ("actions", actions)):
+        if longest is not None and steps is not None and len(steps) > longest:
+            raise InvalidInput(f"{name} must be at most {longest}, the learner's horizon, got {len(steps)}")
     if actions is not None and (states is None or len(states) != len(actions) + 1):
         found = 0 if states is None else len(states)
         raise InvalidInput(f"states must be one more than actions ({len(actions)}), got {found}")

@@ -11,9 +11,10 @@ import numpy as np
 import safetensors.numpy
 
 from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 
-OPSET = 13  # of 2020: read by every runtime in use
+OPSET, IR_VERSION = 13, 8  # of 2020 and 2021: read by every runtime in use
 
 
 def write_policy(policy: Policy, path: str | PathLike[str]) -> None:
@@ -34,24 +35,67 @@ def write_policy(policy: Policy, path: str | PathLike[str]) -> None:
 
 
 def onnx_model(policy: Policy) -> bytes:
-    """states [n] int64 -> probabilities [n, A] float64: one Gather of the table. Needs the extra `onnx`."""
-    if not isinstance(policy, TabularPolicy):
-        raise InvalidInput(f"policy must be tabular to be written as ONNX, got kind {policy.kind!r}")
+    """The policy as a graph of float64 operations. Needs the extra `onnx`.
+
+    Tabular: states [n] int64 -> probabilities [n, A]. MLP: observations [n, d] -> mean [n, k] and log_std [k].
+    """
     try:
         onnx: Any = importlib.import_module("onnx")
     except ImportError:
         raise InvalidInput("onnx must be installed to write ONNX files: pip install 'surefoot[onnx]'") from None
+    match policy:
+        case TabularPolicy():
+            graph = _table_graph(policy, onnx)
+        case MLPPolicy():
+            graph = _network_graph(policy, onnx)
+        case _:
+            raise InvalidInput(f"policy must be tabular or an MLP to be written as ONNX, got kind {policy.kind!r}")
+    opset = [onnx.helper.make_opsetid("", OPSET)]
+    model = onnx.helper.make_model(graph, producer_name="surefoot", opset_imports=opset)
+    model.ir_version = IR_VERSION
+    onnx.checker.check_model(model, full_check=True)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _table_graph(policy: TabularPolicy, onnx: Any) -> Any:
+    """One Gather of the table."""
     helper, kinds = onnx.helper, onnx.TensorProto
-    table = onnx.numpy_helper.from_array(np.ascontiguousarray(policy.probabilities), "table")
-    graph = helper.make_graph(
+    return helper.make_graph(
         [helper.make_node("Gather", ["table", "states"], ["probabilities"], axis=0)],
         "policy",
         [helper.make_tensor_value_info("states", kinds.INT64, ["n"])],
         [helper.make_tensor_value_info("probabilities", kinds.DOUBLE, ["n", policy.probabilities.shape[1]])],
-        [table],
+        [_constant("table", policy.probabilities, onnx)],
     )
-    model = helper.make_model(graph, producer_name="surefoot", opset_imports=[helper.make_opsetid("", OPSET)])
-    model.ir_version = 8
-    onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString()
-    return content
+
+
+def _network_graph(policy: MLPPolicy, onnx: Any) -> Any:
+    """Normalise, clip, then one Gemm per layer with Tanh between them."""
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    nodes = [
+        node("Sub", ["observations", "shift"], ["centred"]),
+        node("Div", ["centred", "scale"], ["normalised"]),
+        node("Clip", ["normalised", "lowest", "highest"], ["hidden.0"]),
+        node("Identity", ["fixed_log_std"], ["log_std"]),
+    ]
+    last = len(policy.weights) - 1
+    for k in range(last):
+        nodes.append(node("Gemm", [f"hidden.{k}", f"weights.{k}", f"biases.{k}"], [f"sum.{k}"], transB=1))
+        nodes.append(node("Tanh", [f"sum.{k}"], [f"hidden.{k + 1}"]))
+    nodes.append(node("Gemm", [f"hidden.{last}", f"weights.{last}", f"biases.{last}"], ["mean"], transB=1))
+    constants = policy.to_arrays()
+    clip, log_std = constants.pop("clip"), constants.pop("log_std")
+    constants |= {"lowest": -clip, "highest": clip, "fixed_log_std": log_std}
+    value = onnx.helper.make_tensor_value_info
+    return onnx.helper.make_graph(
+        nodes,
+        "policy",
+        [value("observations", kinds.DOUBLE, ["n", len(policy.shift)])],
+        [value("mean", kinds.DOUBLE, ["n", len(log_std)]), value("log_std", kinds.DOUBLE, [len(log_std)])],
+        [_constant(name, array, onnx) for name, array in constants.items()],
+    )
+
+
+def _constant(name: str, array: Any, onnx: Any) -> Any:
+    return onnx.numpy_helper.from_array(np.array(array, dtype=np.float64), name)

@@ -166,9 +166,10 @@ def _check_told(payload: dict[str, Any], learner: Learner) -> None:
     told = {name: value for name, value in payload.items() if name in KEYS}
     states = {name: told.pop(name) for name in ("states", "actions") if name in told}
     if "actions" in states:
-        plain = record(len(units.budget), **told, transitions=states)
+        plain = record(len(units.budget), learner.horizon, **told, transitions=states)
     else:
-        plain = record(len(units.budget), **told, first_state=states["states"][0] if states else None)
+        first_state = states["states"][0] if states else None
+        plain = record(len(units.budget), learner.horizon, **told, first_state=first_state)
     expected = {"episode": payload["episode"], **plain, **({"breach": True} if payload.get("breach") else {})}
     if expected != payload:
         raise InvalidInput("it is not written as it would be")

@@ -106,6 +106,7 @@ class Deployment:
         units = self.learner.method.units
         plain = outcomes.record(
             len(units.budget),
+            self.learner.horizon,
             reward=reward,
             cost=cost,
             rewards=rewards,

@@ -29,13 +29,17 @@ from numpy.typing import NDArray
 
 from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset import manifest as manifests
 from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
-DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {"tabular": TabularPolicy.from_arrays}
+DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
+    "tabular": TabularPolicy.from_arrays,
+    "mlp": MLPPolicy.from_arrays,
+}
 
 BOUNDS = ("low", "high", "prior", "lower", "upper")
 BY_START = ("start_lower", "start_upper")

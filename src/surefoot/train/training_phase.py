@@ -22,6 +22,9 @@ from surefoot.train.greedy_cover import greedy_cover
 from surefoot.train.preflight import UncertifiedWarning, check_accuracy, preflight
 from surefoot.train.progress import stages
 
+# In several dimensions the cover takes time in proportion to the samples that may become centres.
+MOST_CANDIDATES = 5_000
+
 # A policy on the boundary of a constraint may miss it by this much in rounding (unit scale).
 ROUNDING = 1e-8
 
@@ -109,7 +112,7 @@ def _cover(
 ) -> NDArray[np.integer]:
     """Indices of U (the appendix's subroutine): by coordinates when distances are known, else by asking about pairs."""
     if isinstance(check, ParameterDistance):
-        return greedy_cover(check.coordinates(parameters), epsilon, uncovered=3 * delta)
+        return _cover_points(check.coordinates(parameters), epsilon, 3 * delta)
     # Equal parameters are equal tasks: one question per pair of different ones, and no N x N matrix of the answers.
     distinct, first, repeats = np.unique(parameters, axis=0, return_index=True, return_counts=True)
     models = [tasks.task(parameter) for parameter in distinct]
@@ -117,6 +120,16 @@ def _cover(
     for i, j in zip(*np.triu_indices(len(models), 1), strict=True):
         near[i, j] = near[j, i] = check(models[i], models[j], epsilon, delta / len(parameters) ** 2, rng)
     return _cover_repeated(near, first, repeats, 3 * delta)
+
+
+def _cover_points(points: Floats, epsilon: float, uncovered: float) -> NDArray[np.integer]:
+    """Centres among the first samples where these suffice: they are independent of the rest, so they will mostly do."""
+    if points.shape[1] > 1 and len(points) > MOST_CANDIDATES:
+        try:
+            return greedy_cover(points, epsilon, uncovered=uncovered, candidates=np.arange(MOST_CANDIDATES))
+        except InvalidInput:  # thin regions hold none of them
+            pass
+    return greedy_cover(points, epsilon, uncovered=uncovered)
 
 
 def _cover_repeated(

@@ -1,11 +1,8 @@
-"""Speed against the plain way of doing the same, both sides measured in one run and checked to agree."""
+"""The tabular core against the plain way: linear programs, episodes, the cover, one large task."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +16,7 @@ from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.cmdp.rollout import Simulator
 from surefoot.cmdp.solve import solve, solve_many
-from surefoot.errors import SurefootError
+from surefoot.experiments.bench.rows import Row, Sizes, agree, duration, race, timed
 from surefoot.methods import default_horizon
 from surefoot.tasks.gridworld import MOVES, gridworld
 from surefoot.train.greedy_cover import greedy_cover
@@ -30,70 +27,6 @@ FEASIBLE_NOISE = (0.0, 0.43)
 # linprog meets constraints only to 1e-7, which the multipliers here turn into this much reward.
 LINPROG_TOLERANCE = 1e-5
 COVER_RADIUS, UNCOVERED = 1e-3, 0.15
-
-Progress = Callable[[str, int, int], None]  # (what, done, in all)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison.
-
-    Attributes:
-        ours, plain: what was measured on each side, with its unit.
-        ratio: how many times faster ours is; None where there is no plain side.
-        at_least: the plain side was stopped before it was done, so the ratio is a lower bound.
-    """
-
-    what: str
-    ours: str
-    plain: str
-    ratio: float | None
-    note: str = ""
-    at_least: bool = False
-
-    @property
-    def ratio_text(self) -> str:
-        if self.ratio is None:
-            return "–"
-        text = f"{self.ratio:,.0f}×" if self.ratio >= 10 else f"{self.ratio:.1f}×"
-        return f"at least {text}" if self.at_least else text
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much of everything; `plain_episodes` are few because only steps per second are compared."""
-
-    tasks: int
-    episodes: int
-    plain_episodes: int
-    matrix: int
-    covers: tuple[int, ...]
-    side: int
-    time_limit: float  # seconds for the one linear program that may not end
-    repeats: int
-
-
-FULL = Sizes(500, 100_000, 500, 5_000, (100_000, 200_000, 400_000, 1_000_000), 100, 120.0, 3)
-QUICK = Sizes(100, 20_000, 100, 2_000, (50_000, 100_000, 200_000), 40, 30.0, 2)
-
-
-def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row]:
-    """Every comparison, in the order of the table; `sizes` overrides what `quick` chooses."""
-    chosen = sizes or (QUICK if quick else FULL)
-    stages: dict[str, Callable[[Sizes], list[Row]]] = {
-        "linear programs": linear_programs,
-        "episodes": episodes,
-        "greedy cover": covers,
-        "one large task": large_task,
-    }
-    rows: list[Row] = []
-    for done, (what, measure) in enumerate(stages.items()):
-        progress(what, done, len(stages))
-        rows += measure(chosen)
-    return rows
 
 
 # ----------------------------------------------------------------------------------------- many small linear programs
@@ -109,14 +42,14 @@ def linear_programs(sizes: Sizes) -> list[Row]:
     rows = []
     for where, parameters in noises.items():
         cmdps = [family.task(parameter) for parameter in parameters]
-        ours, plain = _race(partial(solve_many, cmdps), partial(_programs, cmdps), sizes.repeats)
+        ours, plain = race(partial(solve_many, cmdps), partial(_programs, cmdps), sizes.repeats)
         rewards = [solution.values.reward for solution in ours.result], [-program.fun for program in plain.result]
-        _agree("optimal rewards", *rewards, LINPROG_TOLERANCE)
+        agree("optimal rewards", *rewards, LINPROG_TOLERANCE)
         rows.append(
             Row(
                 f"{sizes.tasks} gridworld tasks, {where}",
-                f"{_seconds(ours.seconds / sizes.tasks)} a task (solve_many)",
-                f"{_seconds(plain.seconds / sizes.tasks)} a task (linprog, HiGHS)",
+                f"{duration(ours.seconds / sizes.tasks)} a task (solve_many)",
+                f"{duration(plain.seconds / sizes.tasks)} a task (linprog, HiGHS)",
                 plain.seconds / ours.seconds,
                 "ours includes the exact value of every policy",
             )
@@ -149,7 +82,7 @@ def episodes(sizes: Sizes) -> list[Row]:
     """Simulated episodes of the optimal policy: batches against an environment stepped in a loop."""
     task = gridworld().task([0.3])
     policy, horizon = solve(task).policy, default_horizon(task.discount)
-    ours, plain = _race(
+    ours, plain = race(
         lambda: Simulator(task, policy, horizon).run(sizes.episodes, np.random.default_rng(SEED)).reward,
         lambda: stepped_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes),
         sizes.repeats,
@@ -157,7 +90,7 @@ def episodes(sizes: Sizes) -> list[Row]:
     exact = evaluate(task, policy).reward
     for rewards in (ours.result, plain.result):
         error = 5 * rewards.std() / math.sqrt(len(rewards)) + 100 * task.discount**horizon
-        _agree("mean reward of the episodes", rewards.mean(), exact, error)
+        agree("mean reward of the episodes", rewards.mean(), exact, error)
     speed = sizes.episodes * horizon / ours.seconds
     plain_speed = sizes.plain_episodes * horizon / plain.seconds
     return [
@@ -226,17 +159,17 @@ def covers(sizes: Sizes) -> list[Row]:
     """The greedy cover of tasks on a line: sorted windows against the matrix of all pairs, then alone and larger."""
     rng = np.random.default_rng(SEED)
     points = rng.random(sizes.matrix)
-    ours, plain = _race(
+    ours, plain = race(
         lambda: greedy_cover(points, COVER_RADIUS, uncovered=UNCOVERED),
         lambda: greedy_cover(np.abs(points[:, None] - points) <= COVER_RADIUS, uncovered=UNCOVERED),
         sizes.repeats,
     )
-    _agree("centres", ours.result, plain.result, 0)
+    agree("centres", ours.result, plain.result, 0)
     rows = [
         Row(
             f"greedy cover of {sizes.matrix:,} tasks",
-            f"{_seconds(ours.seconds)} (sorted windows)",
-            f"{_seconds(plain.seconds)} (matrix of pairs)",
+            f"{duration(ours.seconds)} (sorted windows)",
+            f"{duration(plain.seconds)} (matrix of pairs)",
             plain.seconds / ours.seconds,
             f"the same {len(ours.result)} centres",
         )
@@ -244,9 +177,9 @@ def covers(sizes: Sizes) -> list[Row]:
     seconds = []
     for size in sizes.covers:
         cover = partial(greedy_cover, rng.random(size), COVER_RADIUS, uncovered=UNCOVERED)
-        seconds.append(min(_timed(cover).seconds for _ in range(sizes.repeats)))
+        seconds.append(min(timed(cover).seconds for _ in range(sizes.repeats)))
         growth = _growth(sizes.covers, seconds) if size == sizes.covers[-1] else ""
-        rows.append(Row(f"greedy cover of {size:,} tasks", _seconds(seconds[-1]), "–", None, growth))
+        rows.append(Row(f"greedy cover of {size:,} tasks", duration(seconds[-1]), "–", None, growth))
     return rows
 
 
@@ -262,17 +195,17 @@ def _growth(sizes: tuple[int, ...], seconds: list[float]) -> str:
 def large_task(sizes: Sizes) -> list[Row]:
     """The optimal policy of one large sparse task: its Lagrangian dual against the linear program."""
     task = slip_grid(sizes.side)
-    ours = _timed(lambda: solve(task))
-    plain = _timed(lambda: occupancy_program(task, sizes.time_limit))
+    ours = timed(lambda: solve(task))
+    plain = timed(lambda: occupancy_program(task, sizes.time_limit))
     stopped = plain.result.status == 1
     if not stopped:
-        _agree("optimal reward", ours.result.values.reward, -plain.result.fun, LINPROG_TOLERANCE)
+        agree("optimal reward", ours.result.values.reward, -plain.result.fun, LINPROG_TOLERANCE)
     spent = float(ours.result.values.cost[0])
     return [
         Row(
             f"one task of {task.n_states:,} states, {task.n_actions} actions",
-            f"{_seconds(ours.seconds)} (solve)",
-            f"{'stopped after ' if stopped else ''}{_seconds(plain.seconds)} (linprog, HiGHS)",
+            f"{duration(ours.seconds)} (solve)",
+            f"{'stopped after ' if stopped else ''}{duration(plain.seconds)} (linprog, HiGHS)",
             plain.seconds / ours.seconds,
             f"discount {task.discount:g}, cost {spent:.4g} of budget {task.budget[0]:g}",
             at_least=stopped,
@@ -302,35 +235,3 @@ def slip_grid(side: int, discount: float = 0.99, slip: float = 0.2, hazards: flo
         start=np.full(states, 1 / states),
         discount=discount,
     )
-
-
-# ------------------------------------------------------------------------------------------------ clocks and checks
-
-
-@dataclass(frozen=True)
-class Timed:
-    seconds: float
-    result: Any
-
-
-def _race(ours: Callable[[], Any], plain: Callable[[], Any], repeats: int) -> tuple[Timed, Timed]:
-    """The best time of each side; they take turns, so that what else the machine does hits both."""
-    turns = [(_timed(ours), _timed(plain)) for _ in range(repeats)]
-    best, best_plain = (min(side, key=lambda timed: timed.seconds) for side in zip(*turns, strict=True))
-    return best, best_plain
-
-
-def _timed(work: Callable[[], Any]) -> Timed:
-    began = time.perf_counter()
-    result = work()
-    return Timed(time.perf_counter() - began, result)
-
-
-def _agree(what: str, ours: Any, plain: Any, tolerance: float) -> None:
-    """A ratio between two ways that compute different things would mean nothing."""
-    if np.shape(ours) != np.shape(plain) or np.any(np.abs(np.subtract(ours, plain)) > tolerance):
-        raise SurefootError(f"the two ways disagree on the {what}: {ours} and {plain}, allowed {tolerance:g}")
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"

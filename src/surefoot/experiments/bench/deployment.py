@@ -14,22 +14,20 @@ from surefoot.deploy import snapshots
 from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
 from surefoot.deploy.session import Deployment
-from surefoot.experiments.bench import Row
+from surefoot.experiments.bench.rows import Row, Sizes
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld import gridworld
 from surefoot.train.training_phase import train
 
 RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
-TOLD, LONG, QUICK_LONG = 2000, 1_000_000, 100_000
 PER_WRITE = 20_000  # episodes written at once when a long journal is made
 
 
-def deploy_rows(quick: bool = False) -> list[Row]:
-    """`tell` of each return-based method without syncing, and opening a journal of a million episodes."""
+def deployment(sizes: Sizes) -> list[Row]:
+    """`tell` of each return-based method without syncing, and opening a long journal."""
     policies = train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
-    rows = [_tell(policies, method, TOLD // 4 if quick else TOLD) for method in RETURN_BASED]
-    return [*rows, _open(policies, QUICK_LONG if quick else LONG)]
+    return [*(_tell(policies, method, sizes.told) for method in RETURN_BASED), _open(policies, sizes.journal)]
 
 
 def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:

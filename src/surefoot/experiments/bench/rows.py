@@ -1,0 +1,89 @@
+"""One line of the table of speeds, how much is measured for it, and how both of its sides are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from surefoot.errors import SurefootError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    Attributes:
+        ours, plain: what was measured on each side, with its unit.
+        ratio: how many times faster ours is; None where there is no plain side.
+        at_least: the plain side was stopped before it was done, so the ratio is a lower bound.
+    """
+
+    what: str
+    ours: str
+    plain: str
+    ratio: float | None
+    note: str = ""
+    at_least: bool = False
+
+    @property
+    def ratio_text(self) -> str:
+        if self.ratio is None:
+            return "–"
+        text = f"{self.ratio:,.0f}×" if self.ratio >= 10 else f"{self.ratio:.1f}×"
+        return f"at least {text}" if self.at_least else text
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything; `plain_episodes` are few because only steps per second are compared."""
+
+    tasks: int
+    episodes: int
+    plain_episodes: int
+    matrix: int
+    covers: tuple[int, ...]
+    side: int
+    time_limit: float  # seconds for the one linear program that may not end
+    repeats: int
+    told: int  # episodes told to each deployment
+    journal: int  # episodes of the long journal
+
+
+FULL = Sizes(500, 100_000, 500, 5_000, (100_000, 200_000, 400_000, 1_000_000), 100, 120.0, 3, 2000, 1_000_000)
+QUICK = Sizes(100, 20_000, 100, 2_000, (50_000, 100_000, 200_000), 40, 30.0, 2, 500, 100_000)
+
+
+@dataclass(frozen=True)
+class Timed:
+    seconds: float
+    result: Any
+
+
+def race(ours: Callable[[], Any], plain: Callable[[], Any], repeats: int) -> tuple[Timed, Timed]:
+    """The best time of each side; they take turns, so that what else the machine does hits both."""
+    turns = [(timed(ours), timed(plain)) for _ in range(repeats)]
+    best, best_plain = (min(side, key=lambda timed: timed.seconds) for side in zip(*turns, strict=True))
+    return best, best_plain
+
+
+def timed(work: Callable[[], Any]) -> Timed:
+    began = time.perf_counter()
+    result = work()
+    return Timed(time.perf_counter() - began, result)
+
+
+def agree(what: str, ours: Any, plain: Any, tolerance: float) -> None:
+    """A ratio between two ways that compute different things would mean nothing."""
+    if np.shape(ours) != np.shape(plain) or np.any(np.abs(np.subtract(ours, plain)) > tolerance):
+        raise SurefootError(f"the two ways disagree on the {what}: {ours} and {plain}, allowed {tolerance:g}")
+
+
+def duration(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
