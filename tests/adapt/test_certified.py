@@ -16,10 +16,11 @@ from guarantees.mutants import STAY_CALM, STAY_RICH, rooms, rooms_policies
 from surefoot.adapt.certified import LEAST_WAIT, Certified, CertifiedState, next_decision
 from surefoot.adapt.certified_methods import certified_method, strongest
 from surefoot.adapt.learner import SAFE, Learner
-from surefoot.adapt.likelihood import LikelihoodRatio, TransitionBall
+from surefoot.adapt.likelihood import LikelihoodRatio
 from surefoot.adapt.model_free import ModelFree
 from surefoot.adapt.replanning import FIRST
 from surefoot.adapt.returns import ReturnProcess
+from surefoot.adapt.transition_ball import TransitionBall
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats

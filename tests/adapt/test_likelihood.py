@@ -21,12 +21,11 @@ from surefoot.adapt.likelihood import (
     LOCAL_WEIGHTS,
     ROW_TYPE_WEIGHT,
     ROW_WEIGHT,
-    BallState,
-    Counts,
     LikelihoodRatio,
-    TransitionBall,
     local_alternatives,
 )
+from surefoot.adapt.transition_ball import BallState, TransitionBall
+from surefoot.adapt.transition_counts import Counts
 from surefoot.cmdp.episode import Outcomes, discounted_sum
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats, TabularCMDP

@@ -8,10 +8,11 @@ from typing import Literal, TypeAlias, get_args
 from surefoot import theory
 from surefoot.adapt.certified import RECALL, Certified, Evidence
 from surefoot.adapt.learner import Method
-from surefoot.adapt.likelihood import LikelihoodRatio, TransitionBall
+from surefoot.adapt.likelihood import LikelihoodRatio
 from surefoot.adapt.model_free import ModelFree
 from surefoot.adapt.replanning import Replanner
 from surefoot.adapt.returns import SETTLED_AGAINST, ReturnProcess
+from surefoot.adapt.transition_ball import TransitionBall
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.policyset.policy_value_set import PolicyValueSet

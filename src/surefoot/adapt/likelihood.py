@@ -1,4 +1,4 @@
-"""e-processes from observed transitions: which cells can still hold the task (docs/guarantees.md, Theorems 2 and 3).
+"""e-processes from observed transitions: which cells can still hold the task (docs/guarantees.md, Theorem 2).
 
 For each cell j a nonnegative process E(j) that, if the task lies in j, ever reaches 1/δ with probability at most δ.
 Only the true cell has to survive, so there is no union over cells, and each cell may be tested against alternatives of
@@ -14,9 +14,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from surefoot.adapt.replanning import Planned
-from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
+from surefoot.adapt.transition_counts import (
+    LONGEST_EPISODE,
+    Counts,
+    class_counts,
+    count_transitions,
+    impossible_counts,
+)
+from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
-from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Mask, TransitionModel
 
 # Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, so weighted.
@@ -33,27 +39,6 @@ NEGLIGIBLE = 1e-12
 
 # Newton sweeps over the parameters: for the overall maximum, and within each cell.
 PEAK_SWEEPS, CELL_SWEEPS = 10, 2
-
-# The largest bet on a transition, relative to even.
-LARGEST_RATIO = 1e6
-
-# Most steps of an episode, where nobody said.
-LONGEST_EPISODE = 1000
-
-# Observed sums may differ from those of the visited states and actions by rounding only, relative to their range.
-SUM_TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Counts:
-    """How often each transition was observed, [S, A, S], and whether something impossible in every cell was.
-
-    Of `abandoned` episodes nothing is known but that they took at most as many steps as they may.
-    """
-
-    transitions: Floats
-    contradicted: bool = False
-    abandoned: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +94,9 @@ class LikelihoodRatio:
         is a bound, so the least of them is.
         """
         if self.model.affine is None:
-            return seen @ _log(self.model.probability).T
+            return seen @ log_floored(self.model.probability).T
         low, high = self.cells.low, self.cells.high
-        best = self.cells.centre[[int(np.argmax(_log(self.model.probability) @ seen))]]
+        best = self.cells.centre[[int(np.argmax(log_floored(self.model.probability) @ seen))]]
         peak = _ascend(
             seen, self.model, best, low.min(axis=0, keepdims=True), high.max(axis=0, keepdims=True), PEAK_SWEEPS
         )
@@ -127,7 +112,7 @@ class LikelihoodRatio:
         probability = self.model.class_probability(point)
         gradient = (seen / np.maximum(probability, 1e-300)) @ self.model.affine[1]  # type: ignore[index]
         rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
-        bound: Floats = _log(probability) @ seen + rise.sum(axis=1)
+        bound: Floats = log_floored(probability) @ seen + rise.sum(axis=1)
         return bound
 
     def _least_log_mixture(self, likelihood: Floats, steps: int) -> Floats:
@@ -152,13 +137,13 @@ class LikelihoodRatio:
             )
         worst: Floats = np.zeros((len(self.cells), len(self._log_alternatives)))
         for c in range(len(self.model.row_type)):
-            ratio = self._log_alternatives[:, c] - _log(np.minimum(highest[:, c], 1.0))[:, None]
+            ratio = self._log_alternatives[:, c] - log_floored(np.minimum(highest[:, c], 1.0))[:, None]
             worst = np.where(highest[:, c, None] > 0, np.minimum(worst, ratio), worst)
         return worst
 
     @cached_property
     def _log_alternatives(self) -> Floats:
-        return _log(all_alternatives(self.cells, self.model))
+        return log_floored(all_alternatives(self.cells, self.model))
 
     @cached_property
     def _local(self) -> Floats:
@@ -188,64 +173,6 @@ def local_alternatives(cells: Cells) -> Floats:
         kernel = np.where(safer, np.exp(-squared / (2 * scale**2)) * volume, 0.0)
         weights += weight * kernel / kernel.sum(axis=1, keepdims=True)
     return weights
-
-
-def count_transitions(state: Counts, outcomes: Outcomes, model: TransitionModel, units: Units) -> Counts:
-    """Add the observed transitions; note rewards, costs or first states that no cell allows."""
-    states, actions, after = step_indices(outcomes)
-    _check_indices(states, actions, after, model)
-    flat = (states * model.classes.shape[1] + actions) * model.classes.shape[2] + after
-    fresh = np.bincount(flat.ravel(), minlength=state.transitions.size).reshape(state.transitions.shape)
-    contradicted = state.contradicted or not _sums_agree(states, actions, outcomes, model, units)
-    return replace(state, transitions=state.transitions + fresh, contradicted=contradicted)
-
-
-def step_indices(outcomes: Outcomes) -> tuple[Integers, Integers, Integers]:
-    """State, action and next state of every step, each [n, H]."""
-    if outcomes.states is None or outcomes.actions is None:
-        raise TypeError("transitions were not observed")
-    states = outcomes.states.astype(np.int64)
-    return states[:, :-1], outcomes.actions.astype(np.int64), states[:, 1:]
-
-
-def _check_indices(states: Integers, actions: Integers, after: Integers, model: TransitionModel) -> None:
-    """An index that does not exist would be counted as another transition."""
-    for name, values, count in (
-        ("states", states, model.classes.shape[0]),
-        ("actions", actions, model.classes.shape[1]),
-        ("states", after, model.classes.shape[0]),
-    ):
-        outside = (values < 0) | (values >= count)
-        if outside.any():
-            raise InvalidInput(f"{name} must lie in [0, {count}), got {values[outside][0]}")
-
-
-def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: TransitionModel, units: Units) -> bool:
-    """Hard tests: the first states are possible, and the sums are those of the visited states and actions."""
-    if (model.start[states[:, 0]] <= 0).any():
-        return False
-    reward = discounted_sum(model.reward[states, actions].T, units.discount)
-    cost = np.stack([discounted_sum(table[states, actions].T, units.discount) for table in model.cost], axis=1)
-    reward_span = np.ptp([0.0, *units.reward_value_range])  # of constant signals, 0 to their sum
-    cost_span = np.ptp(np.pad(units.cost_value_range, ((0, 0), (0, 1))), axis=1)
-    return bool(
-        (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * reward_span).all()
-        and (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * cost_span).all()
-    )
-
-
-def class_counts(state: Counts, model: TransitionModel) -> Floats:
-    """[C] observations per class."""
-    possible = model.classes >= 0
-    return np.bincount(
-        model.classes[possible], weights=state.transitions[possible], minlength=len(model.row_type)
-    ).astype(np.float64)
-
-
-def impossible_counts(state: Counts, model: TransitionModel) -> Floats:
-    """[T] observations per row type of successors that no cell's centre allows."""
-    beyond = np.where(model.classes < 0, state.transitions, 0.0).sum(axis=2)
-    return np.bincount(model.row_kind.ravel(), weights=beyond.ravel()).astype(np.float64)
 
 
 def row_type_log_likelihood(seen: Floats, model: TransitionModel) -> float:
@@ -291,125 +218,15 @@ def _ascend(seen: Floats, model: TransitionModel, point: Floats, low: Floats, hi
     return point
 
 
-def _log(probability: Floats) -> Floats:
+def log_floored(probability: Floats) -> Floats:
     return np.log(np.maximum(probability, 1e-300))
 
 
-def _normalised(log_weights: Floats) -> Floats:
+def normalised(log_weights: Floats) -> Floats:
     weights: Floats = np.exp(log_weights - np.logaddexp.reduce(log_weights))
     return weights
 
 
 def posterior(seen: Floats, cells: Cells, model: TransitionModel) -> Floats:
     """[J] probability of each cell given the class counts, by the likelihood at its centre."""
-    return _normalised(np.log(np.maximum(cells.prior, 1e-300)) + seen @ _log(model.probability).T)
-
-
-def _per_row_type(payoff: Floats, row_type: Integers) -> Floats:
-    """[B, J, T] the largest payoff [B, J, C] within each row type."""
-    most: Floats = np.stack([payoff[:, :, row_type == kind].max(axis=2) for kind in range(row_type.max() + 1)], axis=2)
-    return most
-
-
-@dataclass(frozen=True, eq=False)
-class BallState:
-    """Log-capital [B, J] of the bets, the counts they were settled on, and those observed since."""
-
-    capital: Floats
-    settled: Counts
-    counts: Counts
-
-
-@dataclass(frozen=True, eq=False)
-class TransitionBall:
-    """Theorem 3: the cell's dynamics may be anything within total variation `radius` of its centre, even changing.
-
-    Bets f = 1 + b(q/P_j - 1) on each transition, with q the current prediction, divided by the most that their mean
-    can be over the ball, 1 + radius·osc(f).
-    """
-
-    cells: Cells
-    model: TransitionModel
-    units: Units
-    boldness: tuple[float, ...] = (1.0, 0.5, 0.25)
-    horizon: int = LONGEST_EPISODE  # most steps of an episode
-
-    def start(self) -> BallState:
-        empty = Counts(np.zeros(self.model.classes.shape))
-        return BallState(np.zeros((len(self.boldness), len(self.cells))), empty, empty)
-
-    def observe(self, state: BallState, drawn: Integers, outcomes: Outcomes) -> BallState:
-        return BallState(
-            state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
-        )
-
-    def abandon(self, state: BallState, drawn: int) -> BallState:
-        return replace(state, counts=replace(state.counts, abandoned=state.counts.abandoned + 1))
-
-    def settle(self, state: BallState, surviving: Mask, planned: tuple[Planned, ...]) -> BallState:
-        """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
-        if state.counts.contradicted:
-            return BallState(np.full_like(state.capital, np.inf), state.counts, state.counts)
-        fresh = Counts(state.counts.transitions - state.settled.transitions)
-        seen = class_counts(fresh, self.model)
-        prediction = self._prediction(state.settled)
-        ratio = np.minimum(prediction / np.maximum(self.model.probability, 1e-300), LARGEST_RATIO)  # [J, C]
-        lowest, highest = self._range_in_row(ratio)
-        # Where P_j = 0: the row's largest value, as in the theorem; in a ball of radius 0 nothing larger costs more.
-        ratio = np.where((self.model.probability > 0) | (self.model.radius[:, None] == 0), ratio, highest)
-        spread = highest - lowest
-        observed = np.flatnonzero(seen)  # a prediction of 0 is a bet that loses everything, but only if it is called
-        with np.errstate(divide="ignore"):
-            payoff = np.stack(
-                [
-                    np.log1p(bold * (ratio - 1)) - np.log1p(self.model.radius[:, None] * bold * spread)
-                    for bold in self.boldness
-                ]
-            )
-        capital = state.capital + payoff[:, :, observed] @ seen[observed]
-        beyond = impossible_counts(fresh, self.model)
-        if beyond.any():
-            # Impossible at the centre, but not in a ball of positive radius: it pays what the row pays at most.
-            most = _per_row_type(payoff, self.model.row_type)[:, :, beyond > 0] @ beyond[beyond > 0]
-            capital = np.where(self.model.radius > 0, capital + most, np.inf)
-        capital = np.where(np.isposinf(state.capital), np.inf, capital)
-        missing = state.counts.abandoned - state.settled.abandoned
-        if missing:
-            # Each step of an abandoned episode may have been the one that pays least.
-            worst = missing * self.horizon * np.minimum(payoff.min(axis=2), 0.0)
-            capital = np.where(np.isposinf(capital), capital, capital + worst)
-        return BallState(capital, state.counts, state.counts)
-
-    def log_evidence(self, state: BallState) -> Floats:
-        return np.asarray(np.logaddexp.reduce(state.capital) - np.log(len(self.boldness)))
-
-    def belief(self, state: BallState) -> Floats:
-        return posterior(class_counts(state.counts, self.model), self.cells, self.model)
-
-    def _prediction(self, counts: Counts) -> Floats:
-        """[C] probability of each class's successors, from all cells, the boxes outside and the model per row type."""
-        seen = class_counts(counts, self.model)
-        alternatives = self._alternatives
-        outside = len(alternatives) - len(self.cells)
-        log_prior = np.log(np.maximum(self.cells.prior, 1e-300) * (1 - GLOBAL_WEIGHT - ROW_TYPE_WEIGHT))
-        log_prior = np.concatenate([log_prior, np.full(outside, np.log(GLOBAL_WEIGHT / max(outside, 1)))])
-        log_weights = np.append(
-            log_prior + _log(alternatives) @ seen, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model)
-        )
-        weights = _normalised(log_weights)
-        mixed: Floats = weights[:-1] @ alternatives + weights[-1] * row_type_prediction(seen, self.model)
-        return mixed
-
-    @cached_property
-    def _alternatives(self) -> Floats:
-        return all_alternatives(self.cells, self.model)
-
-    def _range_in_row(self, ratio: Floats) -> tuple[Floats, Floats]:
-        """[J, C] smallest and largest ratio where P_j > 0, within the row that each class belongs to."""
-        kinds, possible = self.model.row_type, self.model.probability > 0
-        high = np.full((len(ratio), kinds.max() + 1), -np.inf)
-        low = np.full_like(high, np.inf)
-        for c, kind in enumerate(kinds):
-            high[:, kind] = np.maximum(high[:, kind], np.where(possible[:, c], ratio[:, c], -np.inf))
-            low[:, kind] = np.minimum(low[:, kind], np.where(possible[:, c], ratio[:, c], np.inf))
-        return low[:, kinds], high[:, kinds]
+    return normalised(np.log(np.maximum(cells.prior, 1e-300)) + seen @ log_floored(model.probability).T)

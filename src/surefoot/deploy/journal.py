@@ -29,6 +29,7 @@ from surefoot.deploy.chain import (
 )
 from surefoot.deploy.locks import WriterLock
 from surefoot.errors import ArtifactError
+from surefoot.policyset.storage import sync_folder
 
 Entry = tuple[str, Any]  # kind and payload
 
@@ -233,16 +234,6 @@ def _create(path: Path, first: Entry) -> None:
         finally:
             connection.close()
         fresh.rename(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except (sqlite3.Error, OSError) as error:
         raise JournalError(f"{path}: cannot be created ({error}); choose a place that can be written to") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # folders cannot be flushed there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

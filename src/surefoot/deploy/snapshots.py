@@ -13,12 +13,13 @@ import numpy as np
 from surefoot.adapt.certified import CertifiedState
 from surefoot.adapt.confidence import State
 from surefoot.adapt.learner import Deployed, LearnerState
-from surefoot.adapt.likelihood import BallState, Counts
 from surefoot.adapt.model_free import ModelFreeState
 from surefoot.adapt.replanning import Planned
 from surefoot.adapt.returns import ReturnState
 from surefoot.adapt.run_record import Event
 from surefoot.adapt.safe_mixture import Phase
+from surefoot.adapt.transition_ball import BallState
+from surefoot.adapt.transition_counts import Counts
 from surefoot.cmdp.policy import TabularPolicy
 
 CLASSES: dict[str, type] = {

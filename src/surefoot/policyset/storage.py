@@ -71,7 +71,7 @@ def save(policy_set: PolicyValueSet, path: str | PathLike[str]) -> None:
         fresh.mkdir()
         for name, content in contents.items():
             _write(fresh / name, content)
-        _sync_folder(fresh)
+        sync_folder(fresh)
         _swap(fresh, target, replaced)
     except OSError as error:
         raise ArtifactError(f"{target}: the policy set could not be saved ({error}); save it elsewhere") from None
@@ -189,10 +189,11 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
         if existed:
             replaced.rename(target)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put the names in `folder` on the disk: a renamed file is safe only after this."""
     if os.name == "nt":  # folders cannot be flushed there
         return
     handle = os.open(folder, os.O_RDONLY)
