@@ -14,10 +14,20 @@ from surefoot.adapt.run_record import Run
 from surefoot.adapt.runner import Observer, run_learner
 from surefoot.adapt.safe_mixture import PaperRules, PublishedRules, VerifyCandidates
 from surefoot.adapt.safe_only import SafeOnly
+from surefoot.baselines.dope import dope_method
+from surefoot.baselines.log_barrier import lb_sgd_method
+from surefoot.baselines.safe_meta import safe_meta_method
 from surefoot.cmdp.model import TabularCMDP
 from surefoot.cmdp.solve import solve
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
+
+# Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
+BASELINES = tuple(
+    f"{name}-{preset}"
+    for name in ("dope", "dope-plus", "optpess-lp", "lb-sgd", "safe-meta")
+    for preset in ("theory", "published")
+)
 
 METHODS = (
     "safe-only",
@@ -26,6 +36,7 @@ METHODS = (
     "pce",
     "pce-theory",
     *CERTIFIED,
+    *BASELINES,
 )
 
 # Simulated episodes are cut where the discounted tail is below this fraction of the whole.
@@ -112,6 +123,8 @@ def _method(
     if name in CERTIFIED:
         options = _certified_options(name, options)
         return certified_method(policies, name, risk, truncation=truncation, horizon=horizon, **options)
+    if name in BASELINES:
+        return _baseline(policies, name, episodes, risk, horizon, options)
     if options:
         raise InvalidInput(f"method {name!r} takes no option {sorted(options)[0]!r}")
     match name:
@@ -138,17 +151,35 @@ def _certified_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _baseline(
+    policies: PolicyValueSet, name: str, episodes: int | None, risk: float, horizon: int, options: dict[str, Any]
+) -> Method:
+    planned = _planned_episodes(name, episodes)
+    match name.rpartition("-")[0]:
+        case "lb-sgd":
+            return lb_sgd_method(policies, name, episodes=planned, risk=risk, horizon=horizon, **options)
+        case "safe-meta":
+            return safe_meta_method(policies, name, episodes=planned, risk=risk, horizon=horizon, **options)
+        case _:
+            return dope_method(policies, name, episodes=planned, risk=risk, horizon=horizon, **options)
+
+
 def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk: float, horizon: int) -> PaperRules:
-    if episodes is None:
-        raise InvalidInput(f"method {name!r} needs the number of episodes in advance: pass episodes=…, got None")
-    _positive("episodes", episodes)
+    planned = _planned_episodes(name, episodes)
     bias = policies.units.truncation_bias(horizon)
     if bias > policies.epsilon:
         raise InvalidInput(
             f"horizon must be long enough that the cut-off tail, {bias:.2g} (unit scale), is at most "
             f"epsilon = {policies.epsilon:g} of the policy set, got {horizon}"
         )
-    return PaperRules(policies, episodes, risk)
+    return PaperRules(policies, planned, risk)
+
+
+def _planned_episodes(name: str, episodes: int | None) -> int:
+    if episodes is None:
+        raise InvalidInput(f"method {name!r} needs the number of episodes in advance: pass episodes=…, got None")
+    _positive("episodes", episodes)
+    return episodes
 
 
 def _positive(name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ from scipy import stats
 from surefoot.adapt.learner import SAFE, Deployed, Learner, Order, Orders
 from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.model import TabularCMDP, Units
-from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.cmdp.policy import Policy, TabularPolicy, TimedPolicy
 from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
@@ -68,7 +68,7 @@ class World:
     def _of_policy(self, learner: Learner, index: int) -> Outcomes:
         if index not in self._episodes:
             policy = learner.policy(index)
-            assert isinstance(policy, TabularPolicy)
+            assert isinstance(policy, TabularPolicy | TimedPolicy)
             simulator = Simulator(self.task, policy, self.horizon)
             self._episodes[index] = simulator.run(self.length, np.random.default_rng([self.seed, index]), True)
         return self._episodes[index]

@@ -12,7 +12,7 @@ from scipy import stats
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
-from surefoot.report.metrics import binomial_interval, mean_interval, summarise
+from surefoot.report.metrics import Final, binomial_interval, mean_interval, summarise, totals
 
 
 def run(gaps, margin, weight=None, *, method="certified", certified=True) -> Run:
@@ -83,6 +83,16 @@ def test_thinning_shows_the_first_episodes_closely():
     assert 300 < len(shown) <= 400
     assert sum(episode <= 100 for episode in shown) >= 30
     assert max(np.diff(shown)) <= 40_000 / 300
+
+
+def test_totals_of_runs_are_those_of_their_summary():
+    found = [run([1, 2], [0.5, -0.1]), run([3, 5], [0.2, 0.4])]
+    summary = summarise(found)
+    assert totals([Final.of(each) for each in found]) == {k: v for k, v in summary.items() if k != "curve"}
+    with pytest.raises(InvalidInput, match="one method"):
+        totals([Final.of(found[0]), Final.of(run([3, 5], [0.2, 0.4], method="paper"))])
+    with pytest.raises(InvalidInput, match=r"run\.margin"):
+        Final.of(run([1, 1], [1, math.nan]))
 
 
 @pytest.mark.parametrize(

@@ -134,19 +134,22 @@ def test_results_table():
     }
     table = results_table(methods)
     assert table.headers[4] == "times safe-only"
+    both = results_table(methods, ("safe-only", "absent", "certified"))
+    assert both.headers[4:6] == ("times safe-only", "times certified")
+    assert [row[5] for row in both.rows] == ["333.33", "8.33", "1.00"]
     assert table.rows == (
-        ("safe-only", Cell("yes", "good"), "5,000", "4,000 – 6,000", "1.00", "0 of 2", "0", "0.250"),
+        ("safe-only", Cell("yes", "good"), "5,000", "−7,706 – 17,706", "1.00", "0 of 2", "0", "0.250"),
         (
             "pce",
             Cell("no", "quiet"),
             "125.0",
-            "100.0 – 150.0",
+            "−192.7 – 442.7",
             "0.03",
             Cell("1 of 2", "bad"),
             Cell("10", "bad"),
             Cell("−0.400", "bad"),
         ),
-        ("certified", Cell("yes", "good"), "15.00", "10.00 – 20.00", "0.00", "0 of 2", "0", "0"),
+        ("certified", Cell("yes", "good"), "15.00", "−48.53 – 78.53", "0.00", "0 of 2", "0", "0"),
     )
     Document(render(Page("results", "", sections=(Section("results", table=table),))))
 
@@ -154,8 +157,8 @@ def test_results_table():
 def test_results_table_without_its_reference_has_no_ratio():
     methods = {"certified": summarise(runs("certified", [1.0], [-2e-5]))}
     (row,) = results_table(methods).rows
-    assert row[4] == "–"
-    assert row[7] == Cell("−2.0e−05", "bad")
+    assert (row[3], row[4]) == ("–", Cell("1 of 1", "bad"))  # a single task has no interval
+    assert row[6] == Cell("−2.0e−05", "bad")
 
 
 def test_events_table():

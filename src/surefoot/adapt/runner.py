@@ -49,9 +49,10 @@ def run_learner(
         )
     world = SimulatedTask(learner, task, horizon, seed, transitions, lens)
     record = _Record(episodes)
+    used = 0
     while record.told < episodes:
-        # Decisions get rarer as episodes are told; what a block holds beyond the next one is not lost, only looked at.
-        size = min(max(SMALLEST_BLOCK, record.told // 16), block)
+        # Decisions fall about as often as before; what a block holds beyond the next one is not lost, only looked at.
+        size = min(max(SMALLEST_BLOCK, 2 * used), block)
         orders = learner.ask_block(min(size, episodes - record.told))
         used = learner.tell_block(orders, world.upcoming(orders.drawn))
         world.consume(orders.drawn[:used])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -20,10 +21,15 @@ from surefoot.cli.terminal import (
     print_path,
     progress,
 )
+from surefoot.experiments.baselines import run as baselines
+from surefoot.experiments.baselines.settings import BENCHMARKS
+from surefoot.experiments.baselines.settings import METHODS as BASELINES
+from surefoot.experiments.baselines.settings import QUICK as QUICK_BASELINES
+from surefoot.experiments.baselines.settings import Settings as BaselinesSettings
 from surefoot.experiments.families import run as families
 from surefoot.experiments.families.settings import Settings as FamiliesSettings
 from surefoot.experiments.gridworld.run import reproduce as reproduce_gridworld
-from surefoot.experiments.gridworld.settings import QUICK, Settings
+from surefoot.experiments.gridworld.settings import ALL_METHODS, QUICK, Settings
 from surefoot.experiments.promise import run as promise
 from surefoot.experiments.shift import run as shift
 from surefoot.methods import METHODS
@@ -40,7 +46,12 @@ def gridworld_command(
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Test tasks, the first ten the published ones; 10 by default.")
     ] = None,
-    methods: Annotated[str | None, typer.Option(help=f"Comma-separated, out of {', '.join(METHODS)}.")] = None,
+    fresh: Annotated[
+        int, typer.Option(min=0, help="Further tasks drawn from the distribution, for a table of their own.")
+    ] = Settings.fresh,
+    methods: Annotated[
+        str | None, typer.Option(help=f"all, or comma-separated names out of {', '.join(METHODS)}.")
+    ] = None,
     risk: Risk = Settings.risk,
     seed: Seed = Settings.seed,
     quick: Annotated[bool, typer.Option("--quick", help="3 tasks and 4000 episodes unless given.")] = False,
@@ -52,7 +63,8 @@ def gridworld_command(
     settings = Settings(
         episodes=base.episodes if episodes is None else episodes,
         tasks=base.tasks if tasks is None else tasks,
-        methods=base.methods if methods is None else _names(methods),
+        fresh=fresh,
+        methods=base.methods if methods is None else ALL_METHODS if methods == "all" else _names(methods),
         risk=risk,
         seed=seed,
     )
@@ -62,6 +74,9 @@ def gridworld_command(
         print_json(results)
         return
     print_methods(results)
+    if results["fresh"]:
+        console.print(f"{settings.fresh} fresh tasks:")
+        print_methods({**results, "methods": results["fresh"]})
     _print_plan_sentence(results)
     print_path(out / "report.html", "figure1.png, figure2.png, results.json and gridworld.policyset beside it")
 
@@ -156,6 +171,61 @@ def families_command(
         console.print(name, style="bold")
         print_methods(family)
     print_path(out / "report.html", "results.json beside it")
+
+
+@reproduce_app.command("baselines")
+def baselines_command(
+    out: Out,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_EPISODES, help="Per run; each benchmark's own number by default.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Per benchmark and method; its authors' number by default.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help=f"Comma-separated, out of {', '.join(BASELINES)}.")] = None,
+    benchmarks: Annotated[str | None, typer.Option(help=f"Comma-separated, out of {', '.join(BENCHMARKS)}.")] = None,
+    seed: Seed = BaselinesSettings.seed,
+    quick: Annotated[bool, typer.Option("--quick", help="2 runs of 4000 episodes unless given.")] = False,
+    jobs: Jobs = 2,
+    as_json: Json = False,
+) -> None:
+    """Every baseline on its authors' own benchmark: regret, its growth, and safety."""
+    base = QUICK_BASELINES if quick else BaselinesSettings()
+    settings = replace(
+        base,
+        episodes=base.episodes if episodes is None else episodes,
+        runs=base.runs if runs is None else runs,
+        methods=base.methods if methods is None else _names(methods),
+        benchmarks=base.benchmarks if benchmarks is None else _names(benchmarks),
+        seed=seed,
+    )
+    with progress(not as_json) as show:
+        results = baselines.reproduce(settings, out, jobs=jobs, progress=show)
+    if as_json:
+        print_json(results)
+        return
+    for name, benchmark in results["benchmarks"].items():
+        console.print(name, style="bold")
+        _print_baselines(benchmark)
+    print_path(out / "report.html", "results.json and a figure per benchmark beside it")
+
+
+def _print_baselines(benchmark: dict[str, Any]) -> None:
+    headers = ("method", "certified", "regret", "95 % interval", "exponent", "unsafe episodes", "least margin", "s/run")
+    table = plain_table(*headers, numbers=(2, 3, 4, 5, 6, 7))
+    for name, summary in benchmark["methods"].items():
+        interval, exponent = summary["regret_interval"], benchmark["growth"][name]["exponent"]
+        table.add_row(
+            name,
+            "yes" if summary["certified"] else "uncertified",
+            f"{summary['regret_mean']:,.0f}",
+            "-" if interval is None else f"{interval[0]:,.0f} - {interval[1]:,.0f}",
+            "-" if exponent is None else f"{exponent:.2f}",
+            f"{summary['unsafe_episodes']:,}",
+            f"{summary['min_margin']:.4f}",
+            f"{benchmark['seconds_per_run'][name]:.1f}",
+        )
+    console.print(table)
 
 
 def _names(text: str) -> tuple[str, ...]:

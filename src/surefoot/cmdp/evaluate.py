@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 
 from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import EpisodeMixture, PolicyLike, TabularPolicy, as_tabular
+from surefoot.cmdp.policy import EpisodeMixture, PolicyLike, TabularPolicy, as_tables, as_tabular
 
 # Below this many states a dense factorisation is faster than any sparse method.
 DENSE_LIMIT = 1000
@@ -36,7 +36,7 @@ def evaluate(cmdp: TabularCMDP, policy: PolicyLike) -> Values:
         reward = float(policy.weights @ [part.reward for part in parts])
         cost = policy.weights @ np.stack([part.cost for part in parts])
     else:
-        values = state_values(cmdp, as_tabular(policy, (cmdp.n_states, cmdp.n_actions)).probabilities) @ cmdp.start
+        values = timed_state_values(cmdp, as_tables(policy, (cmdp.n_states, cmdp.n_actions))) @ cmdp.start
         reward, cost = float(values[0]), values[1:]
     return Values(reward, cost, cmdp.budget - cost)
 
@@ -53,6 +53,23 @@ def state_values(cmdp: TabularCMDP, probabilities: Floats) -> Floats:
     signals = np.concatenate([cmdp.reward[None], cmdp.cost])
     per_state = np.einsum("ksa,sa->ks", signals, probabilities)
     return solve_discounted(cmdp.kernel(probabilities), per_state.T, cmdp.discount).T
+
+
+def timed_state_values(cmdp: TabularCMDP, tables: Floats) -> Floats:
+    """[1+m, S] values from step 0 when step t follows tables[min(t, H-1)], tables [H, S, A].
+
+    The last table goes on for ever, so its stationary values end a backward recursion over the others.
+    """
+    values = state_values(cmdp, tables[-1])
+    if len(tables) == 1:
+        return values
+    signals = np.concatenate([cmdp.reward[None], cmdp.cost]).transpose(1, 2, 0)  # [S, A, 1+m]
+    matrix = cmdp.rows if cmdp.is_sparse else cmdp.transitions.reshape(-1, cmdp.n_states)
+    onwards: Any = values.T
+    for probabilities in tables[-2::-1]:
+        action_values = signals + cmdp.discount * (matrix @ onwards).reshape(signals.shape)
+        onwards = np.matmul(probabilities[:, None, :], action_values)[:, 0]
+    return np.asarray(onwards.T)
 
 
 def occupancy(cmdp: TabularCMDP, policy: TabularPolicy | Floats) -> Floats:

@@ -2,11 +2,13 @@
 
 A step of policy π in state s draws the pair (a, s') with probability π(a|s)·P(s'|s,a). Each state has its own alias
 table (Walker, Vose) over its pairs, all padded to the widest state's K slots, so that slot k of state s is row s·K + k
-of one table and a step of thousands of episodes is a dozen NumPy calls on arrays that stay in cache.
+of one table and a step of thousands of episodes is a dozen NumPy calls on arrays that stay in cache. A timed policy
+has such a table for each of its H steps, one behind the other: row (t·S + s)·K + k, whose outcomes lead to table
+min(t+1, H-1). Stepping is the same, and touches one of the H tables at a time.
 
 Accuracy: positions s·K + u·K are float64, rounded to S·K·2⁻⁵² at worst, so the law of a step differs from
-π(a|s)·P(s'|s,a) by at most (S+K)·K·2⁻⁵⁰ in total variation, 1e-12 for the gridworld; pairs of probability 0 never
-occur.
+π(a|s)·P(s'|s,a) by at most (S+K)·K·2⁻⁵⁰ in total variation (H·S in place of S for a timed policy), 1e-12 for the
+gridworld; pairs of probability 0 never occur.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy, as_tabular
+from surefoot.cmdp.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.errors import InvalidInput
 
 # Episodes stepped together: enough to hide the cost of a NumPy call, few enough for every array to stay in L2 cache.
@@ -32,10 +35,10 @@ class Simulator:
     Building it costs more than a short batch: keep one per (task, policy), not one per batch.
     """
 
-    def __init__(self, cmdp: TabularCMDP, policy: TabularPolicy | Floats, horizon: int) -> None:
+    def __init__(self, cmdp: TabularCMDP, policy: TabularPolicy | TimedPolicy | Floats, horizon: int) -> None:
         self.horizon = _positive_integer("horizon", horizon)
         self.discount = cmdp.discount
-        self.table = joint_table(cmdp, as_tabular(policy, (cmdp.n_states, cmdp.n_actions)))
+        self.table = joint_table(cmdp, policy)
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Simulate `episodes` episodes; equal generators and numbers of episodes give equal outcomes.
@@ -114,14 +117,14 @@ def transition_counts(outcomes: Outcomes, n_states: int, n_actions: int) -> NDAr
 
 @dataclass(frozen=True, eq=False)
 class JointTable:
-    """Alias tables of all states in one, with N = S·K slots; outcome 2·slot is the slot's own pair, 2·slot+1 its alias.
+    """Alias tables of all states in one, with N = H·S·K slots; outcome 2·slot is its own pair, 2·slot+1 its alias.
 
     Attributes:
         width: K, slots per state.
         scale: K less one rounding step, so that no position can round up into the next state's slots.
         start: [S] cumulative start distribution.
         cut: [N] position from which on a slot stands for its alias.
-        next_base: [2N] K·s' of each outcome.
+        next_base: [2N] first position of s' in the next step's table, for each outcome; K·s' for a stationary policy.
         signals: [2N, 1+m] reward and costs of each outcome.
         next_state, action: [2N] s' and a of each outcome.
     """
@@ -136,26 +139,34 @@ class JointTable:
     action: Integers
 
 
-def joint_table(cmdp: TabularCMDP, policy: TabularPolicy) -> JointTable:
-    """The joint alias table of (action, next state) under `policy`."""
+def joint_table(cmdp: TabularCMDP, policy: TabularPolicy | TimedPolicy | Floats) -> JointTable:
+    """The joint alias table of (action, next state) under `policy`, its rows the pairs (min(t, H-1), s)."""
     S, A = cmdp.n_states, cmdp.n_actions
-    probability, action, next_state = _joint_outcomes(cmdp, policy)
-    K = probability.shape[1]
+    tables = as_tables(policy, (S, A))
+    H = len(tables)
+    new, same = _distinct_rows(tables)
+    state = np.nonzero(new)[1]
+    rows = cmdp.rows if H == 1 else cmdp.rows[(A * state[:, None] + np.arange(A)).ravel()]
+    probability, action, next_state = _joint_outcomes(rows, tables[new])
+    D, K = probability.shape
     accept, alias = alias_tables(probability)
-    pair = np.stack([np.broadcast_to(np.arange(K), (S, K)), alias], axis=2).reshape(S, 2 * K)
+    pair = np.stack([np.broadcast_to(np.arange(K), (D, K)), alias], axis=2).reshape(D, 2 * K)
     action = np.take_along_axis(action, pair, axis=1)
-    next_state = np.take_along_axis(next_state, pair, axis=1).ravel()
+    next_state = np.take_along_axis(next_state, pair, axis=1)
     signals = np.concatenate([cmdp.reward[None], cmdp.cost]).transpose(1, 2, 0)  # [S, A, 1+m]
+    signals = np.ascontiguousarray(signals[state[:, None], action])
+    next_state = next_state[same]
+    following = S * np.minimum(np.arange(H) + 1, H - 1).repeat(S)  # first row of the next step's table
     start = np.cumsum(cmdp.start)
     return JointTable(
         width=K,
-        scale=float(K - 2 * np.spacing(float(S * K))),
+        scale=float(K - 2 * np.spacing(float(H * S * K))),
         start=start / start[-1],
-        cut=np.arange(S * K) + accept.ravel(),
-        next_base=(K * next_state).astype(np.float64),
-        signals=np.ascontiguousarray(signals[np.arange(S)[:, None], action].reshape(2 * S * K, -1)),
-        next_state=next_state.astype(np.min_scalar_type(-S * A)),
-        action=action.ravel().astype(np.min_scalar_type(-A)),
+        cut=np.arange(H * S * K) + accept[same].ravel(),
+        next_base=(K * (following[:, None] + next_state)).ravel().astype(np.float64),
+        signals=signals[same].reshape(2 * H * S * K, -1),
+        next_state=next_state.ravel().astype(np.min_scalar_type(-S * A)),
+        action=action.astype(np.min_scalar_type(-A))[same].ravel(),
     )
 
 
@@ -180,17 +191,31 @@ def alias_tables(probability: Floats) -> tuple[Floats, NDArray[np.intp]]:
     return accept, alias
 
 
-def _joint_outcomes(cmdp: TabularCMDP, policy: TabularPolicy) -> tuple[Floats, NDArray[np.intp], NDArray[np.intp]]:
-    """(probability, action, next state), each [S, K]: the pairs that can occur in each state, padded with 0."""
-    rows = cmdp.rows
+def _distinct_rows(tables: Floats) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """(new [H, S], same [H·S]): where a state's probabilities differ from the step before, and to which of the new
+    rows each row is equal. Planners repeat themselves from step to step, and alias tables are the expensive part.
+    """
+    H, S, _ = tables.shape
+    new = np.ones((H, S), np.bool_)
+    new[1:] = (tables[1:] != tables[:-1]).any(axis=2)
+    since = np.maximum.accumulate(np.where(new, np.arange(H)[:, None], 0), axis=0)
+    number = np.cumsum(new.ravel()) - 1
+    return new, number[(since * S + np.arange(S)).ravel()]
+
+
+def _joint_outcomes(rows: sp.csr_array, probabilities: Floats) -> tuple[Floats, NDArray[np.intp], NDArray[np.intp]]:
+    """(probability, action, next state), each [D, K]: the pairs that can occur in each of D states, padded with 0.
+
+    rows [D·A, S] are transition probabilities, probabilities [D, A] those of the actions.
+    """
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    joint = rows.data * policy.probabilities.ravel()[row]
+    joint = rows.data * probabilities.ravel()[row]
     possible = joint > 0
     joint, row, there = joint[possible], row[possible], rows.indices[possible]
-    state, action = np.divmod(row, cmdp.n_actions)
-    count = np.bincount(state, minlength=cmdp.n_states)
+    state, action = np.divmod(row, probabilities.shape[1])
+    count = np.bincount(state, minlength=len(probabilities))
     slot = np.arange(len(state)) - np.repeat(np.cumsum(count) - count, count)
-    shape = (cmdp.n_states, int(count.max()))
+    shape = (len(probabilities), int(count.max()))
     probability, actions, next_state = np.zeros(shape), np.zeros(shape, np.intp), np.zeros(shape, np.intp)
     probability[state, slot], actions[state, slot], next_state[state, slot] = joint, action, there
     return probability, actions, next_state

@@ -53,11 +53,16 @@ ORDER = (
     "certified-ball",
     "certified-returns",
     "certified-model-free",
-    "safe-meta",
-    "dope-plus",
-    "lb-sgd",
-    "dope",
-    "optpess-lp",
+    "safe-meta-published",
+    "dope-plus-published",
+    "lb-sgd-published",
+    "dope-published",
+    "optpess-lp-published",
+    "safe-meta-theory",
+    "dope-plus-theory",
+    "lb-sgd-theory",
+    "dope-theory",
+    "optpess-lp-theory",
 )
 REFERENCE = "safe-only"
 BUDGET_COLOUR = "#b3261e"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -33,8 +34,8 @@ class Curve(TypedDict):
     weight_mean: list[float]
 
 
-class Summary(TypedDict):
-    """One method over several tasks. `regret` is final and per task; intervals are at level 95 %.
+class Totals(TypedDict):
+    """One method over several tasks, at the end. `regret` is per task; intervals are at level 95 %.
 
     `unsafe_tasks` counts the tasks with an unsafe episode and `unsafe_episodes` the episodes, over all tasks, whose
     deployed policy exceeds a budget; `unsafe_interval` is for the fraction of tasks, `regret_interval` for the mean
@@ -51,31 +52,60 @@ class Summary(TypedDict):
     unsafe_interval: list[float]
     unsafe_episodes: int
     min_margin: float
+
+
+class Summary(Totals):
+    """And on the way there."""
+
     curve: Curve
+
+
+@dataclass(frozen=True)
+class Final:
+    """What a run came to."""
+
+    method: str
+    certified: bool
+    episodes: int
+    regret: float
+    unsafe_episodes: int
+    min_margin: float
+
+    @classmethod
+    def of(cls, run: Run) -> Final:
+        _check_run("run", run)
+        unsafe, margin = run.unsafe_episodes, float(run.margin.min())
+        return cls(run.method, run.certified, run.episodes, float(run.regret[-1]), unsafe, margin)
+
+
+def totals(runs: Sequence[Final]) -> Totals:
+    """Totals of one method's runs, one per task."""
+    _check_alike(runs)
+    regret = np.array([run.regret for run in runs])
+    unsafe_tasks = sum(run.unsafe_episodes > 0 for run in runs)
+    return Totals(
+        certified=runs[0].certified,
+        tasks=len(runs),
+        episodes=runs[0].episodes,
+        regret=regret.tolist(),
+        regret_mean=float(regret.mean()),
+        regret_interval=list(mean_interval(regret)) if len(runs) > 1 else None,
+        unsafe_tasks=unsafe_tasks,
+        unsafe_interval=list(binomial_interval(unsafe_tasks, len(runs))),
+        unsafe_episodes=sum(run.unsafe_episodes for run in runs),
+        min_margin=min(run.min_margin for run in runs),
+    )
 
 
 def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
     """Summary of one method's runs, one run per task; the curve keeps at most `points` episodes."""
-    _check(runs, points)
-    regret = np.stack([run.regret for run in runs])
-    margin = np.stack([run.margin for run in runs])
-    weight = np.stack([run.weight for run in runs])
-    final = regret[:, -1]
-    unsafe = [run.unsafe_episodes for run in runs]
-    unsafe_tasks = sum(count > 0 for count in unsafe)
-    return Summary(
-        certified=runs[0].certified,
-        tasks=len(runs),
-        episodes=runs[0].episodes,
-        regret=final.tolist(),
-        regret_mean=float(final.mean()),
-        regret_interval=list(mean_interval(final)) if len(runs) > 1 else None,
-        unsafe_tasks=unsafe_tasks,
-        unsafe_interval=list(binomial_interval(unsafe_tasks, len(runs))),
-        unsafe_episodes=sum(unsafe),
-        min_margin=float(margin.min()),
-        curve=_curve(regret, margin, weight, points),
-    )
+    _check_alike(runs)
+    if points < 3:
+        raise InvalidInput(f"points must be at least 3 (first, worst and last episode), got {points}")
+    for index, run in enumerate(runs):
+        _check_run(f"runs[{index}]", run)
+    regret, margin, weight = (np.stack([getattr(run, name) for run in runs]) for name in ("regret", "margin", "weight"))
+    return Summary(**totals([Final.of(run) for run in runs]), curve=_curve(regret, margin, weight, points))
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -100,11 +130,9 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]
     return float(mean - half), float(mean + half)
 
 
-def _check(runs: Sequence[Run], points: int) -> None:
+def _check_alike(runs: Sequence[Run] | Sequence[Final]) -> None:
     if not runs:
         raise InvalidInput("runs must hold at least one run, got none")
-    if points < 3:
-        raise InvalidInput(f"points must be at least 3 (first, worst and last episode), got {points}")
     for name, seen in (
         ("method", {run.method for run in runs}),
         ("certified", {run.certified for run in runs}),
@@ -114,12 +142,14 @@ def _check(runs: Sequence[Run], points: int) -> None:
             raise InvalidInput(f"runs must share one {name}, got {sorted(seen)}")
     if runs[0].episodes == 0:
         raise InvalidInput("runs must have at least one episode, got 0")
-    for index, run in enumerate(runs):
-        # A margin that is not a number would be counted as safe.
-        for name, values in (("regret", run.regret), ("margin", run.margin), ("weight", run.weight)):
-            array = finite_array(f"runs[{index}].{name}", values)
-            if array.shape != (run.episodes,):
-                raise InvalidInput(f"runs[{index}].{name} must have shape [{run.episodes}], got {list(array.shape)}")
+
+
+def _check_run(where: str, run: Run) -> None:
+    """A margin that is not a number would be counted as safe."""
+    for name, values in (("regret", run.regret), ("margin", run.margin), ("weight", run.weight)):
+        array = finite_array(f"{where}.{name}", values)
+        if array.shape != (run.episodes,):
+            raise InvalidInput(f"{where}.{name} must have shape [{run.episodes}], got {list(array.shape)}")
 
 
 def _curve(regret: Floats, margin: Floats, weight: Floats, points: int) -> Curve:

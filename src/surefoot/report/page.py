@@ -14,7 +14,7 @@ import jinja2
 
 from surefoot.adapt.run_record import Event
 from surefoot.errors import InvalidInput
-from surefoot.report.metrics import Summary
+from surefoot.report.metrics import Totals
 
 MISSING = "–"
 
@@ -93,21 +93,21 @@ def render(page: Page) -> str:
     return environment.from_string(template).render(page=page) + "\n"
 
 
-def results_table(methods: Mapping[str, Summary], reference: str = "safe-only") -> Table:
-    """One row per method, in the order given; regret also as a multiple of the reference's, where it is present."""
-    base = methods[reference]["regret_mean"] if reference in methods else 0.0
-    rows = tuple(_result(name, summary, base) for name, summary in methods.items())
+def results_table(methods: Mapping[str, Totals], compared_with: Sequence[str] = ("safe-only",)) -> Table:
+    """One row per method, in the order given; regret also as a multiple of that of others, where they are present."""
+    present = [name for name in compared_with if name in methods]
+    rows = tuple(_result(name, found, [methods[other] for other in present]) for name, found in methods.items())
     headers = (
         "method",
         "certified",
         "regret, mean",
-        "least – most",
-        f"times {reference}",
+        "95 % interval",
+        *(f"times {name}" for name in present),
         "unsafe tasks",
         "unsafe episodes",
         "smallest margin",
     )
-    return Table(headers, rows, numbers=(2, 3, 4, 5, 6, 7))
+    return Table(headers, rows, numbers=tuple(range(2, len(headers))))
 
 
 def events_table(events: Mapping[str, Sequence[Sequence[Event]]]) -> Table:
@@ -150,18 +150,22 @@ def _data_uri(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
-def _result(name: str, summary: Summary, base: float) -> tuple[str | Cell, ...]:
-    regret, unsafe, margin = summary["regret"], summary["unsafe_tasks"], summary["min_margin"]
+def _result(name: str, found: Totals, others: Sequence[Totals]) -> tuple[str | Cell, ...]:
+    unsafe, interval = found["unsafe_tasks"], found["regret_interval"]
     return (
         name,
-        Cell("yes", "good") if summary["certified"] else Cell("no", "quiet"),
-        _number(summary["regret_mean"]),
-        f"{_number(min(regret))} – {_number(max(regret))}",
-        f"{summary['regret_mean'] / base:.2f}" if base > 0 else MISSING,
-        _alarm(f"{unsafe} of {len(regret)}", unsafe > 0),
-        _alarm(f"{summary['unsafe_episodes']:,}", unsafe > 0),
-        _alarm(_number(margin), unsafe > 0),
+        Cell("yes", "good") if found["certified"] else Cell("no", "quiet"),
+        _number(found["regret_mean"]),
+        MISSING if interval is None else f"{_number(interval[0])} – {_number(interval[1])}",
+        *(_times(found["regret_mean"], other["regret_mean"]) for other in others),
+        _alarm(f"{unsafe} of {found['tasks']}", unsafe > 0),
+        _alarm(f"{found['unsafe_episodes']:,}", unsafe > 0),
+        _alarm(_number(found["min_margin"]), unsafe > 0),
     )
+
+
+def _times(value: float, base: float) -> str:
+    return f"{value / base:.2f}" if base > 0 else MISSING
 
 
 def _alarm(text: str, raised: bool) -> str | Cell:

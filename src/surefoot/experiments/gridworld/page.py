@@ -11,7 +11,9 @@ from surefoot.cmdp.solve import solve
 from surefoot.experiments.gridworld.figure import Panel, policies_and_values
 from surefoot.experiments.gridworld.settings import DISCREPANCIES, FIGURE_1_NOISES
 from surefoot.experiments.results import Report
+from surefoot.methods import BASELINES
 from surefoot.report.figures import learning_curves, png
+from surefoot.report.metrics import Totals
 from surefoot.report.page import Page, Section, Table, events_table, results_table, versions
 from surefoot.tasks.gridworld import BUDGET, gridworld
 
@@ -51,6 +53,7 @@ def gridworld_page(results: Mapping[str, Any]) -> Report:
         sections=(
             _figure_1(figures["figure1.png"]),
             _figure_2(results, figures["figure2.png"]),
+            *_fresh_sections(results),
             _certified_section(results),
             _plan_section(results),
             _events_section(results),
@@ -123,12 +126,30 @@ def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
             "belong to methods without a proof; a cross marks the worst policy deployed by a method that exceeded the "
             "budget."
         ),
-        table=results_table(results["methods"]),
+        table=results_table(results["methods"], compared_with(results["methods"])),
         notes=(
             "Read off the paper's figure at 40,000 episodes: Safe-PCE ≈ 40 k (method 'published' here), PCE ≈ 13 k and "
             "unsafe, Safe Meta-RL ≈ 92 k, DOPE+ ≈ 106 k, DOPE ≈ 108 k, LB-SGD ≈ 154 k.",
         ),
     )
+
+
+def compared_with(methods: Mapping[str, Totals]) -> tuple[str, ...]:
+    """Whose regret the others' is measured against: never adapting, and the best baseline that was never unsafe."""
+    safe = [name for name in methods if name in BASELINES and not methods[name]["unsafe_tasks"]]
+    best = min(safe, key=lambda name: methods[name]["regret_mean"], default=None)
+    return ("safe-only",) if best is None else ("safe-only", best)
+
+
+def _fresh_sections(results: Mapping[str, Any]) -> tuple[Section, ...]:
+    fresh = results["fresh"]
+    if not fresh:
+        return ()
+    text = (
+        f"{results['settings']['fresh']} further tasks drawn from the distribution, "
+        f"{results['settings']['episodes']:,} episodes on each."
+    )
+    return (Section("On fresh tasks", paragraphs=(text,), table=results_table(fresh, compared_with(fresh))),)
 
 
 def _certified_section(results: Mapping[str, Any]) -> Section:
@@ -191,6 +212,6 @@ def _discrepancy_section() -> Section:
 def _command(settings: Mapping[str, Any]) -> str:
     return (
         f"surefoot reproduce gridworld --episodes {settings['episodes']} --tasks {settings['tasks']} \\\n"
-        f"  --methods {','.join(settings['methods'])} \\\n"
+        f"  --fresh {settings['fresh']} --methods {','.join(settings['methods'])} \\\n"
         f"  --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -20,10 +20,11 @@ from surefoot.experiments.gridworld.settings import Settings
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.metrics import summarise
+from surefoot.report.metrics import Final, summarise, totals
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.train.training_phase import train
 
+T = TypeVar("T")
 Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 
@@ -40,7 +41,9 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     noises = noises_under_test(settings)
     trained = time.perf_counter()
     runs = run_methods(policies, noises, settings, jobs, show)
-    seconds = {"training": trained - began, "adapting": time.perf_counter() - trained}
+    adapted = time.perf_counter()
+    fresh = run_fresh(policies, settings, jobs, show) if settings.fresh else {}
+    seconds = {"training": trained - began, "adapting": adapted - trained, "fresh": time.perf_counter() - adapted}
     results = experiment_results(
         "gridworld",
         settings={**asdict(settings), "noises": noises.tolist(), "candidates": len(policies)},
@@ -50,6 +53,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         policies=policies,
         plan=plan(policies, episodes=settings.episodes, risk=settings.risk),
     )
+    results["fresh"] = {name: totals(each) for name, each in fresh.items()}
     show("writing the report", 0, 1)
     report = gridworld_page(results)
     policies.save(out / "gridworld.policyset")
@@ -71,19 +75,43 @@ def run_methods(
     policies: PolicyValueSet, noises: Floats, settings: Settings, jobs: int, show: Progress
 ) -> Mapping[str, Sequence[Run]]:
     """Each method on each test task; every task has its own seed, so the order of work does not matter."""
-    pairs = [(name, k) for k in range(len(noises)) for name in settings.methods]
-    calls = (
-        delayed(_adapt)(policies, float(noises[k]), name, settings, settings.seed + 1000 * (k + 1)) for name, k in pairs
-    )
-    runs: dict[str, list[Run]] = {name: [] for name in settings.methods}
-    show("adapting", 0, len(pairs))
-    # Results arrive in the order of the calls, task by task.
-    for done, ((name, _), run) in enumerate(zip(pairs, Parallel(jobs, return_as="generator")(calls), strict=True), 1):
-        runs[name].append(run)
-        show("adapting", done, len(pairs))
-    return runs
+    tasks = [(float(noise), settings.seed + 1000 * (k + 1)) for k, noise in enumerate(noises)]
+    return _each("adapting", _adapt, policies, tasks, settings, jobs, show)
+
+
+def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Progress) -> Mapping[str, Sequence[Final]]:
+    """What each method came to on each of the fresh tasks; the runs themselves would fill the memory."""
+    noises = gridworld().sample(settings.fresh, np.random.default_rng([settings.seed, 2]))[:, 0]
+    seeds = np.random.SeedSequence([settings.seed, 5]).generate_state(settings.fresh)
+    tasks = [(float(noise), int(seed)) for noise, seed in zip(noises, seeds, strict=True)]
+    return _each("fresh tasks", _final, policies, tasks, settings, jobs, show)
+
+
+def _each(
+    what: str,
+    work: Callable[[PolicyValueSet, float, str, Settings, int], T],
+    policies: PolicyValueSet,
+    tasks: Sequence[tuple[float, int]],
+    settings: Settings,
+    jobs: int,
+    show: Progress,
+) -> dict[str, list[T]]:
+    """`work` for every method on every task, given as (noise, seed); results in the order of the tasks."""
+    pairs = [(name, *task) for task in tasks for name in settings.methods]
+    calls = (delayed(work)(policies, noise, name, settings, seed) for name, noise, seed in pairs)
+    found: dict[str, list[T]] = {name: [] for name in settings.methods}
+    show(what, 0, len(pairs))
+    results = Parallel(jobs, return_as="generator")(calls)  # in the order of the calls
+    for done, ((name, _, _), result) in enumerate(zip(pairs, results, strict=True), 1):
+        found[name].append(result)
+        show(what, done, len(pairs))
+    return found
 
 
 def _adapt(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Run:
     task = gridworld().task([noise])
     return adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
+
+
+def _final(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Final:
+    return Final.of(_adapt(policies, noise, method, settings, seed))

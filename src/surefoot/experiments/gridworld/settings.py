@@ -17,7 +17,14 @@ DEFAULT_METHODS = (
     "certified-ball",
     "certified-returns",
     "certified-model-free",
+    "safe-meta-published",
+    "dope-plus-published",
+    "dope-published",
+    "lb-sgd-published",
 )
+
+# `certified` is one of the others, whichever is the strongest that the policy set allows.
+ALL_METHODS = tuple(name for name in METHODS if name != "certified")
 
 # Radius of the cover in the paper's distance: noise levels up to 0.0053 apart. It yields about as many candidates as
 # the ten in the authors' stored set.
@@ -29,10 +36,16 @@ FIGURE_1_NOISES = (0.1, 0.3)
 
 @dataclass(frozen=True)
 class Settings:
-    """One reproduction; `tasks` beyond the ten published noises are drawn from the distribution."""
+    """One reproduction.
+
+    Attributes:
+        tasks: those of the figure; beyond the ten published noises they are drawn from the distribution.
+        fresh: further tasks, all drawn from the distribution, for a table of their own.
+    """
 
     episodes: int = 40_000
     tasks: int = len(PUBLISHED_TEST_NOISES)
+    fresh: int = 0
     methods: tuple[str, ...] = DEFAULT_METHODS
     risk: float = 0.05
     seed: int = 0
@@ -43,6 +56,8 @@ class Settings:
         for name in ("episodes", "tasks"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be a positive whole number, got {getattr(self, name)}")
+        if self.fresh < 0:
+            raise InvalidInput(f"fresh must not be negative, got {self.fresh}")
         if self.seed < 0:
             raise InvalidInput(f"seed must not be negative, got {self.seed}")
         if not 0 < self.risk < 1:

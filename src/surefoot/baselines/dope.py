@@ -1,0 +1,399 @@
+"""DOPE, DOPE+ and OptPess-LP: plan optimistically for reward and pessimistically for cost on an empirical model.
+
+All three know rewards, costs, start and which transitions are possible, play the safe policy first, and fall back to it
+whenever no plan keeps the pessimistic cost within the budget. Their formulas are for costs and rewards in [0, 1] per
+step and for H steps; tasks are brought there by their declared ranges. On a discounted task, step h weighs γ^h, H is a
+truncation, and where H bounds a value it is Σ_{h<H} γ^h; the safe policy follows from step H on and the budget is
+smaller by the most it could cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.adapt.certified import next_decision
+from surefoot.adapt.learner import SAFE, SAFE_ONLY, Account, Deployed, Step
+from surefoot.adapt.run_record import Event
+from surefoot.baselines import empirical_model as empirical
+from surefoot.baselines.empirical_model import Counts, Support, known_support, within_reach
+from surefoot.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
+from surefoot.baselines.known import known_model
+from surefoot.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
+from surefoot.cmdp.episode import Integers, Outcomes
+from surefoot.cmdp.model import Floats, Units
+from surefoot.cmdp.policy import Policy, TabularPolicy, TimedPolicy
+from surefoot.errors import InvalidInput
+from surefoot.policyset.cells import TransitionModel
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+Algorithm: TypeAlias = Literal["dope", "dope-plus", "optpess-lp"]
+Preset: TypeAlias = Literal["theory", "published"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+Schedule: TypeAlias = Literal["growth", "doubling", "episode"]
+Layout: TypeAlias = Literal["timed", "layered", "stationary"]
+
+# A planner makes one or two policies of the counts, in the compact form of `Layout`, with weights; None if it fails.
+Planner: TypeAlias = Callable[[Counts], tuple[NDArray[Any], Floats] | None]
+
+# A discounted task is planned until the tail is below this fraction of the whole: 100 steps at a discount of 0.9.
+TOLERANCE = 5e-5
+# Episodes looked at together for a visit count that has doubled.
+CHUNK = 256
+NEVER = 2**62
+
+
+def dope_method(
+    policies: PolicyValueSet,
+    name: str,
+    *,
+    episodes: int,
+    risk: float,
+    horizon: int,
+    layers: int | None = None,
+    replan: Schedule = "doubling",
+    scale: float = 1.0,
+    warm_up: int | None = None,
+    planning_horizon: int | None = None,
+    **unknown: Any,
+) -> OptimisticPlanning:
+    """The method `name` = algorithm-preset, such as "dope-theory".
+
+    Args:
+        episodes: K in the logarithmic terms; plan for as many as will be run.
+        risk: δ.
+        horizon: the most steps of an episode.
+        layers: the task is layered, states h·S + s for h < layers and an end state; plan on its base task and pool
+            counts over layers, as DOPE's authors do. The last step's successor is not seen and not counted.
+        replan: when to plan again after the warm-up: "doubling", when some visit count n(s, a) has doubled since the
+            last plan; "growth", when episodes have grown by 1/24, which is cheaper but keeps a bad plan for long;
+            "episode", always, as their authors do.
+        scale: multiplies all widths and bonuses; below 1 to show the algorithm at its best, without a guarantee.
+        warm_up: episodes of the safe policy before the first plan; by default the preset's.
+        planning_horizon: H on a discounted task; by default from `TOLERANCE`.
+    """
+    if unknown:
+        raise InvalidInput(f"method {name!r} takes no option {sorted(unknown)[0]!r}")
+    algorithm, preset = _parsed(name)
+    model = known_model(policies, name)
+    if len(model.cost) != 1:
+        raise InvalidInput(f"method {name!r} takes one constraint, this task has {len(model.cost)}")
+    safe = policies.safe_policy
+    if not isinstance(safe, TabularPolicy):
+        raise InvalidInput(f"safe_policy must be tabular for method {name!r}, got {safe.kind!r}")
+    if not scale >= 0:
+        raise InvalidInput(f"scale must not be negative, got {scale!r}")
+    for option, value, least in (("warm_up", warm_up, 0), ("planning_horizon", planning_horizon, 1)):
+        if value is not None and (not isinstance(value, int | np.integer) or value < least):
+            raise InvalidInput(f"{option} must be an integer of at least {least}, got {value!r}")
+    if replan not in get_args(Schedule):
+        raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))}, got {replan!r}")
+    as_in_figure = preset == "published" and layers is None and algorithm != "optpess-lp"
+    support = known_support(model.classes, layers, ends=as_in_figure)
+    wait: int
+    planner: Planner
+    if planning_horizon is not None and (as_in_figure or layers):
+        raise InvalidInput(f"planning_horizon must be left out for {name!r} on this task, got {planning_horizon}")
+    if as_in_figure:
+        planner, wait = RelaxedOccupancy(policies.units, model, support, algorithm, episodes, scale), WARM_UP
+    else:
+        problem, margin = planning_problem(policies, model, support, planning_horizon)
+        steps = problem.horizon if layers else max(problem.horizon, horizon)
+        constants = Constants(algorithm, preset, episodes, risk, steps, margin, _mass(problem), scale)
+        tables = safe.probabilities
+        tables = tables if layers is None else tables[:-1].reshape(layers, -1, tables.shape[1])
+        planner, wait = FiniteHorizonPlanner(problem, constants, tables), constants.warm_up(*problem.reward.shape)
+    return OptimisticPlanning(
+        name,
+        policies.units,
+        safe,
+        support,
+        planner,
+        "layered" if layers else "stationary" if as_in_figure else "timed",
+        episodes,
+        wait if warm_up is None else int(warm_up),
+        replan,
+        certified=preset == "theory" and scale == 1 and warm_up is None and algorithm != "dope-plus",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- the method
+
+
+@dataclass(frozen=True, eq=False)
+class Compact:
+    """A planned policy: actions [H, S] for a timed or layered one, probabilities [S, A] for a stationary one."""
+
+    table: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class PlanningState:
+    """Attributes:
+    counts: [S, A, D] transitions so far.
+    visits: [S, A] when the last plan was made.
+    next_plan: the episode before which to plan, unless a visit count doubles first.
+    planned: policies 1, 2, … of the method.
+    """
+
+    counts: Counts
+    visits: Counts
+    next_plan: int
+    deployed: Deployed
+    planned: tuple[Compact, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class OptimisticPlanning:
+    """Warm up with the safe policy, then plan on the counts, deploy the plan, count on, and plan again.
+
+    The linear program's two optimal deterministic policies are mixed once per episode; its own policy mixes them in
+    every state. Both have the same pessimistic cost, and hence the same guarantee.
+
+    An abandoned episode is not counted. The theorems say nothing of that: if episodes are abandoned because of how they
+    went, the estimate is biased and the guarantee lost.
+
+    Attributes:
+        certified: their theorem promises zero violation with probability 1 - risk. True for DOPE and OptPess-LP with
+            the constants of the theorem only; DOPE+ is reconstructed, so nothing is claimed for it.
+    """
+
+    name: str
+    units: Units
+    safe_policy: TabularPolicy
+    support: Support
+    planner: Planner
+    layout: Layout
+    episodes: int
+    warm_up: int
+    schedule: Schedule
+    certified: bool
+    needs_first_state: ClassVar[bool] = False
+
+    @property
+    def needs_transitions(self) -> bool:
+        """Whether there will ever be a plan; otherwise this is the safe policy and counting would be idle."""
+        return self.warm_up < self.episodes
+
+    def start(self) -> PlanningState:
+        blank = np.zeros(self.support.possible.shape, dtype=np.int64)
+        return PlanningState(blank, blank.sum(axis=2), max(self.warm_up, 1), SAFE_ONLY)
+
+    def deployed(self, state: PlanningState) -> Deployed:
+        return state.deployed
+
+    def policy(self, state: PlanningState, index: int) -> Policy:
+        return self.safe_policy if index == SAFE else _policy(state.planned[index - 1], self.safe_policy, self.layout)
+
+    def absorb(self, state: PlanningState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        if not self.needs_transitions:
+            return Step(state, len(outcomes))
+        states, actions = outcomes.states, outcomes.actions
+        if states is None or actions is None:
+            raise InvalidInput(f"{self.name} needs the visited states and the actions of every episode, got none")
+        used = min(len(outcomes), state.next_plan - episode)
+        doubled = 0
+        if self.schedule == "doubling" and episode >= self.warm_up:
+            doubled = self._first_doubled(state, states[:used], actions[:used])
+            used = doubled or used
+        counts = state.counts + self.support.count(states[:used], actions[:used])
+        return self._moved(replace(state, counts=counts), episode, used, due=doubled > 0)
+
+    def abandon(self, state: PlanningState, episode: int, drawn: int) -> Step:
+        return self._moved(state, episode, 1) if self.needs_transitions else Step(state, 1)
+
+    def account(self, state: PlanningState) -> Account:
+        """Nothing is ruled out and no margin is claimed."""
+        return Account(0, 0, None)
+
+    def _first_doubled(self, state: PlanningState, states: Integers, actions: Integers) -> int:
+        """How many episodes until some n(s, a) is twice what it was at the last plan; 0 if that is not among them."""
+        visits, target = state.counts.sum(axis=2), np.maximum(2 * state.visits, 1)
+        for first in range(0, len(states), CHUNK):
+            part = slice(first, first + CHUNK)
+            so_far = visits + self.support.visits_by_episode(states[part], actions[part]).cumsum(axis=0)
+            reached = (so_far >= target).any(axis=(1, 2))
+            if reached.any():
+                return first + int(np.argmax(reached)) + 1
+            visits = so_far[-1]
+        return 0
+
+    def _moved(self, state: PlanningState, episode: int, used: int, due: bool = False) -> Step:
+        """Plan if it is time to."""
+        now = episode + used
+        if not due and now < state.next_plan:
+            return Step(state, used)
+        following = {"episode": now + 1, "growth": next_decision(now), "doubling": NEVER}[self.schedule]
+        state = replace(state, visits=state.counts.sum(axis=2), next_plan=following)
+        found = self.planner(state.counts)
+        was_safe = state.deployed is SAFE_ONLY
+        if found is None:
+            events = () if was_safe else (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
+            return Step(replace(state, deployed=SAFE_ONLY), used, events)
+        planned, deployed = _deployment(state, *found)
+        events = (Event(now, "planned", "the first plan within the budget"),) if was_safe else ()
+        return Step(replace(state, planned=planned, deployed=deployed), used, events)
+
+
+def _deployment(state: PlanningState, tables: NDArray[Any], weights: Floats) -> tuple[tuple[Compact, ...], Deployed]:
+    """All policies and the mixture of `tables` [k, …] with `weights` [k]; one already deployed keeps its index."""
+    planned = list(state.planned)
+    known = {int(index): planned[index - 1].table for index in state.deployed.indices if index != SAFE}
+    shares: dict[int, float] = {}
+    for table, weight in zip(tables, weights, strict=True):
+        index = next((old for old, other in known.items() if np.array_equal(other, table)), 0)
+        if not index:
+            planned.append(Compact(table))
+            index = len(planned)
+            known[index] = table
+        shares[index] = shares.get(index, 0.0) + float(weight)
+    return tuple(planned), Deployed(np.array(list(shares)), np.array(list(shares.values())))
+
+
+@lru_cache(maxsize=64)
+def _policy(compact: Compact, safe: TabularPolicy, layout: Layout) -> Policy:
+    if layout == "stationary":
+        return TabularPolicy(compact.table)
+    tables = np.eye(safe.probabilities.shape[1])[compact.table]  # [H, S, A]
+    if layout == "timed":
+        return TimedPolicy(np.concatenate([tables, safe.probabilities[None]]))
+    return TabularPolicy(np.concatenate([tables.reshape(-1, tables.shape[2]), safe.probabilities[-1:]]))
+
+
+# ------------------------------------------------------------------------------------------------------- the planners
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the formulas need besides the counts.
+
+    Attributes:
+        steps: H in the logarithmic terms, the most steps of an episode.
+        margin: C̄ - C̄_b, the least margin that training found for the safe policy, in units of one step's cost.
+        value_range: H where it bounds a value, Σ γ^h.
+    """
+
+    algorithm: Algorithm
+    preset: Preset
+    episodes: int
+    risk: float
+    steps: int
+    margin: float
+    value_range: float
+    scale: float
+
+    def log_term(self, states: int, actions: int) -> float:
+        K, risk = self.episodes, self.risk
+        if self.algorithm == "optpess-lp":
+            return empirical.optpess_log_term(states, self.steps, K, risk)
+        if self.preset == "published":
+            return empirical.dope_code_log_term(states, self.steps, K, risk)
+        if self.algorithm == "dope-plus":
+            return empirical.dope_plus_log_term(states, actions, self.steps, K, risk)
+        return empirical.dope_log_term(states, actions, self.steps, K, risk)
+
+    def warm_up(self, states: int, actions: int) -> int:
+        """K₀ of DOPE, also for DOPE+, whose own is not known to us; OptPess-LP has none."""
+        if self.algorithm == "optpess-lp":
+            return 0
+        return empirical.warm_up_episodes(states, actions, self.value_range, self.margin)
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteHorizonPlanner:
+    """The three algorithms as their authors define them; `safe` holds the safe policy's tables, [S, A] or [H, S, A]."""
+
+    problem: PlanningProblem
+    constants: Constants
+    safe: Floats
+
+    def __call__(self, counts: Counts) -> tuple[NDArray[Any], Floats] | None:
+        probability = empirical.estimate(counts, self.problem.possible)
+        reward, cost, widths = self.bonuses(counts, probability)
+        problem = replace(self.problem, reward=self.problem.reward + reward, cost=self.problem.cost + cost)
+        if self.constants.algorithm == "dope-plus":
+            cap = 1 + math.sqrt(self.constants.log_term(*problem.reward.shape))
+            problem = replace(problem, reward=np.minimum(problem.reward, cap))
+        if self.constants.algorithm == "optpess-lp":
+            # Until the safe policy itself is known to be well within the budget.
+            known_cost = policy_values(problem, probability, self.safe)[1]
+            if known_cost >= problem.budget - self.constants.margin / 2:
+                return None
+        plan = plan_extended(problem, probability, widths)
+        return None if plan is None else (plan.actions, plan.weights)
+
+    def bonuses(self, counts: Counts, probability: Floats) -> tuple[Floats, Floats, Floats]:
+        """(added to r [S, A], added to c [S, A], widths of the box [S, A, D]).
+
+        DOPE: H²/(C̄-C̄_b) β̄ and H β̄. DOPE+ (reconstructed): H/(C̄-C̄_b) β⁺ and β⁺, the reward capped at 1 + √L.
+        OptPess-LP: α_r β and (1+SH) β with α_r = 1 + SH + 4H(1+SH)/(C̄-C̄_b), and P̂ itself. In `published`, 1 + SH
+        is SH as in the code (the 1 is for unknown costs), and β⁺ lacks its last term as in the paper's figure.
+        """
+        visits, possible = counts.sum(axis=2), self.problem.possible
+        states, actions = visits.shape
+        k, H = self.constants, self.constants.value_range
+        L = k.log_term(states, actions)
+        if k.algorithm == "dope":
+            widths = k.scale * within_reach(empirical.bernstein_widths(probability, visits, L), visits, possible)
+            total = empirical.total_width(widths)
+            return H**2 / k.margin * total, H * total, widths
+        if k.algorithm == "dope-plus":
+            last = k.preset == "theory"
+            widths = k.scale * within_reach(empirical.dope_plus_widths(probability, visits, L), visits, possible)
+            bonus = k.scale * empirical.dope_plus_bonus(visits, L, states, actions, H, k.episodes, last_term=last)
+            return H / k.margin * bonus, bonus, widths
+        width = k.scale * empirical.hoeffding_width(visits, L)
+        unknown = 1.0 if k.preset == "theory" else 0.0
+        pessimism = unknown + states * H
+        return (pessimism + 4 * H * pessimism / k.margin) * width, pessimism * width, np.zeros(possible.shape)
+
+
+def planning_problem(
+    policies: PolicyValueSet, model: TransitionModel, support: Support, horizon: int | None = None
+) -> tuple[PlanningProblem, float]:
+    """The task with rewards and costs in [0, 1], without bonuses, and the safe policy's least margin in that scale.
+
+    A layered task's ranges are those of its base tables and of 0; a discounted one's are the declared ones.
+    """
+    units, states = policies.units, len(support.possible)
+    reward, cost, start = model.reward[:states], model.cost[0, :states], model.start[:states]
+    if support.layers is None:
+        discount = units.discount
+        steps = horizon or math.ceil(math.log(1 / TOLERANCE) / (1 - discount))
+        (reward_low, reward_high), (low, high) = units.reward_range, units.cost_range[0].tolist()
+        tail = discount**steps * high / (1 - discount)
+    else:
+        discount, steps, tail = 1.0, support.layers, 0.0
+        reward_low, reward_high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
+        low, high = min(0.0, float(cost.min())), max(0.0, float(cost.max()))
+    width = high - low or 1.0
+    problem = PlanningProblem(
+        (reward - reward_low) / (reward_high - reward_low or 1.0),
+        ((cost - low) / width)[None],
+        0.0,
+        *(start, support.successors, support.possible, discount, steps),
+    )
+    budget = (float(units.budget[0]) - tail - low * _mass(problem)) / width
+    margin = min(float(entry.safe_margin[0]) for entry in policies.entries) / width
+    if margin <= 0:
+        raise InvalidInput(f"policies must hold a strictly safe policy, got a least safe margin of {margin * width:g}")
+    return replace(problem, budget=budget), margin
+
+
+def _mass(problem: PlanningProblem) -> float:
+    """Σ_{h<H} γ^h."""
+    return float((problem.discount ** np.arange(problem.horizon)).sum())
+
+
+def _parsed(name: str) -> tuple[Algorithm, Preset]:
+    names = {f"{algorithm}-{preset}": (algorithm, preset) for algorithm in ALGORITHMS for preset in PRESETS}
+    if name not in names:
+        raise InvalidInput(f"name must be one of {', '.join(names)}, got {name!r}")
+    return names[name]

@@ -1,0 +1,184 @@
+"""The report on the baselines' own benchmarks, made from results.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from surefoot.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, Settings
+from surefoot.experiments.results import Report
+from surefoot.report.figures import learning_curves, png
+from surefoot.report.page import MISSING, Cell, Page, Section, Table, versions
+
+INTRODUCTION = (
+    "Before a baseline is compared with anything, it has to behave on the task that its authors published it with. "
+    "Each was run there several times, next to a certified method of this library and to never adapting. Regret, costs "
+    "and margins are exact values of the deployed policies."
+)
+
+
+def baselines_page(results: Mapping[str, Any]) -> Report:
+    """Per benchmark what it is, the learning curves, the table, and what was cut."""
+    settings, benchmarks = results["settings"], results["benchmarks"]
+    figures = {f"{name}.png": _curves(benchmark) for name, benchmark in benchmarks.items()}
+    page = Page(
+        title="The baselines on their own benchmarks",
+        lead=" ".join([INTRODUCTION, *(_verdict(name, each) for name, each in benchmarks.items())]),
+        facts=(
+            ("risk", f"{settings['risk']:g}"),
+            ("seed", str(settings["seed"])),
+            ("time", f"{results['seconds']:.1f} s"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
+        ),
+        sections=(
+            *(_section(name, each, figures[f"{name}.png"]) for name, each in benchmarks.items()),
+            _presets_section(settings["risk"]),
+            Section("How to run this again", code=_command(settings)),
+        ),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, figures)
+
+
+def _verdict(name: str, benchmark: Mapping[str, Any]) -> str:
+    """The baselines of one benchmark in one sentence: least regret, growth, safety."""
+    methods = benchmark["methods"]
+    baselines = [method for method in methods if method not in ("safe-only", "certified-likelihood")]
+    if not baselines:
+        return ""
+    best = min(baselines, key=lambda method: methods[method]["regret_mean"])
+    exponent = benchmark["growth"][best]["exponent"]
+    grows = "" if exponent is None else f", growing as episodes to the power {exponent:.2f}"
+    unsafe = {method: methods[method]["unsafe_episodes"] for method in baselines}
+    worst = max(unsafe, key=lambda method: unsafe[method])
+    safety = "no baseline was unsafe in any episode" if not unsafe[worst] else f"‘{worst}’ was unsafe most often"
+    if unsafe[worst]:
+        safety += f", in {unsafe[worst]:,} episodes"
+    return f"{name}: ‘{best}’ has the least regret among them, {methods[best]['regret_mean']:,.0f}{grows}; {safety}."
+
+
+def _curves(benchmark: Mapping[str, Any]) -> bytes:
+    """Regret and cost; with several constraints, cost is how far the worst one lies above its budget."""
+    budgets = benchmark["training"]["budget"]
+    several = len(budgets) > 1
+    figure = learning_curves(benchmark["methods"], budget=0.0 if several else float(budgets[0]))
+    figure.axes[1].set_ylabel("largest cost − budget" if several else "expected cost")
+    return png(figure)
+
+
+def _section(name: str, benchmark: Mapping[str, Any], figure: bytes) -> Section:
+    budgets = benchmark["training"]["budget"]
+    cost = (
+        f"expected cost of the deployed policy, with the budget {budgets[0]:g}"
+        if len(budgets) == 1
+        else f"by how much the deployed policy's costs exceed their budgets {budgets}, the largest; below 0 is safe"
+    )
+    return Section(
+        name,
+        paragraphs=(BENCHMARKS[name].what,),
+        figure=figure,
+        caption=f"Top: cumulative regret. Bottom: {cost}. Lines are means over the runs, bands hold 80 % of them.",
+        table=methods_table(benchmark),
+        notes=(_facts(benchmark), _cut(name, benchmark)),
+    )
+
+
+def methods_table(benchmark: Mapping[str, Any]) -> Table:
+    """One row per method."""
+    methods = benchmark["methods"]
+    base = methods["safe-only"]["regret_mean"] if "safe-only" in methods else 0.0
+    rows = []
+    for name, summary in methods.items():
+        grown, last, unsafe = benchmark["growth"][name], benchmark["last"][name], summary["unsafe_episodes"]
+        counted = f"{unsafe:,} in {summary['unsafe_tasks']} of {summary['tasks']} runs"
+        rows.append(
+            (
+                name,
+                "yes" if summary["certified"] else "no",
+                f"{summary['regret_mean']:,.0f}",
+                _interval(summary["regret_interval"], ",.0f"),
+                f"{summary['regret_mean'] / base:.2f}" if base > 0 else MISSING,
+                _with_interval(grown["exponent"], grown["interval"]),
+                Cell(counted, "bad") if unsafe else counted,
+                _number(summary["min_margin"]),
+                _number(last["gap"]),
+                _number(last["margin"]),
+                f"{benchmark['seconds_per_run'][name]:.1f}",
+            )
+        )
+    headers = (
+        "method",
+        "certified",
+        "regret, mean",
+        "95 % interval",
+        "times safe-only",
+        "growth exponent",
+        "unsafe episodes",
+        "smallest margin",
+        "last gap to V*",
+        "last margin",
+        "seconds per run",
+    )
+    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7, 8, 9, 10))
+
+
+def _facts(benchmark: Mapping[str, Any]) -> str:
+    costs = " and ".join(f"{cost:.3f}" for cost in benchmark["safe_cost"])
+    return (
+        f"Optimal value {benchmark['optimum']:.6f}. The safe policy costs {costs}. Growth exponent: slope of log "
+        "regret against log episode, fitted on the second half of every run; 1 is linear growth. ‘Last’ is the policy "
+        "of the last episode."
+    )
+
+
+def _cut(name: str, benchmark: Mapping[str, Any]) -> str:
+    """What the authors ran, and in what this run falls short of it."""
+    published, episodes, runs = BENCHMARKS[name], benchmark["settings"]["episodes"], benchmark["settings"]["runs"]
+    theirs = f"{published.published_episodes:,} episodes, {published.published_runs} runs"
+    if (episodes, runs) == (published.published_episodes, published.published_runs):
+        return f"As many episodes and runs as the authors had ({theirs})."
+    return f"The authors had {theirs}; this is {episodes:,} episodes, {runs} runs."
+
+
+def _presets_section(risk: float) -> Section:
+    return Section(
+        "What the names mean",
+        paragraphs=(
+            "A baseline's name ends in its preset. ‘theory’ has the constants that its guarantee needs, ‘published’ "
+            "those of the code behind a published figure. Planning methods know rewards, costs and which transitions "
+            "are possible, as in their authors' code, and pool what they count over the steps of an episode. They plan "
+            "again when a visit count has doubled, not after every episode.",
+            f"The safe policy of the planning benchmarks is their authors' baseline policy: the optimum for "
+            f"{SAFE_SHARE:.0%} of the budget. The certified method is told a family of tasks around the published one "
+            "(a range for one parameter), which the baselines are not; in return they need no training. Certified "
+            f"means that a run has an unsafe episode with a probability of at most {risk:g}, not that none ever has.",
+        ),
+    )
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    given = [f"--{option} {settings[option]}" for option in ("runs", "episodes") if settings[option] is not None]
+    standard = Settings()
+    lines = [" ".join(["surefoot reproduce baselines", *given])]
+    for option in ("benchmarks", "methods"):
+        if tuple(settings[option]) != getattr(standard, option):
+            lines.append(f"--{option} {','.join(settings[option])}")
+    lines.append(f"--seed {settings['seed']} --out DIR")
+    return " \\\n  ".join(lines)
+
+
+def _with_interval(value: float | None, interval: list[float] | None) -> str:
+    if value is None:
+        return MISSING
+    return f"{value:.2f}" if interval is None else f"{value:.2f} ({_interval(interval, '.2f')})"
+
+
+def _interval(interval: list[float] | None, form: str) -> str:
+    if interval is None:
+        return MISSING
+    low, high = (format(end, form).replace("-", "−") for end in interval)
+    return f"{low} – {high}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}".replace("-", "−")

@@ -1,0 +1,192 @@
+"""What `surefoot reproduce baselines` runs: each baseline on the task its authors published it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from surefoot.baselines.log_barrier import AISTATS
+from surefoot.cmdp.model import TabularCMDP
+from surefoot.cmdp.policy import TabularPolicy
+from surefoot.cmdp.solve import solve
+from surefoot.errors import InvalidInput
+from surefoot.tasks import TaskDistribution, factored, inventory, media, two_walls
+from surefoot.tasks.two_walls import interior_policy
+
+# The authors of DOPE take as safe baseline policy the optimum for this share of the budget.
+SAFE_SHARE = 0.2
+
+PLANNERS = ("dope-theory", "dope-published", "dope-plus-theory", "optpess-lp-theory", "optpess-lp-published")
+BARRIERS = ("lb-sgd-theory", "lb-sgd-published")
+OURS = ("safe-only", "certified-likelihood")
+
+
+def frugal_optimum(task: TabularCMDP) -> TabularPolicy:
+    """The optimal policy of the same task with `SAFE_SHARE` of its budget."""
+    return solve(task, tighten=(1 - SAFE_SHARE) * task.budget).policy
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A task, how its authors ran it, and how it is run here.
+
+    Attributes:
+        family: the published task is one of its tasks, the one of `parameter`.
+        safe_policy: the authors' first policy, of the published task.
+        steps: of an episode, one per layer of the layered task; None for a discounted task.
+        methods: those that are run on it.
+        episodes: by default; the authors had `published_episodes`, in each of `published_runs`.
+    """
+
+    family: Callable[[], TaskDistribution]
+    parameter: tuple[float, ...]
+    safe_policy: Callable[[TabularCMDP], TabularPolicy]
+    steps: int | None
+    methods: tuple[str, ...]
+    episodes: int
+    published_episodes: int
+    published_runs: int
+    what: str
+
+    def options(self, method: str) -> dict[str, Any]:
+        """Further arguments of `adapt`: a layered episode ends by itself, and planners may know of the layers; the log
+        barrier starts where its authors did, and its published figure had other constants than the 7×7 gridworld's.
+        """
+        options: dict[str, Any] = {} if self.steps is None else {"horizon": self.steps}
+        if method in PLANNERS:
+            options |= {"layers": self.steps}
+        if method in BARRIERS:
+            options |= {"start": self.safe_policy(self.family().task(self.parameter)).probabilities.tolist()}
+        if method == "lb-sgd-published":
+            options |= AISTATS
+        return options
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "factored": Benchmark(
+        factored,
+        (0.0,),
+        frugal_optimum,
+        steps=6,
+        methods=(*OURS, *PLANNERS),
+        episodes=100_000,
+        published_episodes=100_000,
+        published_runs=20,
+        what=(
+            "Three states in a ring, six steps. Advancing brings more the further one is, and costs 1; half of the "
+            "steps may be advances. In the authors' task an advance never fails, which no method is told."
+        ),
+    ),
+    "media": Benchmark(
+        media,
+        (0.8,),
+        frugal_optimum,
+        steps=10,
+        methods=(*OURS, *PLANNERS),
+        episodes=500_000,
+        published_episodes=100_000,
+        published_runs=20,
+        what=(
+            "A buffer of at most nine packets over ten steps, which a fast and a slow service fill and the player "
+            "drains. The fast service costs 1; the reward is the number of steps in which the buffer is not empty."
+        ),
+    ),
+    "inventory": Benchmark(
+        inventory,
+        (0.0,),
+        frugal_optimum,
+        steps=7,
+        methods=(*OURS, *PLANNERS),
+        episodes=1_000_000,
+        published_episodes=1_000_000,
+        published_runs=20,
+        what=(
+            "A store of at most five units over seven steps, with a random demand. Ordering and holding cost, sales "
+            "are the reward."
+        ),
+    ),
+    "two-walls": Benchmark(
+        two_walls,
+        (0.1,),
+        interior_policy,
+        steps=None,
+        methods=(*OURS, *BARRIERS),
+        episodes=600_000,
+        published_episodes=12_000_000,
+        published_runs=10,
+        what=(
+            "A 6×6 gridworld with noise 0.1, γ = 0.7 and two walls of red cells, each with a budget of its own; the "
+            "goal lies between them. The first policy is the authors': optimal for budgets 1.8 with entropy of weight "
+            "1 added to the reward. Their 12,000,000 episodes are 4,000 steps of 3,000 trajectories."
+        ),
+    ),
+}
+
+METHODS = (*OURS, *PLANNERS, *BARRIERS)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every benchmark with those of its methods that are among `methods`, each `runs` times.
+
+    `episodes` None stands for each benchmark's own number, `runs` None for its authors'. `risk` is the authors' δ.
+    """
+
+    benchmarks: tuple[str, ...] = tuple(BENCHMARKS)
+    methods: tuple[str, ...] = METHODS
+    episodes: int | None = None
+    runs: int | None = None
+    risk: float = 0.01
+    seed: int = 0
+    epsilon: float = 0.02
+    delta: float = 0.1
+    cells: int = 400
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "runs", "cells"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInput(f"{name} must be a positive whole number, got {value}")
+        if self.seed < 0:
+            raise InvalidInput(f"seed must not be negative, got {self.seed}")
+        if not 0 < self.risk < 1:
+            raise InvalidInput(f"risk must lie strictly between 0 and 1, got {self.risk}")
+        _check_names("benchmarks", self.benchmarks, tuple(BENCHMARKS))
+        _check_names("methods", self.methods, METHODS)
+        if not self.with_methods:
+            known = sorted({method for name in self.benchmarks for method in BENCHMARKS[name].methods})
+            raise InvalidInput(
+                f"methods must hold one that runs on benchmark {', '.join(self.benchmarks)} ({', '.join(known)}), "
+                f"got {', '.join(self.methods)}"
+            )
+
+    @property
+    def with_methods(self) -> tuple[str, ...]:
+        """The benchmarks on which there is something to run."""
+        return tuple(name for name in self.benchmarks if self.methods_on(name))
+
+    def methods_on(self, benchmark: str) -> tuple[str, ...]:
+        return tuple(method for method in BENCHMARKS[benchmark].methods if method in self.methods)
+
+    def episodes_on(self, benchmark: str) -> int:
+        return BENCHMARKS[benchmark].episodes if self.episodes is None else self.episodes
+
+    def runs_on(self, benchmark: str) -> int:
+        return BENCHMARKS[benchmark].published_runs if self.runs is None else self.runs
+
+
+def seed_of(settings: Settings, run: int) -> int:
+    """The same for all methods and benchmarks."""
+    return settings.seed + 1000 * (run + 1)
+
+
+def _check_names(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise InvalidInput(f"{what} must be names out of {', '.join(known)}, got {', '.join(unknown) or 'none'}")
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"{what} must be different names, got {', '.join(names)}")
+
+
+QUICK = Settings(episodes=4_000, runs=2, cells=100)

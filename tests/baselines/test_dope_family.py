@@ -1,0 +1,310 @@
+"""DOPE, DOPE+ and OptPess-LP as methods: the learner's contract, constants by hand, and runs on tiny tasks."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts import learner_suite as suite
+from surefoot.adapt.learner import Learner
+from surefoot.adapt.run_record import Run
+from surefoot.adapt.runner import run_learner
+from surefoot.baselines.dope import FiniteHorizonPlanner, OptimisticPlanning, dope_method
+from surefoot.baselines.empirical_model import known_support
+from surefoot.baselines.occupancy_planning import RelaxedOccupancy
+from surefoot.cmdp.evaluate import evaluate
+from surefoot.cmdp.model import TabularCMDP
+from surefoot.cmdp.policy import TabularPolicy
+from surefoot.cmdp.solve import solve
+from surefoot.errors import InvalidInput
+from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tasks.family import from_arrays
+from surefoot.tasks.layered import layered
+from surefoot.train.envelopes import finite_cells
+
+STEPS, LENGTH, EPISODES, PLANNED = 12, 1500, 60, 1000
+HORIZON = 4  # of the layered task
+NAMES = [
+    f"{algorithm}-{preset}" for algorithm in ("dope", "dope-plus", "optpess-lp") for preset in ("theory", "published")
+]
+
+# Small widths and a short warm-up, so that every method plans within a few dozen episodes.
+QUICK: dict[str, Any] = {"scale": 1e-3, "warm_up": 20}
+SETTINGS = [
+    (name, kind, replan) for name in NAMES for kind, replan in (("discounted", "doubling"), ("layered", "growth"))
+]
+SETTINGS += [("dope-theory", "discounted", "episode"), ("dope-theory", "layered", "doubling")]
+
+
+@cache
+def base() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three states in a ring; advancing pays, more in later states, and costs. It fails one time in five."""
+    stay = np.eye(3)
+    advance = 0.8 * np.roll(stay, 1, axis=1) + 0.2 * stay
+    reward = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+    cost = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
+    return np.stack([stay, advance], axis=1), reward, cost
+
+
+@cache
+def task_of(kind: str) -> TabularCMDP:
+    transitions, reward, cost = base()
+    if kind == "layered":
+        return layered(transitions, reward, cost, 3.0, np.eye(3)[0], HORIZON)
+    return TabularCMDP(transitions, reward, cost, 1.2, np.eye(3)[0], 0.5)
+
+
+@cache
+def policies_of(kind: str) -> PolicyValueSet:
+    """The safe policy spends half of the budget and tries every action everywhere."""
+    task = task_of(kind)
+    optimal = solve(task)
+    lazy = 0.95 * np.eye(2)[np.zeros(task.n_states, dtype=np.int64)] + 0.025
+    share = next(p for p in np.linspace(1, 0, 201) if cost_of(task, p, lazy) <= 0.5 * task.budget[0])
+    safe = TabularPolicy(share * np.full_like(lazy, 0.5) + (1 - share) * lazy)
+    values = evaluate(task, safe)
+    entry = Entry(
+        *(np.zeros(1), optimal.policy, optimal.values.reward, optimal.values.margin, values.reward, values.margin)
+    )
+    cells = finite_cells(from_arrays([task]), [safe, optimal.policy])
+    return PolicyValueSet((entry,), safe, task.units, 0.1, 0.1, 0.01, "made up", {}, {}, cells)
+
+
+def cost_of(task: TabularCMDP, share: float, lazy: np.ndarray) -> float:
+    return float(evaluate(task, TabularPolicy(share * np.full_like(lazy, 0.5) + (1 - share) * lazy)).cost[0])
+
+
+def method_of(name: str, kind: str, episodes: int = PLANNED, **options: Any) -> OptimisticPlanning:
+    if kind == "layered":
+        options["layers"] = HORIZON
+    return dope_method(policies_of(kind), name, episodes=episodes, risk=0.1, horizon=STEPS, **options)
+
+
+def maker(name: str, kind: str, replan: str) -> suite.Make:
+    return lambda: Learner(method_of(name, kind, replan=replan, **QUICK), seed=3)
+
+
+def world(kind: str) -> suite.World:
+    """A fresh one each time: what policy a number stands for depends on what was told."""
+    return suite.World(task_of(kind), STEPS, LENGTH)
+
+
+# --------------------------------------------------------------------------------------------------------- contract
+
+covered_by_all = pytest.mark.parametrize(("name", "kind", "replan"), SETTINGS)
+
+
+@covered_by_all
+def test_contract(name: str, kind: str, replan: str) -> None:
+    make = maker(name, kind, replan)
+    suite.asking_changes_nothing(make, world(kind), EPISODES)
+    suite.orders_are_told_once_and_in_turn(make, world(kind), EPISODES)
+    suite.malformed_outcomes_are_refused(make, world(kind), EPISODES)
+    suite.deploys_mixtures_of_its_policies(make, world(kind), EPISODES)
+    suite.replaying_gives_the_same_story(make, world(kind), EPISODES)
+    suite.leaving_the_range_voids_the_certificate(make, world(kind), EPISODES)
+    suite.a_breach_falls_alike_in_blocks(make, world(kind), EPISODES)
+    suite.draws_follow_the_weights(make, world(kind), EPISODES, draws=5000)
+
+
+@covered_by_all
+@settings(max_examples=4)
+@given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=6))
+def test_blocks_tell_the_same_story(name: str, kind: str, replan: str, sizes: list[int]) -> None:
+    story = suite.tell_singly(maker(name, kind, replan)(), world(kind), 150)
+    assert max(story.drawn) > 0, "this setting must plan something"
+    suite.blocks_tell_the_same_story(maker(name, kind, replan), world(kind), [*sizes, 300], story)
+
+
+@pytest.mark.parametrize("kind", ["discounted", "layered"])
+@pytest.mark.parametrize("replan", ["doubling", "growth", "episode"])
+def test_abandoned_episodes_are_not_counted_but_pass(kind: str, replan: str) -> None:
+    learner, stage = maker("dope-theory", kind, replan)(), world(kind)
+    for episode in range(60):
+        order = learner.ask()
+        if episode % 3 == 0:
+            before = learner.state.method.counts
+            learner.abandon(order)
+            assert np.array_equal(learner.state.method.counts, before)
+        else:
+            learner.tell(order, stage.outcome(learner, order.episode, order.policy_index))
+    assert learner.state.episode == 60
+    assert learner.state.method.counts.sum() == 40 * (STEPS if kind == "discounted" else HORIZON - 1)
+    assert learner.state.method.planned
+
+
+# ------------------------------------------------------------------------------------------------------ constants
+
+
+def test_the_warm_up_is_the_formula_by_hand() -> None:
+    """S = 3, A = 2: on four steps H = 4, one step costs up to 2; with γ = 1/2, H is Σ (1/2)^h over 20 steps."""
+    margin = float(policies_of("layered").entries[0].safe_margin[0]) / 2
+    assert method_of("dope-theory", "layered").warm_up == math.ceil(9 * 2 * 4**3 / margin**2)
+    margin = float(policies_of("discounted").entries[0].safe_margin[0]) / 2
+    steps = math.ceil(math.log(1 / 5e-5) / 0.5)
+    mass = sum(0.5**h for h in range(steps))
+    assert steps == 20
+    assert method_of("dope-theory", "discounted").warm_up == math.ceil(9 * 2 * mass**3 / margin**2)
+    assert method_of("dope-plus-theory", "discounted").warm_up == method_of("dope-theory", "discounted").warm_up
+    assert method_of("optpess-lp-theory", "discounted").warm_up == 0
+    assert method_of("dope-published", "discounted").warm_up == 14_000
+
+
+def test_a_method_that_never_plans_needs_no_transitions() -> None:
+    short = method_of("dope-theory", "layered", episodes=method_of("dope-theory", "layered").warm_up)
+    assert not short.needs_transitions
+    assert method_of("dope-theory", "layered", episodes=short.warm_up + 1).needs_transitions
+    run = run_on("layered", Learner(short), 100)
+    assert np.ptp(run.margin) == 0
+
+
+def test_only_the_constants_of_a_known_theorem_are_certified() -> None:
+    certified = [name for name in NAMES if method_of(name, "layered").certified]
+    assert certified == ["dope-theory", "optpess-lp-theory"]
+    assert not method_of("dope-theory", "layered", scale=0.5).certified
+    assert not method_of("dope-theory", "layered", warm_up=5).certified
+
+
+def test_bonuses_by_hand() -> None:
+    """All of n(s, a) = 1000 in one slot of each row, so that P̂(1-P̂) = 0 and widths are 14 L/3000 in every slot."""
+    episodes, risk, H, S = PLANNED, 0.1, 4, 3
+    margin = float(policies_of("layered").entries[0].safe_margin[0]) / 2
+    support = known_support(policies_of("layered").cells.model.classes, HORIZON)  # type: ignore[union-attr]
+    counts = np.zeros(support.possible.shape, dtype=np.int64)
+    counts[:, :, 0] = 1000
+    slots = support.possible.sum(axis=2)
+
+    def bonuses(name: str, **options: Any) -> Any:
+        planner = method_of(name, "layered", **options).planner
+        assert isinstance(planner, FiniteHorizonPlanner)
+        return planner.bonuses(counts, counts / 1000.0)
+
+    for name, L in (
+        ("dope-theory", math.log(2 * 6 * 4 * episodes / risk)),
+        ("dope-published", math.log(54 * 4 * episodes / risk)),
+    ):
+        width = 14 * L / 3000
+        reward, cost, widths = bonuses(name)
+        assert widths == pytest.approx(width * support.possible)
+        assert cost == pytest.approx(H * width * slots)
+        assert reward == pytest.approx(H**2 / margin * width * slots)
+        assert bonuses(name, scale=0.25)[0] == pytest.approx(reward / 4)
+
+    L = math.log(32 * 9 * 4 * episodes / risk)
+    for name, one in (("optpess-lp-theory", 1), ("optpess-lp-published", 0)):
+        reward, cost, widths = bonuses(name)
+        assert widths.max() == 0
+        assert cost == pytest.approx(np.full((3, 2), (one + S * H) * math.sqrt(L / 1000)))
+        slope = (one + S * H) * (1 + 4 * H / margin)
+        assert reward == pytest.approx(np.full((3, 2), slope * math.sqrt(L / 1000)))
+
+    L = math.log(6 * 4 * episodes / risk)
+    reward, cost, widths = bonuses("dope-plus-theory")
+    assert widths[:, :, 0] == pytest.approx(np.full((3, 2), 2 * math.sqrt(L / 999) + 14 * L / 2997))
+    assert reward == pytest.approx(H / margin * cost)
+
+
+def test_the_figure_planner_by_hand() -> None:
+    """The paper's numbers: L = 1e-4 in the bonus and 1e-8 in the widths, 0.1 for the margin, 1 + √0.0005 as the cap."""
+    planner = method_of("dope-plus-published", "discounted").planner
+    assert isinstance(planner, RelaxedOccupancy)
+    visits = np.full((3, 2), 1001)
+    transitions = base()[0]
+    reward, cost, slack = planner.bonuses(transitions, visits)
+    bonus = 8 * math.sqrt(2) * (math.sqrt(12e-4 / 1000) + 14 * 3e-4 / 3000) + 2e-4 * math.sqrt(PLANNED) / 1000
+    assert cost == pytest.approx(base()[2] + bonus)
+    assert reward == pytest.approx(np.minimum(base()[1] + 2 * bonus / 0.1, 1 + math.sqrt(5e-4)))
+    widths = 2 * np.sqrt(1e-8 * transitions / 1000) + 14e-8 / 3000
+    assert slack == pytest.approx(widths.sum(axis=(1, 2)), rel=1e-12)
+
+
+def test_the_figure_planner_is_exact_where_nothing_is_relaxed() -> None:
+    """With scale 0 and rewards below the cap its program is the occupancy program of the task with P̂."""
+    transitions, reward, cost = base()
+    task = TabularCMDP(transitions, reward / 3, cost, 1.2, np.eye(3)[0], 0.5)
+    cells = finite_cells(from_arrays([task]), [TabularPolicy(np.eye(2)[[0, 0, 0]])])
+    assert cells.model is not None
+    support = known_support(cells.model.classes)
+    counts = np.zeros(support.possible.shape, dtype=np.int64)
+    s, a, d = np.nonzero(support.possible)
+    counts[s, a, d] = np.rint(1000 * transitions[s, a, support.successors[s, a, d]])
+    found = RelaxedOccupancy(task.units, cells.model, support, "dope-plus", 100, scale=0.0)(counts)
+    assert found is not None
+    values = evaluate(task, TabularPolicy(found[0][0]))
+    assert values.reward == pytest.approx(solve(task).values.reward, abs=1e-6)
+    assert values.cost[0] == pytest.approx(1.2, abs=1e-6)
+
+
+# ----------------------------------------------------------------------------------------------------------- runs
+
+
+def run_on(kind: str, learner: Learner, episodes: int) -> Run:
+    task = task_of(kind)
+    return run_learner(
+        learner,
+        task,
+        episodes=episodes,
+        seed=1,
+        horizon=STEPS,
+        optimal_reward=float(solve(task).values.reward),
+        transitions=learner.method.needs_transitions,
+    )
+
+
+@pytest.mark.parametrize("kind", ["discounted", "layered"])
+@pytest.mark.parametrize(
+    ("name", "scale"), [("dope-theory", 0.05), ("dope-plus-theory", 2e-4), ("optpess-lp-theory", 0.005)]
+)
+def test_it_improves_on_the_safe_policy_without_a_violation(name: str, scale: float, kind: str) -> None:
+    episodes = 4000
+    run = run_on(kind, Learner(method_of(name, kind, episodes=episodes, scale=scale, warm_up=100), seed=0), episodes)
+    assert run.margin.min() >= 0
+    steps = np.diff(run.regret, prepend=0.0)
+    # Bonuses still tempt it away from the optimum, but the safe policy would have a ratio of 1 in both.
+    assert steps[-1] < 0.6 * steps[0]
+    assert run.regret[-1] < 0.6 * episodes * steps[0]
+
+
+def test_theory_is_safe_and_falls_back_at_first() -> None:
+    """Nothing scaled: after a short warm-up no plan is within the budget, and the safe policy stays."""
+    run = run_on("layered", Learner(method_of("dope-theory", "layered", warm_up=10)), 200)
+    assert np.ptp(run.margin) == 0
+
+
+def test_doubling_and_every_episode_end_up_alike() -> None:
+    ends = []
+    for replan in ("doubling", "episode"):
+        method = method_of("dope-theory", "layered", episodes=600, scale=0.02, warm_up=50, replan=replan)
+        run = run_on("layered", Learner(method), 600)
+        ends.append(run.regret[-1] - run.regret[-2])
+    assert ends[0] == pytest.approx(ends[1], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replan": "never"}, "replan must be one of growth, doubling, episode"),
+        ({"scale": -1.0}, "scale must not be negative"),
+        ({"warm_up": -1}, "warm_up must be an integer"),
+        ({"planning_horizon": 0}, "planning_horizon must be an integer"),
+        ({"pace": 1}, "takes no option 'pace'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        method_of("dope-theory", "discounted", **options)
+
+
+def test_wrong_names_and_sets_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="name must be one of dope-theory"):
+        method_of("dope", "discounted")
+    with pytest.raises(InvalidInput, match="planning_horizon must be left out"):
+        method_of("dope-theory", "layered", planning_horizon=5)
+    with pytest.raises(InvalidInput, match="planning_horizon must be left out"):
+        method_of("dope-published", "discounted", planning_horizon=5)
