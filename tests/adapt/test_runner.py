@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from contracts.learner_suite import fingerprint
+from surefoot.adapt import runner
 from surefoot.adapt.learner import SAFE, Deployed, Learner, Orders
 from surefoot.adapt.run_record import Run
 from surefoot.adapt.runner import FIRST_CHUNK, LARGEST_BLOCK, EpisodeStream, run_learner
@@ -173,10 +174,19 @@ def test_streams_are_the_simulator_s_episodes_in_order() -> None:
     for size in (1, 3, FIRST_CHUNK - 2, 2, 3 * FIRST_CHUNK, 60):
         assert stream.peek(size).reward.tolist() == stream.peek(size).reward.tolist(), "peeking uses nothing up"
         seen.append(stream.peek(size))
-        stream.position += size
+        stream.skip(size)
     for name in ("reward", "cost", "states", "actions"):
         whole = np.concatenate([getattr(part, name) for part in expected])
         assert np.array_equal(np.concatenate([getattr(part, name) for part in seen]), whole[: 4 * FIRST_CHUNK + 64])
+
+
+@pytest.mark.parametrize("name", ["published", "safe-meta-published"])
+def test_streams_that_were_dropped_go_on_where_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = simulate(watched(name), 2500)
+    monkeypatch.setattr(runner, "KEPT_STREAMS", 1)
+    again = simulate(watched(name), 2500)
+    assert again.regret.tolist() == whole.regret.tolist()
+    assert fingerprint(again.events) == fingerprint(whole.events)
 
 
 def test_rewards_told_average_to_the_exact_value() -> None:

@@ -15,7 +15,8 @@ from contracts import learner_suite as suite
 from surefoot.adapt.learner import Learner
 from surefoot.adapt.run_record import Run
 from surefoot.adapt.runner import run_learner
-from surefoot.baselines.dope import FiniteHorizonPlanner, OptimisticPlanning, dope_method
+from surefoot.baselines.dope import OptimisticPlanning, dope_method
+from surefoot.baselines.dope_planning import FiniteHorizonPlanner
 from surefoot.baselines.empirical_model import known_support
 from surefoot.baselines.occupancy_planning import RelaxedOccupancy
 from surefoot.cmdp.evaluate import evaluate
@@ -294,6 +295,7 @@ def test_doubling_and_every_episode_end_up_alike() -> None:
         ({"warm_up": -1}, "warm_up must be an integer"),
         ({"planning_horizon": 0}, "planning_horizon must be an integer"),
         ({"pace": 1}, "takes no option 'pace'"),
+        ({"widths": "inventory"}, "widths must be 'bernstein', or 'inventory' for dope-published"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -112,6 +112,10 @@ def test_widths_by_hand() -> None:
     bernstein = empirical.bernstein_widths(probability, visits, 0.01)
     assert bernstein[0, 0, 0] == pytest.approx(2 * math.sqrt(0.01 * 3 / 16 / 4) + 0.14 / 12, rel=1e-14)
     assert bernstein[0, 0, 1] == bernstein[0, 0, 0]
+    script = empirical.script_widths(probability, visits, 0.01)
+    assert script[0, 0, 0] == pytest.approx(min(math.sqrt(0.01 * 3 / 16 / 4) + 0.01 / 4, 0.01 / 2), rel=1e-14)
+    wide = empirical.script_widths(probability, visits, 4.0)
+    assert wide[0, 0, 0] == pytest.approx(math.sqrt(4 * 3 / 16 / 4) + 1.0, rel=1e-14)
     within = empirical.within_reach(bernstein, visits, possible)
     assert within.tolist() == [[bernstein[0, 0].tolist()], [[1.0, 0.0]]]
     assert empirical.within_reach(bernstein + 2, visits, possible).tolist() == [[[1.0, 1.0]], [[1.0, 0.0]]]

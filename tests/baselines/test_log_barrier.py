@@ -17,7 +17,7 @@ from random_tasks import random_cmdp, seeds
 from surefoot.adapt.learner import Learner
 from surefoot.adapt.runner import run_learner
 from surefoot.baselines.log_barrier import AISTATS, LogBarrier, adaptive_step, lb_sgd_method, theory_batch
-from surefoot.baselines.softmax import smoothed_safe_policy, softmax
+from surefoot.baselines.softmax import entropy_regularised, smoothed_safe_policy, softmax
 from surefoot.cmdp.evaluate import evaluate, occupancy, solve_discounted
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.rollout import Simulator
@@ -25,7 +25,7 @@ from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.gridworld import gridworld
-from surefoot.tasks.two_walls import interior_policy, two_walls
+from surefoot.tasks.two_walls import two_walls
 from surefoot.train.training_phase import train
 
 
@@ -210,7 +210,7 @@ def test_options_are_checked() -> None:
 
 def climb(iterations: int, batch: int, seed: int, horizon: int = 39) -> tuple[Any, LogBarrier]:
     task, episodes = two_walls().task([0.1]), iterations * batch
-    options = {**AISTATS, "batch": batch, "first_batch": batch, "start": interior_policy(task)}
+    options = {**AISTATS, "batch": batch, "first_batch": batch, "start": entropy_regularised(task, 1.0, tighten=0.2)}
     method = lb_sgd_method(
         wall_policies(), "lb-sgd-published", episodes=episodes, risk=0.05, horizon=horizon, **options
     )

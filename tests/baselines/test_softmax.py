@@ -28,7 +28,7 @@ from surefoot.cmdp.policy import TabularPolicy
 from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.tasks.gridworld import gridworld
-from surefoot.tasks.two_walls import interior_policy, two_walls
+from surefoot.tasks.two_walls import two_walls
 from surefoot.train.preflight import UncertifiedWarning
 from surefoot.train.training_phase import train
 
@@ -50,8 +50,24 @@ def test_the_published_start_on_two_walls() -> None:
     values = evaluate(task, policy)
     assert values.reward == pytest.approx(0.4602580949653861, abs=1e-7)
     assert values.cost == pytest.approx([1.68814960, 1.8], abs=1e-7)
-    other = interior_policy(two_walls().task([0.1]))
-    assert policy.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+    tightened = entropy_regularised(two_walls().task([0.1]), 1.0, tighten=0.2)
+    assert policy.probabilities == pytest.approx(tightened.probabilities, abs=1e-12)
+    assert policy.probabilities == pytest.approx(by_soft_iteration(task, 1.0), abs=1e-6)
+
+
+def by_soft_iteration(task: TabularCMDP, weight: float) -> Floats:
+    """The same by plain value iteration inside a plain search for the multipliers."""
+
+    def soft(multipliers: Floats) -> tuple[Floats, float]:
+        signal = task.reward - np.tensordot(multipliers, task.cost, 1)
+        value = np.zeros(task.n_states)
+        for _ in range(200):
+            q = signal + task.discount * (task.rows @ value).reshape(signal.shape)
+            value = weight * np.logaddexp.reduce(q / weight, axis=1)
+        return np.exp((q - value[:, None]) / weight), float(task.start @ value + multipliers @ task.budget)
+
+    found = minimize(lambda each: soft(each)[1], [0.0, 0.0], bounds=[(0, None)] * 2, method="L-BFGS-B", tol=1e-14)
+    return soft(found.x)[0]
 
 
 def test_the_published_start_on_the_gridworld_is_what_the_authors_iteration_rests_at() -> None:
@@ -218,7 +234,7 @@ def test_estimates_of_every_possible_episode(seed: int) -> None:
 def test_the_gradient_estimate_is_unbiased_within_its_own_error() -> None:
     """Against the policy gradient theorem, visits·π·advantage, with exact values on two walls: m = 2."""
     task = two_walls().task([0.1])
-    policy, signals = interior_policy(task).probabilities, signals_of(task)
+    policy, signals = entropy_regularised(task, 1.0, tighten=0.2).probabilities, signals_of(task)
     values = state_values(task, policy)
     q = signals + task.discount * (task.rows @ values.T).T.reshape(signals.shape)
     exact = occupancy(task, policy) * (q - values[:, :, None])

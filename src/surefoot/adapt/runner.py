@@ -23,6 +23,7 @@ from surefoot.errors import InvalidInput
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
 FIRST_CHUNK = 128  # episodes simulated at once; fewer would cost as much
+KEPT_STREAMS = 64  # policies whose simulated episodes are kept at hand
 
 Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
 
@@ -84,7 +85,8 @@ class SimulatedTask:
     ) -> None:
         self.learner, self.task, self.horizon = learner, task, horizon
         self.seed, self.transitions, self.lens = seed, transitions, lens
-        self._streams: dict[int, EpisodeStream] = {}
+        self._streams: dict[int, EpisodeStream] = {}  # the latest used last
+        self._used_before: dict[int, int] = {}  # episodes that streams had used when they were dropped
         self._values: dict[int, Values] = {}
 
     def upcoming(self, drawn: Integers) -> Outcomes:
@@ -99,7 +101,7 @@ class SimulatedTask:
 
     def consume(self, drawn: Integers) -> None:
         for index, count in zip(*np.unique(drawn, return_counts=True), strict=True):
-            self._stream(int(index)).position += int(count)
+            self._stream(int(index)).skip(int(count))
 
     def values(self, index: int) -> Values:
         if index not in self._values:
@@ -118,11 +120,20 @@ class SimulatedTask:
         return self.lens.lift(policy) if self.lens else policy
 
     def _stream(self, index: int) -> EpisodeStream:
-        if index not in self._streams:
-            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
-            simulator = Simulator(self.task, self.policy(index), self.horizon)
-            self._streams[index] = EpisodeStream(simulator, rng, self.transitions, self.lens)
-        return self._streams[index]
+        stream = self._streams.pop(index, None) or self._begun(index)
+        self._streams[index] = stream
+        if len(self._streams) > KEPT_STREAMS:
+            oldest = next(iter(self._streams))
+            self._used_before[oldest] = self._streams.pop(oldest).used
+        return stream
+
+    def _begun(self, index: int) -> EpisodeStream:
+        """A stream from its beginning, or from where it was when it was dropped."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
+        simulator = Simulator(self.task, self.policy(index), self.horizon)
+        stream = EpisodeStream(simulator, rng, self.transitions, self.lens)
+        stream.skip(self._used_before.get(index, 0))
+        return stream
 
 
 class EpisodeStream:
@@ -132,15 +143,23 @@ class EpisodeStream:
         self, simulator: Simulator, rng: np.random.Generator, transitions: bool, lens: Lens | None = None
     ) -> None:
         self.simulator, self.rng, self.transitions, self.lens = simulator, rng, transitions, lens
-        self.position = 0  # used up so far, counted from the start of the buffer
+        self.used = 0
+        self._position = 0  # of the first unused episode in the buffer
         self._chunk = FIRST_CHUNK
         self._buffer = self._simulate()
 
     def peek(self, count: int) -> Outcomes:
-        while self.position + count > len(self._buffer):
+        """The next `count` episodes, without using them up."""
+        while self._position + count > len(self._buffer):
             self._chunk = min(2 * self._chunk, LARGEST_BLOCK)
-            self._buffer, self.position = _joined([self._buffer[self.position :], self._simulate()]), 0
-        return self._buffer[self.position : self.position + count]
+            self._buffer, self._position = _joined([self._buffer[self._position :], self._simulate()]), 0
+        return self._buffer[self._position : self._position + count]
+
+    def skip(self, count: int) -> None:
+        """Use up the next `count` episodes."""
+        self.peek(count)
+        self._position += count
+        self.used += count
 
     def _simulate(self) -> Outcomes:
         outcomes = self.simulator.run(self._chunk, self.rng, transitions=self.transitions)

@@ -9,7 +9,6 @@ smaller by the most it could cost.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,20 +20,24 @@ from numpy.typing import NDArray
 from surefoot.adapt.certified import next_decision
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Account, Deployed, Step
 from surefoot.adapt.run_record import Event
-from surefoot.baselines import empirical_model as empirical
-from surefoot.baselines.empirical_model import Counts, Support, known_support, within_reach
-from surefoot.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
+from surefoot.baselines.dope_planning import (
+    Algorithm,
+    Constants,
+    FiniteHorizonPlanner,
+    Preset,
+    Widths,
+    planning_problem,
+    total_weight,
+)
+from surefoot.baselines.empirical_model import Counts, Support, known_support
 from surefoot.baselines.known import known_model
 from surefoot.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy, TabularPolicy, TimedPolicy
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import TransitionModel
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-Algorithm: TypeAlias = Literal["dope", "dope-plus", "optpess-lp"]
-Preset: TypeAlias = Literal["theory", "published"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 Schedule: TypeAlias = Literal["growth", "doubling", "episode"]
@@ -43,8 +46,6 @@ Layout: TypeAlias = Literal["timed", "layered", "stationary"]
 # A planner makes one or two policies of the counts, in the compact form of `Layout`, with weights; None if it fails.
 Planner: TypeAlias = Callable[[Counts], tuple[NDArray[Any], Floats] | None]
 
-# A discounted task is planned until the tail is below this fraction of the whole: 100 steps at a discount of 0.9.
-TOLERANCE = 5e-5
 # Episodes looked at together for a visit count that has doubled.
 CHUNK = 256
 NEVER = 2**62
@@ -60,6 +61,7 @@ def dope_method(
     layers: int | None = None,
     replan: Schedule = "doubling",
     scale: float = 1.0,
+    widths: Widths = "bernstein",
     warm_up: int | None = None,
     planning_horizon: int | None = None,
     **unknown: Any,
@@ -76,8 +78,9 @@ def dope_method(
             last plan; "growth", when episodes have grown by 1/24, which is cheaper but keeps a bad plan for long;
             "episode", always, as their authors do.
         scale: multiplies all widths and bonuses; below 1 to show the algorithm at its best, without a guarantee.
+        widths: "inventory" for those of the authors' inventory script, which adds no bonus to the reward either.
         warm_up: episodes of the safe policy before the first plan; by default the preset's.
-        planning_horizon: H on a discounted task; by default from `TOLERANCE`.
+        planning_horizon: H on a discounted task; by default from `dope_planning.TOLERANCE`.
     """
     if unknown:
         raise InvalidInput(f"method {name!r} takes no option {sorted(unknown)[0]!r}")
@@ -88,13 +91,7 @@ def dope_method(
     safe = policies.safe_policy
     if not isinstance(safe, TabularPolicy):
         raise InvalidInput(f"safe_policy must be tabular for method {name!r}, got {safe.kind!r}")
-    if not scale >= 0:
-        raise InvalidInput(f"scale must not be negative, got {scale!r}")
-    for option, value, least in (("warm_up", warm_up, 0), ("planning_horizon", planning_horizon, 1)):
-        if value is not None and (not isinstance(value, int | np.integer) or value < least):
-            raise InvalidInput(f"{option} must be an integer of at least {least}, got {value!r}")
-    if replan not in get_args(Schedule):
-        raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))}, got {replan!r}")
+    _check_options(name, scale, widths, replan, {"warm_up": (warm_up, 0), "planning_horizon": (planning_horizon, 1)})
     as_in_figure = preset == "published" and layers is None and algorithm != "optpess-lp"
     support = known_support(model.classes, layers, ends=as_in_figure)
     wait: int
@@ -106,7 +103,7 @@ def dope_method(
     else:
         problem, margin = planning_problem(policies, model, support, planning_horizon)
         steps = problem.horizon if layers else max(problem.horizon, horizon)
-        constants = Constants(algorithm, preset, episodes, risk, steps, margin, _mass(problem), scale)
+        constants = Constants(algorithm, preset, episodes, risk, steps, margin, total_weight(problem), scale, widths)
         tables = safe.probabilities
         tables = tables if layers is None else tables[:-1].reshape(layers, -1, tables.shape[1])
         planner, wait = FiniteHorizonPlanner(problem, constants, tables), constants.warm_up(*problem.reward.shape)
@@ -267,129 +264,19 @@ def _policy(compact: Compact, safe: TabularPolicy, layout: Layout) -> Policy:
     return TabularPolicy(np.concatenate([tables.reshape(-1, tables.shape[2]), safe.probabilities[-1:]]))
 
 
-# ------------------------------------------------------------------------------------------------------- the planners
-
-
-@dataclass(frozen=True)
-class Constants:
-    """What the formulas need besides the counts.
-
-    Attributes:
-        steps: H in the logarithmic terms, the most steps of an episode.
-        margin: C̄ - C̄_b, the least margin that training found for the safe policy, in units of one step's cost.
-        value_range: H where it bounds a value, Σ γ^h.
-    """
-
-    algorithm: Algorithm
-    preset: Preset
-    episodes: int
-    risk: float
-    steps: int
-    margin: float
-    value_range: float
-    scale: float
-
-    def log_term(self, states: int, actions: int) -> float:
-        K, risk = self.episodes, self.risk
-        if self.algorithm == "optpess-lp":
-            return empirical.optpess_log_term(states, self.steps, K, risk)
-        if self.preset == "published":
-            return empirical.dope_code_log_term(states, self.steps, K, risk)
-        if self.algorithm == "dope-plus":
-            return empirical.dope_plus_log_term(states, actions, self.steps, K, risk)
-        return empirical.dope_log_term(states, actions, self.steps, K, risk)
-
-    def warm_up(self, states: int, actions: int) -> int:
-        """K₀ of DOPE, also for DOPE+, whose own is not known to us; OptPess-LP has none."""
-        if self.algorithm == "optpess-lp":
-            return 0
-        return empirical.warm_up_episodes(states, actions, self.value_range, self.margin)
-
-
-@dataclass(frozen=True, eq=False)
-class FiniteHorizonPlanner:
-    """The three algorithms as their authors define them; `safe` holds the safe policy's tables, [S, A] or [H, S, A]."""
-
-    problem: PlanningProblem
-    constants: Constants
-    safe: Floats
-
-    def __call__(self, counts: Counts) -> tuple[NDArray[Any], Floats] | None:
-        probability = empirical.estimate(counts, self.problem.possible)
-        reward, cost, widths = self.bonuses(counts, probability)
-        problem = replace(self.problem, reward=self.problem.reward + reward, cost=self.problem.cost + cost)
-        if self.constants.algorithm == "dope-plus":
-            cap = 1 + math.sqrt(self.constants.log_term(*problem.reward.shape))
-            problem = replace(problem, reward=np.minimum(problem.reward, cap))
-        if self.constants.algorithm == "optpess-lp":
-            # Until the safe policy itself is known to be well within the budget.
-            known_cost = policy_values(problem, probability, self.safe)[1]
-            if known_cost >= problem.budget - self.constants.margin / 2:
-                return None
-        plan = plan_extended(problem, probability, widths)
-        return None if plan is None else (plan.actions, plan.weights)
-
-    def bonuses(self, counts: Counts, probability: Floats) -> tuple[Floats, Floats, Floats]:
-        """(added to r [S, A], added to c [S, A], widths of the box [S, A, D]).
-
-        DOPE: H²/(C̄-C̄_b) β̄ and H β̄. DOPE+ (reconstructed): H/(C̄-C̄_b) β⁺ and β⁺, the reward capped at 1 + √L.
-        OptPess-LP: α_r β and (1+SH) β with α_r = 1 + SH + 4H(1+SH)/(C̄-C̄_b), and P̂ itself. In `published`, 1 + SH
-        is SH as in the code (the 1 is for unknown costs), and β⁺ lacks its last term as in the paper's figure.
-        """
-        visits, possible = counts.sum(axis=2), self.problem.possible
-        states, actions = visits.shape
-        k, H = self.constants, self.constants.value_range
-        L = k.log_term(states, actions)
-        if k.algorithm == "dope":
-            widths = k.scale * within_reach(empirical.bernstein_widths(probability, visits, L), visits, possible)
-            total = empirical.total_width(widths)
-            return H**2 / k.margin * total, H * total, widths
-        if k.algorithm == "dope-plus":
-            last = k.preset == "theory"
-            widths = k.scale * within_reach(empirical.dope_plus_widths(probability, visits, L), visits, possible)
-            bonus = k.scale * empirical.dope_plus_bonus(visits, L, states, actions, H, k.episodes, last_term=last)
-            return H / k.margin * bonus, bonus, widths
-        width = k.scale * empirical.hoeffding_width(visits, L)
-        unknown = 1.0 if k.preset == "theory" else 0.0
-        pessimism = unknown + states * H
-        return (pessimism + 4 * H * pessimism / k.margin) * width, pessimism * width, np.zeros(possible.shape)
-
-
-def planning_problem(
-    policies: PolicyValueSet, model: TransitionModel, support: Support, horizon: int | None = None
-) -> tuple[PlanningProblem, float]:
-    """The task with rewards and costs in [0, 1], without bonuses, and the safe policy's least margin in that scale.
-
-    A layered task's ranges are those of its base tables and of 0; a discounted one's are the declared ones.
-    """
-    units, states = policies.units, len(support.possible)
-    reward, cost, start = model.reward[:states], model.cost[0, :states], model.start[:states]
-    if support.layers is None:
-        discount = units.discount
-        steps = horizon or math.ceil(math.log(1 / TOLERANCE) / (1 - discount))
-        (reward_low, reward_high), (low, high) = units.reward_range, units.cost_range[0].tolist()
-        tail = discount**steps * high / (1 - discount)
-    else:
-        discount, steps, tail = 1.0, support.layers, 0.0
-        reward_low, reward_high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
-        low, high = min(0.0, float(cost.min())), max(0.0, float(cost.max()))
-    width = high - low or 1.0
-    problem = PlanningProblem(
-        (reward - reward_low) / (reward_high - reward_low or 1.0),
-        ((cost - low) / width)[None],
-        0.0,
-        *(start, support.successors, support.possible, discount, steps),
-    )
-    budget = (float(units.budget[0]) - tail - low * _mass(problem)) / width
-    margin = min(float(entry.safe_margin[0]) for entry in policies.entries) / width
-    if margin <= 0:
-        raise InvalidInput(f"policies must hold a strictly safe policy, got a least safe margin of {margin * width:g}")
-    return replace(problem, budget=budget), margin
-
-
-def _mass(problem: PlanningProblem) -> float:
-    """Σ_{h<H} γ^h."""
-    return float((problem.discount ** np.arange(problem.horizon)).sum())
+def _check_options(
+    name: str, scale: float, widths: str, replan: str, whole_numbers: dict[str, tuple[Any, int]]
+) -> None:
+    """`whole_numbers` are options that may be None, each with the least that it may be otherwise."""
+    if not scale >= 0:
+        raise InvalidInput(f"scale must not be negative, got {scale!r}")
+    if widths not in get_args(Widths) or (widths == "inventory" and name != "dope-published"):
+        raise InvalidInput(f"widths must be 'bernstein', or 'inventory' for dope-published, got {widths!r} for {name}")
+    if replan not in get_args(Schedule):
+        raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))}, got {replan!r}")
+    for option, (value, least) in whole_numbers.items():
+        if value is not None and (not isinstance(value, int | np.integer) or value < least):
+            raise InvalidInput(f"{option} must be an integer of at least {least}, got {value!r}")
 
 
 def _parsed(name: str) -> tuple[Algorithm, Preset]:

@@ -134,6 +134,14 @@ def bernstein_widths(probability: Floats, visits: Counts, log_term: float) -> Fl
     return widths
 
 
+def script_widths(probability: Floats, visits: Counts, log_term: float) -> Floats:
+    """[S, A, D] min{√(L P̂(1-P̂)/(n∨1)) + L/(n∨1), L/√(n∨1)}, the width in the inventory script of DOPE's authors."""
+    n = np.maximum(visits, 1)[:, :, None]
+    spread = np.sqrt(log_term * probability * (1 - probability) / n) + log_term / n
+    widths: Floats = np.minimum(spread, log_term / np.sqrt(n))
+    return widths
+
+
 def total_width(widths: Floats) -> Floats:
     """DOPE's β̄(s, a) = Σ_{s'} β(s, a, s') [S, A], over the known support only."""
     total: Floats = widths.sum(axis=2)

@@ -40,8 +40,8 @@ def softmax(logits: Floats) -> Floats:
 # --------------------------------------------------------------------------------------------------- starting policies
 
 
-def entropy_regularised(task: TabularCMDP, weight: float) -> TabularPolicy:
-    """The policy of largest V_r + weight · (discounted sum of entropies) within the budgets; it has full support.
+def entropy_regularised(task: TabularCMDP, weight: float, tighten: ArrayLike = 0.0) -> TabularPolicy:
+    """The policy of largest V_r + weight · (discounted sum of entropies) with cost ≤ budget - tighten; of full support.
 
     For multipliers λ the best policy is that of soft value iteration on r - λ·c. The dual function is convex and smooth
     with gradient budget - cost, so the multipliers are found by a quasi-Newton method under λ ≥ 0.
@@ -49,6 +49,7 @@ def entropy_regularised(task: TabularCMDP, weight: float) -> TabularPolicy:
     if not weight > 0:
         raise InvalidInput(f"weight must be positive, got {weight!r}")
     scale = task.units.cost_scale
+    limit = task.budget - np.asarray(tighten, dtype=np.float64)
     policy = np.full(task.reward.shape, -np.log(task.n_actions))
 
     least = task.units.reward_value_range[0]  # of V_r plus entropy, for any policy
@@ -57,14 +58,14 @@ def entropy_regularised(task: TabularCMDP, weight: float) -> TabularPolicy:
         nonlocal policy
         value, policy = _soft_optimum(task, multipliers / scale, weight, policy)
         values = evaluate(task, np.exp(policy))
-        bound = value + float(multipliers / scale @ task.budget)
+        bound = value + float(multipliers / scale @ limit)
         if bound < least - MISSED * (1 + abs(least)):  # no feasible policy has a value above the bound
             raise Infeasible(
-                f"no policy keeps the cost within the budget {task.budget.tolist()}; the search for multipliers ended "
-                f"at cost {values.cost.tolist()}",
+                f"no policy keeps the cost within budget - tighten = {limit.tolist()}; the search for multipliers "
+                f"ended at cost {values.cost.tolist()}",
                 values.cost,
             )
-        return bound / weight, values.margin / scale / weight
+        return bound / weight, (limit - values.cost) / scale / weight
 
     bounds = [(0.0, None)] * task.n_constraints
     options = {"maxiter": 500, "ftol": 1e-16, "gtol": 1e-11}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ from surefoot.cli.terminal import (
 )
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 from surefoot.experiments import single
+from surefoot.experiments.baselines.page import baselines_page
 from surefoot.experiments.bench.run import run as run_bench
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.gridworld.page import gridworld_page
@@ -40,10 +42,8 @@ from surefoot.experiments.results import Report, check_folder, redraw, write_rep
 from surefoot.experiments.shift.run import shift_page
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.family import TaskDistribution
-from surefoot.tasks.gridworld import gridworld
-from surefoot.tasks.maintenance import maintenance
-from surefoot.tasks.windy import windy_gridworld
 from surefoot.train.preflight import preflight
 from surefoot.train.training_phase import train as train_policies
 
@@ -59,10 +59,14 @@ register(app)
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 MOST_SAMPLES = 5 * 10**7
 
-FAMILIES: Mapping[str, Callable[[], TaskDistribution]] = {
+FAMILIES: Mapping[str, Callable[..., TaskDistribution]] = {
     "gridworld": gridworld,
     "windy": windy_gridworld,
     "maintenance": maintenance,
+    "factored": factored,
+    "media": media,
+    "inventory": inventory,
+    "two-walls": two_walls,
 }
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
@@ -97,7 +101,7 @@ def common(
 
 @app.command("train")
 def train_command(
-    family: Annotated[str, typer.Argument(help="Task family: gridworld, windy or maintenance.")],
+    family: Annotated[str, typer.Argument(help=f"Task family: {', '.join(FAMILIES)}.")],
     out: Out,
     epsilon: Annotated[float, typer.Option(help="Radius of the cover in the paper's distance.")] = 0.005,
     delta: Annotated[float, typer.Option(help="The paper's δ.")] = 0.05,
@@ -238,22 +242,17 @@ def bench_command(
     console.print(table)
 
 
-def _family(recipe: Any) -> TaskDistribution:
-    """A task family from its recipe."""
-    match dict(recipe):
-        case {"family": "gridworld", "kernel": kernel, "std": std, "safe_noise": safe_noise}:
-            return gridworld(kernel=kernel, std=std, safe_noise=safe_noise)
-        case {"family": "windy", "slip_std": slip, "wind_std": wind, "safe_slip": safe_slip, "safe_wind": safe_wind}:
-            return windy_gridworld(slip, wind, safe_slip, safe_wind)
-        case {"family": "maintenance", "wear_std": wear, "scrap_std": scrap, "safe_wear": safe_wear}:
-            return maintenance(wear, scrap, safe_wear)
-        case {"family": name} if name not in FAMILIES:
-            raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}")
-        case other:
-            raise InvalidInput(
-                f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
-                f"got {other or 'none'}; run this set with surefoot.adapt from Python"
-            )
+def _family(recipe: Mapping[str, Any]) -> TaskDistribution:
+    """A task family from its recipe: its name, and the arguments of the function of that name."""
+    name, arguments = recipe.get("family"), {key: value for key, value in recipe.items() if key != "family"}
+    if name is not None and name not in FAMILIES:
+        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}")
+    if name is None or arguments.keys() != inspect.signature(FAMILIES[name]).parameters.keys():
+        raise InvalidInput(
+            f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
+            f"got {dict(recipe) or 'none'}; run this set with surefoot.adapt from Python"
+        )
+    return FAMILIES[name](**arguments)
 
 
 def _page(results: Mapping[str, Any]) -> Report:
@@ -262,6 +261,7 @@ def _page(results: Mapping[str, Any]) -> Report:
         "promise": promise_page,
         "shift": shift_page,
         "families": families_page,
+        "baselines": baselines_page,
         "adapt": single.single_page,
     }
     return pages[results["experiment"]](results)

@@ -6,9 +6,6 @@ off the grid stay. The authors' noise is 0.1. The walls are the cells x = 1..4 o
 costs 10 of the first budget, a step in the second 10 of the second, and both budgets are 2. Reward 1 per step in the
 absorbing goal (3, 2), which lies between the walls; γ = 0.7; start uniform on all cells that are not red. The optimum
 is 1.07483758.
-
-LB-SGD starts inside: from the solution of the same task with budgets 1.8 and entropy as part of the reward, of weight
-1 (reward 0.4603, costs 1.688 and 1.800), a policy with full support.
 """
 
 from __future__ import annotations
@@ -16,11 +13,8 @@ from __future__ import annotations
 from functools import cache, partial
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution
@@ -35,7 +29,6 @@ GOAL = WIDTH * 2 + 3
 DISCOUNT = 0.7
 BUDGET = (2.0, 2.0)
 PUBLISHED_PARAMETER = (0.1,)
-START_BUDGET, START_ENTROPY = 1.8, 1.0
 
 _REWARD = np.where(np.arange(STATES) == GOAL, 1.0, 0.0)
 _COST = np.stack(
@@ -72,46 +65,6 @@ def transition_directions() -> tuple[Floats, Floats]:
     for array in (intended, blown):
         array.setflags(write=False)
     return intended, blown
-
-
-def interior_policy(task: TabularCMDP, budget: float = START_BUDGET, entropy: float = START_ENTROPY) -> TabularPolicy:
-    """The policy that maximises reward + entropy·(discounted entropy) within `budget` for every constraint.
-
-    By its dual, which is convex and smooth in the multipliers λ ≥ 0: the regularised value of r - λ·c, plus λ·budget.
-    """
-    limits = np.full(task.n_constraints, budget)
-
-    def dual(multipliers: Floats) -> tuple[float, Floats]:
-        policy, value = _soft_optimal(task, task.reward - np.tensordot(multipliers, task.cost, 1), entropy)
-        cost = np.einsum("msa,sa->m", task.cost, _visits(task, policy))
-        return float(task.start @ value + multipliers @ limits), limits - cost
-
-    found = minimize(
-        dual,
-        np.zeros(task.n_constraints),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, None)] * task.n_constraints,
-        options={"ftol": 1e-15, "gtol": 1e-10},
-    )
-    return TabularPolicy(_soft_optimal(task, task.reward - np.tensordot(found.x, task.cost, 1), entropy)[0])
-
-
-def _soft_optimal(task: TabularCMDP, signal: Floats, entropy: float) -> tuple[Floats, Floats]:
-    """Policy [S, A] ∝ exp(Q/entropy) and value [S] = entropy·log Σ_a exp(Q/entropy) of one signal [S, A]."""
-    value = np.zeros(task.n_states)
-    while True:
-        q = signal + task.discount * (task.rows @ value).reshape(signal.shape)
-        new = entropy * logsumexp(q / entropy, axis=1)
-        if np.abs(new - value).max() < 1e-13 * max(1.0, np.abs(new).max()):
-            return np.exp((q - new[:, None]) / entropy), new
-        value = new
-
-
-def _visits(task: TabularCMDP, policy: Floats) -> Floats:
-    """[S, A] expected discounted visits."""
-    system = np.eye(task.n_states) - task.discount * np.asarray(task.kernel(policy)).T
-    return np.linalg.solve(system, task.start)[:, None] * policy
 
 
 def _task(parameter: Floats) -> TabularCMDP:
