@@ -25,7 +25,7 @@ from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100)
+TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100, 3)
 
 
 @dataclass(frozen=True)

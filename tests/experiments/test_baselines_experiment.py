@@ -171,7 +171,7 @@ def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]
     assert "no baseline was unsafe in any episode" in lead
     unsafe = with_baseline(results, unsafe_tasks=1, unsafe_episodes=17)
     assert "‘dope-theory’ was unsafe most often, in 17 episodes" in baselines_page(unsafe).page.lead
-    (cell,) = (row[6] for row in methods_table(unsafe["benchmarks"]["factored"]).rows if row[0] == "dope-theory")
+    (cell,) = (row[5] for row in methods_table(unsafe["benchmarks"]["factored"]).rows if row[0] == "dope-theory")
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")
 
 

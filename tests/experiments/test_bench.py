@@ -20,7 +20,7 @@ from surefoot.experiments.bench.rows import Row, Sizes, agree
 from surefoot.experiments.bench.run import run
 from surefoot.tasks.gridworld import gridworld
 
-TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200)
+TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4)
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,11 @@ def rows() -> list[Row]:
 
 
 def test_every_comparison_has_its_row(rows: list[Row]) -> None:
-    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 3 + 1 + 4
+    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 3 + 1 + 2 + 4
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
-    assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 7
-    assert "(N log N)^" in rows[-6].note
+    assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 8
+    assert "(N log N)^" in rows[-8].note
 
 
 def test_rows_are_plain_data(rows: list[Row]) -> None:
@@ -43,7 +43,7 @@ def test_rows_are_plain_data(rows: list[Row]) -> None:
 def test_progress_names_the_stages() -> None:
     seen: list[tuple[str, int, int]] = []
     run(True, lambda *stage: seen.append(stage), TINY)
-    assert [(done, total) for _, done, total in seen] == [(done, 5) for done in range(5)]
+    assert [(done, total) for _, done, total in seen] == [(done, 6) for done in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_ratio_text(ratio: float | None, at_least: bool, text: str) -> None:
 
 def test_a_linear_program_that_does_not_end_is_a_lower_bound() -> None:
     """With no time at all the plain side is stopped, and the row says so."""
-    (row,) = tabular.large_task(Sizes(1, 1, 1, 1, (1,), 40, 1e-3, 1, 1, 1))
+    (row,) = tabular.large_task(Sizes(1, 1, 1, 1, (1,), 40, 1e-3, 1, 1, 1, 1))
     assert row.at_least
     assert row.ratio_text.startswith("at least")
     assert row.plain.startswith("stopped after")

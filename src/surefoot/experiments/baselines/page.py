@@ -86,7 +86,6 @@ def _section(name: str, benchmark: Mapping[str, Any], figure: bytes) -> Section:
 def methods_table(benchmark: Mapping[str, Any]) -> Table:
     """One row per method."""
     methods = benchmark["methods"]
-    base = methods["safe-only"]["regret_mean"] if "safe-only" in methods else 0.0
     rows = []
     for name, summary in methods.items():
         grown, last, unsafe = benchmark["growth"][name], benchmark["last"][name], summary["unsafe_episodes"]
@@ -97,13 +96,11 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
                 "yes" if summary["certified"] else "no",
                 f"{summary['regret_mean']:,.0f}",
                 _interval(summary["regret_interval"], ",.0f"),
-                f"{summary['regret_mean'] / base:.2f}" if base > 0 else MISSING,
                 _with_interval(grown["exponent"], grown["interval"]),
                 Cell(counted, "bad") if unsafe else counted,
                 _number(summary["min_margin"]),
                 _number(last["gap"]),
                 _number(last["margin"]),
-                f"{benchmark['seconds_per_run'][name]:.1f}",
             )
         )
     headers = (
@@ -111,15 +108,13 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
         "certified",
         "regret, mean",
         "95 % interval",
-        "times safe-only",
         "growth exponent",
         "unsafe episodes",
         "smallest margin",
         "last gap to V*",
         "last margin",
-        "seconds per run",
     )
-    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7, 8, 9, 10))
+    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7, 8))
 
 
 def _facts(benchmark: Mapping[str, Any]) -> str:

@@ -54,10 +54,11 @@ class Sizes:
     repeats: int
     told: int  # episodes told to each deployment
     journal: int  # episodes of the long journal
+    program_horizon: int  # steps of the plan that the linear program has to make
 
 
-FULL = Sizes(500, 100_000, 500, 5_000, (100_000, 200_000, 400_000, 1_000_000), 100, 120.0, 3, 2000, 1_000_000)
-QUICK = Sizes(100, 20_000, 100, 2_000, (50_000, 100_000, 200_000), 40, 30.0, 2, 500, 100_000)
+FULL = Sizes(500, 100_000, 500, 5_000, (100_000, 200_000, 400_000, 1_000_000), 100, 120.0, 3, 2000, 1_000_000, 10)
+QUICK = Sizes(100, 20_000, 100, 2_000, (50_000, 100_000, 200_000), 40, 30.0, 2, 500, 100_000, 8)
 
 
 @dataclass(frozen=True)

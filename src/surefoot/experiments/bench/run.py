@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from surefoot.experiments.bench import rows
 from surefoot.experiments.bench.deployment import deployment
+from surefoot.experiments.bench.planning import planning
 from surefoot.experiments.bench.rows import Row, Sizes
 from surefoot.experiments.bench.tabular import covers, episodes, large_task, linear_programs
 
@@ -20,6 +21,7 @@ def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row
         "episodes": episodes,
         "greedy cover": covers,
         "one large task": large_task,
+        "planning": planning,
         "deployment": deployment,
     }
     table: list[Row] = []
