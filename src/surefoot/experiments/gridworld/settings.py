@@ -167,4 +167,25 @@ DISCREPANCIES = (
         "never adapting costs 95.8 k, less than DOPE, DOPE+ and LB-SGD as published",
         "'safe-only' is in every figure and table",
     ),
+    Discrepancy(
+        "DOPE and DOPE+",
+        "the algorithms of their papers",
+        "an occupancy program under P̂ with relaxed flow equations, hand-set widths, the goal's reward capped at 1.02; "
+        "DOPE's notebook is not public",
+        "'dope-plus-published' and, reconstructed, 'dope-published' have that program; '…-theory' the algorithms",
+    ),
+    Discrepancy(
+        "LB-SGD",
+        "adaptive step, starts from the safe policy like all others",
+        "fixed step 4 and 3,000 episodes an iteration; starts from another policy, the optimum with entropy of "
+        "weight 8",
+        "'lb-sgd-published' has the second, 'lb-sgd-theory' the first",
+    ),
+    Discrepancy(
+        "Safe Meta-RL",
+        "starts from the safe policy",
+        "starts from the optimum of noise 0.4 with entropy of weight 0.1, which has full support; stops on the true "
+        "cost",
+        "'safe-meta-published' starts there and is not stopped; 'safe-meta-theory' starts from the safe policy",
+    ),
 )
