@@ -13,10 +13,10 @@ import surefoot as sf
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.errors import InvalidInput
 from surefoot.tasks import gridworld
+from surefoot.tasks.grid import MOVES
 from surefoot.tasks.gridworld import (
     GOAL,
     HEIGHT,
-    MOVES,
     PUBLISHED_TEST_NOISES,
     RED_CELLS,
     STATES,

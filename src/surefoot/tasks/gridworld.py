@@ -24,12 +24,12 @@ from surefoot.cmdp.model import Floats, TabularCMDP, finite_array
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Normal
 from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.grid import targets
 
 Kernel: TypeAlias = Literal["published", "text"]
 
 WIDTH = HEIGHT = 7
 STATES = WIDTH * HEIGHT
-MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (dx, dy) of each action
 RED_CELLS = tuple(WIDTH * y + x for y in (1, 2, 3, 4) for x in (2, 4))
 GOAL = WIDTH * 6 + 3
 
@@ -92,11 +92,7 @@ def slip_direction(kernel: Kernel) -> tuple[Floats, Floats]:
 
 @cache
 def _slip_direction(kernel: Kernel) -> tuple[Floats, Floats]:
-    state = np.arange(STATES)[:, None]
-    dx, dy = np.array(MOVES).T
-    x, y = state % WIDTH + dx, state // WIDTH + dy  # [S, A] where each move would lead
-    inside = (x >= 0) & (x < WIDTH) & (y >= 0) & (y < HEIGHT)
-    target = np.where(inside, WIDTH * y + x, state)
+    target, inside = targets(WIDTH, HEIGHT)
     intended = np.eye(STATES)[target]
     if kernel == "text":
         slipped = np.broadcast_to(intended.mean(axis=1, keepdims=True), intended.shape)

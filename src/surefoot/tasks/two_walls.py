@@ -18,11 +18,11 @@ from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.grid import MOVES, targets
 from surefoot.tasks.layered import largest_change
 
 WIDTH = HEIGHT = 6
 STATES = WIDTH * HEIGHT
-MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (dx, dy) of each action
 WALLS = tuple(tuple(WIDTH * y + x for x in (1, 2, 3, 4)) for y in (1, 3))
 GOAL = WIDTH * 2 + 3
 
@@ -55,11 +55,7 @@ def two_walls(low: float = 0.05, high: float = 0.15) -> TaskDistribution:
 @cache
 def transition_directions() -> tuple[Floats, Floats]:
     """(P₀, G), each [S, A, S], read-only: the transitions for a noise are P₀ + noise·G."""
-    state = np.arange(STATES)[:, None]
-    dx, dy = np.array(MOVES).T
-    x, y = state % WIDTH + dx, state // WIDTH + dy  # [S, A] where each move would lead
-    inside = (x >= 0) & (x < WIDTH) & (y >= 0) & (y < HEIGHT)
-    intended = np.eye(STATES)[np.where(inside, WIDTH * y + x, state)]
+    intended = np.eye(STATES)[targets(WIDTH, HEIGHT)[0]]
     blown = intended.mean(axis=1, keepdims=True) - intended
     intended[GOAL], blown[GOAL] = np.eye(STATES)[GOAL], 0.0
     for array in (intended, blown):

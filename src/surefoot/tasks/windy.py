@@ -30,10 +30,10 @@ from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Independent, Normal
 from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.grid import targets
 
 WIDTH, HEIGHT = 8, 6
 STATES = WIDTH * HEIGHT
-MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (dx, dy) of each action
 DOWN = 3
 HAZARD_CELLS = tuple(WIDTH * 2 + x for x in (2, 3, 4, 5))
 START_CELLS = tuple(WIDTH * y + x for y in (1, 2, 3) for x in (0, 1))
@@ -80,11 +80,8 @@ def windy_gridworld(
 @cache
 def transition_directions() -> tuple[Floats, Floats]:
     """(P₀ [S, A, S], G [2, S, A, S]), read-only: the transitions of (slip, wind) are P₀ + slip·G₀ + wind·G₁."""
-    state = np.arange(STATES)[:, None]
-    dx, dy = np.array(MOVES).T
-    x, y = state % WIDTH + dx, state // WIDTH + dy  # [S, A] where each move would lead
-    inside = (x >= 0) & (x < WIDTH) & (y >= 0) & (y < HEIGHT)
-    intended = np.eye(STATES)[np.where(inside, WIDTH * y + x, state)]
+    target, inside = targets(WIDTH, HEIGHT)
+    intended = np.eye(STATES)[target]
     neighbours = (intended * inside[:, :, None]).sum(axis=1, keepdims=True)
     slipped = neighbours / neighbours.sum(axis=2, keepdims=True)
     directions = np.stack([slipped - intended, intended[:, [DOWN]] - intended])

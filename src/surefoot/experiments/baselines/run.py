@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
 from surefoot.experiments.baselines.page import baselines_page
 from surefoot.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
+from surefoot.experiments.checks import Progress
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
@@ -26,8 +27,6 @@ from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Summary, mean_interval, summarise
 from surefoot.train.training_phase import train
-
-Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 FITTED_POINTS = 200  # at which the growth of the regret is fitted
 

@@ -12,6 +12,7 @@ from surefoot.cmdp.model import TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
+from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
 from surefoot.tasks import TaskDistribution, factored, inventory, media, two_walls
 
 # The authors of DOPE take as safe baseline policy the optimum for this share of the budget.
@@ -155,16 +156,11 @@ class Settings:
     cells: int = 400
 
     def __post_init__(self) -> None:
-        for name in ("episodes", "runs", "cells"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidInput(f"{name} must be a positive whole number, got {value}")
-        if self.seed < 0:
-            raise InvalidInput(f"seed must not be negative, got {self.seed}")
-        if not 0 < self.risk < 1:
-            raise InvalidInput(f"risk must lie strictly between 0 and 1, got {self.risk}")
-        _check_names("benchmarks", self.benchmarks, tuple(BENCHMARKS))
-        _check_names("methods", self.methods, METHODS)
+        check_counts(self, "episodes", "runs", "cells")
+        check_seed(self.seed)
+        check_risk(self.risk)
+        check_names("benchmarks", self.benchmarks, tuple(BENCHMARKS))
+        check_names("methods", self.methods, METHODS)
         if not self.with_methods:
             known = sorted({method for name in self.benchmarks for method in BENCHMARKS[name].methods})
             raise InvalidInput(
@@ -190,14 +186,6 @@ class Settings:
 def seed_of(settings: Settings, run: int) -> int:
     """The same for all methods and benchmarks."""
     return settings.seed + 1000 * (run + 1)
-
-
-def _check_names(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise InvalidInput(f"{what} must be names out of {', '.join(known)}, got {', '.join(unknown) or 'none'}")
-    if len(set(names)) < len(names):
-        raise InvalidInput(f"{what} must be different names, got {', '.join(names)}")
 
 
 QUICK = Settings(episodes=4_000, runs=2, cells=100)

@@ -15,10 +15,9 @@ from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
 from surefoot.deploy.session import Deployment
 from surefoot.experiments.bench.rows import Row, Sizes
+from surefoot.experiments.bench.trained import trained_gridworld
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tasks.gridworld import gridworld
-from surefoot.train.training_phase import train
 
 RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
 PER_WRITE = 20_000  # episodes written at once when a long journal is made
@@ -26,7 +25,7 @@ PER_WRITE = 20_000  # episodes written at once when a long journal is made
 
 def deployment(sizes: Sizes) -> list[Row]:
     """`tell` of each return-based method without syncing, and opening a long journal."""
-    policies = train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
+    policies = trained_gridworld()
     return [*(_tell(policies, method, sizes.told) for method in RETURN_BASED), _open(policies, sizes.journal)]
 
 

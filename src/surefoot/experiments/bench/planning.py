@@ -15,8 +15,8 @@ from surefoot.cmdp.model import Floats
 from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import SurefootError
 from surefoot.experiments.bench.rows import Row, Sizes, agree, duration, race
+from surefoot.experiments.bench.trained import trained_gridworld
 from surefoot.tasks.gridworld import gridworld
-from surefoot.train.training_phase import train
 
 HORIZON, EPISODES, LOG_TERM = 100, 20_000, 1e-3
 AGREEMENT = 1e-6
@@ -47,7 +47,7 @@ def planning(sizes: Sizes) -> list[Row]:
 
 def counted_gridworld() -> tuple[PlanningProblem, Floats, Floats]:
     """The planning problem, P̂ and β after some episodes of random actions at noise 0.3, with a small log term."""
-    policies = train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
+    policies = trained_gridworld()
     model = known_model(policies, "dope")
     support = known_support(model.classes)
     outcomes = Simulator(gridworld().task([0.3]), np.full(model.reward.shape, 0.25), HORIZON).run(

@@ -18,7 +18,8 @@ from surefoot.cmdp.rollout import Simulator
 from surefoot.cmdp.solve import solve, solve_many
 from surefoot.experiments.bench.rows import Row, Sizes, agree, duration, race, timed
 from surefoot.methods import default_horizon
-from surefoot.tasks.gridworld import MOVES, gridworld
+from surefoot.tasks.grid import targets
+from surefoot.tasks.gridworld import gridworld
 from surefoot.train.greedy_cover import greedy_cover
 
 SEED = 0
@@ -216,9 +217,7 @@ def large_task(sizes: Sizes) -> list[Row]:
 def slip_grid(side: int, discount: float = 0.99, slip: float = 0.2, hazards: float = 0.2) -> TabularCMDP:
     """A side × side grid: a goal in one corner, a share of cells that cost, moves that slip; the budget binds."""
     states = side * side
-    x, y = np.arange(states) % side, np.arange(states) // side
-    dx, dy = np.array(MOVES).T
-    target = np.clip(x[:, None] + dx, 0, side - 1) + side * np.clip(y[:, None] + dy, 0, side - 1)  # [S, A]
+    target, _ = targets(side, side)
     actions = target.shape[1]
     every = np.broadcast_to(target[:, None], (states, actions, actions))  # where a slip may lead
     columns = np.concatenate([target[..., None], every], axis=2)

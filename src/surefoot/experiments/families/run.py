@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from surefoot import __version__
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats
 from surefoot.errors import InvalidInput
+from surefoot.experiments.checks import Progress
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.families.settings import FAMILIES, Settings
 from surefoot.experiments.results import check_folder, experiment_results, write_report
@@ -22,8 +22,6 @@ from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import summarise
 from surefoot.train.training_phase import train
-
-Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:

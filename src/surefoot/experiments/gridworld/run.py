@@ -15,6 +15,7 @@ from surefoot.adapt.plan import plan
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats
 from surefoot.errors import InvalidInput
+from surefoot.experiments.checks import Progress
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import Settings
 from surefoot.experiments.results import check_folder, experiment_results, write_report
@@ -25,7 +26,6 @@ from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.train.training_phase import train
 
 T = TypeVar("T")
-Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:

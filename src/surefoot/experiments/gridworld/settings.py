@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surefoot.errors import InvalidInput
+from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
 from surefoot.methods import METHODS
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES
 
@@ -53,20 +54,12 @@ class Settings:
     delta: float = DELTA
 
     def __post_init__(self) -> None:
-        for name in ("episodes", "tasks"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be a positive whole number, got {getattr(self, name)}")
+        check_counts(self, "episodes", "tasks")
         if self.fresh < 0:
             raise InvalidInput(f"fresh must not be negative, got {self.fresh}")
-        if self.seed < 0:
-            raise InvalidInput(f"seed must not be negative, got {self.seed}")
-        if not 0 < self.risk < 1:
-            raise InvalidInput(f"risk must lie strictly between 0 and 1, got {self.risk}")
-        unknown = [name for name in self.methods if name not in METHODS]
-        if unknown or not self.methods:
-            raise InvalidInput(f"methods must be names out of {', '.join(METHODS)}, got {', '.join(unknown) or 'none'}")
-        if len(set(self.methods)) < len(self.methods):
-            raise InvalidInput(f"methods must be different names, got {', '.join(self.methods)}")
+        check_seed(self.seed)
+        check_risk(self.risk)
+        check_names("methods", self.methods, METHODS)
 
 
 QUICK = Settings(episodes=4_000, tasks=3)

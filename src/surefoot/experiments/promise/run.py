@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from joblib import Parallel, delayed
 
 from surefoot import __version__
 from surefoot.errors import InvalidInput
+from surefoot.experiments.checks import Progress, check_counts, check_names, check_risk
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.experiments.results import Report, check_folder, write_report
 from surefoot.methods import METHODS, adapt
@@ -23,7 +23,6 @@ from surefoot.report.page import Page, Section, Table, versions
 from surefoot.tasks.gridworld import gridworld
 from surefoot.train.training_phase import train
 
-Progress = Callable[[str, int, int], None]  # (what, done, in all)
 BATCH = 20  # tasks per unit of parallel work
 
 
@@ -43,15 +42,10 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.methods if name not in METHODS]
-        if unknown or not self.methods:
-            raise InvalidInput(f"methods must be a list out of {', '.join(METHODS)}, got {unknown or 'none'}")
-        for name in ("tasks", "episodes"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be a positive whole number, got {getattr(self, name)}")
+        check_names("methods", self.methods, METHODS)
+        check_counts(self, "tasks", "episodes")
         for risk in self.risks:
-            if not 0 < risk < 1:
-                raise InvalidInput(f"risks must lie strictly between 0 and 1, got {risk}")
+            check_risk(risk, "risks")
 
 
 @dataclass(frozen=True)

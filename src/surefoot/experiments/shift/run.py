@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from surefoot import __version__
 from surefoot.adapt.runner import Lens, run_learner
 from surefoot.cmdp.model import TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
-from surefoot.errors import InvalidInput
+from surefoot.experiments.checks import Progress, check_counts, check_names
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.experiments.results import Report, check_folder, write_report
 from surefoot.methods import METHODS, default_horizon, learner
@@ -23,8 +22,6 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import Page, Section, Table, versions
 from surefoot.tasks.gridworld import RED_CELLS, gridworld
 from surefoot.train.training_phase import train
-
-Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,8 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.methods if name not in METHODS]
-        if unknown or not self.methods:
-            raise InvalidInput(f"methods must be a list out of {', '.join(METHODS)}, got {unknown or 'none'}")
-        for name in ("runs", "episodes"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be a positive whole number, got {getattr(self, name)}")
+        check_names("methods", self.methods, METHODS)
+        check_counts(self, "runs", "episodes")
 
 
 @dataclass(frozen=True)
