@@ -16,11 +16,12 @@ from surefoot.adapt import plan
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.solve import solve
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.experiments.gridworld.page import gridworld_page
+from surefoot.experiments.gridworld.page import compared_with, gridworld_page
 from surefoot.experiments.gridworld.run import noises_under_test, reproduce
 from surefoot.experiments.gridworld.settings import DISCREPANCIES, Settings
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.page import render
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 
 QUICK = Settings(episodes=1500, tasks=2, methods=("safe-only", "paper", "published", "pce"))
@@ -130,6 +131,42 @@ def test_the_report_names_every_discrepancy_and_method(out: Path) -> None:
     assert "Certified and never unsafe: ‘paper’" in text
     assert "Uncertified and unsafe: ‘pce’" in text
     assert "V* = 59.74 and 51.96" in text
+
+
+def test_fresh_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
+    """Their totals are those of the runs themselves, on noises drawn from the distribution."""
+    settings = Settings(episodes=300, tasks=1, fresh=3, methods=("safe-only", "lb-sgd-theory", "pce"))
+    results = small(settings, tmp_path)
+    assert tuple(results["fresh"]) == settings.methods
+    assert all(len(found["regret"]) == found["tasks"] == 3 for found in results["fresh"].values())
+    policies = PolicyValueSet.load(tmp_path / "gridworld.policyset")
+    noises = gridworld().sample(3, np.random.default_rng([0, 2]))[:, 0]
+    tasks = [gridworld().task([noise]) for noise in noises]
+    safe = [solve(task).values.reward - evaluate(task, policies.safe_policy).reward for task in tasks]
+    assert results["fresh"]["safe-only"]["regret"] == pytest.approx(300 * np.array(safe), rel=1e-9)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "On fresh tasks" in text
+    assert "times lb-sgd-theory" in text.replace("\u2011", "-")
+    assert "On fresh tasks" not in _page_without_fresh(results)
+
+
+def _page_without_fresh(results: dict[str, Any]) -> str:
+    return render(gridworld_page({**results, "fresh": {}}).page)
+
+
+def test_the_best_baseline_is_one_that_was_never_unsafe() -> None:
+    def found(regret: float, unsafe: int = 0) -> Any:
+        return {"regret_mean": regret, "unsafe_tasks": unsafe}
+
+    methods = {
+        "safe-only": found(90.0),
+        "pce": found(1.0),
+        "dope-published": found(50.0, 1),
+        "lb-sgd-theory": found(80.0),
+        "safe-meta-published": found(70.0),
+    }
+    assert compared_with(methods) == ("safe-only", "safe-meta-published")
+    assert compared_with({"safe-only": found(90.0), "dope-published": found(50.0, 1)}) == ("safe-only",)
 
 
 # ------------------------------------------------------------------------------------------------------- it repeats
