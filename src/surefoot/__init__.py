@@ -9,7 +9,7 @@ from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.evaluate import Values, evaluate, evaluate_many, occupancy
 from surefoot.cmdp.lagrangian import Solution
 from surefoot.cmdp.model import TabularCMDP, Units
-from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy
+from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy, TimedPolicy
 from surefoot.cmdp.rollout import Simulator
 from surefoot.cmdp.solve import solve, solve_many
 from surefoot.deploy.session import Deployment
@@ -46,6 +46,7 @@ __all__ = [
     "SurefootError",
     "TabularCMDP",
     "TabularPolicy",
+    "TimedPolicy",
     "Units",
     "Values",
     "adapt",

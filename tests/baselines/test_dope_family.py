@@ -170,6 +170,8 @@ def test_only_the_constants_of_a_known_theorem_are_certified() -> None:
     assert certified == ["dope-theory", "optpess-lp-theory"]
     assert not method_of("dope-theory", "layered", scale=0.5).certified
     assert not method_of("dope-theory", "layered", warm_up=5).certified
+    assert not any(method_of(name, "discounted", episodes=10**15).certified for name in NAMES), "no theorem is about it"
+    assert method_of("dope-theory", "discounted", episodes=1).certified, "it is the safe policy for ever"
 
 
 def test_bonuses_by_hand() -> None:

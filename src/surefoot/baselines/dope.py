@@ -107,6 +107,7 @@ def dope_method(
         tables = safe.probabilities
         tables = tables if layers is None else tables[:-1].reshape(layers, -1, tables.shape[1])
         planner, wait = FiniteHorizonPlanner(problem, constants, tables), constants.warm_up(*problem.reward.shape)
+    proved = preset == "theory" and scale == 1 and warm_up is None and algorithm != "dope-plus"
     return OptimisticPlanning(
         name,
         policies.units,
@@ -117,7 +118,7 @@ def dope_method(
         episodes,
         wait if warm_up is None else int(warm_up),
         replan,
-        certified=preset == "theory" and scale == 1 and warm_up is None and algorithm != "dope-plus",
+        certified=proved and (layers is not None or wait >= episodes),
     )
 
 
@@ -159,7 +160,8 @@ class OptimisticPlanning:
 
     Attributes:
         certified: their theorem promises zero violation with probability 1 - risk. True for DOPE and OptPess-LP with
-            the constants of the theorem only; DOPE+ is reconstructed, so nothing is claimed for it.
+            the constants of the theorem on layered tasks, which it is about, and where the warm-up outlasts the run;
+            DOPE+ is reconstructed, so nothing is claimed for it.
     """
 
     name: str
