@@ -291,14 +291,14 @@ def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:
     [
         (lambda: rooms_policies(20), "transitions", LikelihoodRatio, "probabilities are known on every cell"),
         (lambda: rooms_policies(20), "first-state", ReturnProcess, "transitions are not observed"),
-        (lambda: rooms_policies(20), "sums", ModelFree, "only discounted sums"),
+        (lambda: rooms_policies(20), "sums", ReturnProcess, "only discounted sums"),
         (without_exact_model, "transitions", TransitionBall, "known up to a distance"),
         (lambda: changed_cells(model=None), "transitions", ReturnProcess, "no model of transitions"),
         (lambda: changed_cells(model=None), "first-state", ReturnProcess, "transitions are not observed"),
         (
             lambda: changed_cells(model=None, start_lower=None, start_upper=None),
             "transitions",
-            ModelFree,
+            ReturnProcess,
             "not given per first state",
         ),
         (
@@ -307,7 +307,12 @@ def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:
             LikelihoodRatio,
             "probabilities are known",
         ),
-        (lambda: changed_cells(start_lower=None, start_upper=None), "first-state", ModelFree, "not given per first"),
+        (
+            lambda: changed_cells(start_lower=None, start_upper=None),
+            "first-state",
+            ReturnProcess,
+            "not given per first",
+        ),
         (lambda: replace(rooms_policies(20), cells=None), "transitions", ModelFree, "no value bounds over tasks"),
         (lambda: replace(rooms_policies(20), cells=None), "sums", ModelFree, "no value bounds over tasks"),
     ],
@@ -325,7 +330,9 @@ def test_certified_picks_the_strongest_method_that_is_possible(
     assert isinstance(named if expected is ModelFree else named.evidence, expected)
     assert named.note == ""
     assert Learner(method).events[0].message == method.note
-    needs = {LikelihoodRatio: (True, True), TransitionBall: (True, True), ReturnProcess: (False, True)}
+    by_first_state = expected is ReturnProcess and method.evidence.first_states
+    assert by_first_state == (why in ("transitions are not observed", "no model of transitions"))
+    needs = {LikelihoodRatio: (True, True), TransitionBall: (True, True), ReturnProcess: (False, by_first_state)}
     assert (method.needs_transitions, method.needs_first_state) == needs.get(expected, (False, False))
 
 
@@ -348,13 +355,17 @@ def test_finite_families_are_exact() -> None:
         (lambda: changed_cells(model=None), "certified-likelihood", "needs a policy set with a transition model"),
         (lambda: changed_cells(model=None), "certified-ball", "use certified-returns"),
         (without_exact_model, "certified-likelihood", "up to a distance; use certified-ball"),
-        (lambda: changed_cells(start_lower=None, start_upper=None), "certified-returns", "per first state"),
         (lambda: rooms_policies(20), "certified-magic", "method must be one of certified, "),
     ],
 )
 def test_methods_that_are_not_possible_say_what_is(policies: Any, name: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         certified_method(policies(), name, 0.1, truncation=TRUNCATION)
+
+
+def test_planned_policies_need_first_states() -> None:
+    with pytest.raises(InvalidInput, match="replan must be False for certified-returns without first states, got True"):
+        certified_method(rooms_policies(20), "certified", 0.1, truncation=TRUNCATION, observes="sums", replan=True)
 
 
 def test_what_is_observed_must_be_known() -> None:

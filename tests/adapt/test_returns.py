@@ -71,11 +71,15 @@ def told(units: Units, scaled: Floats, first: Any) -> Outcomes:
     return Outcomes(sums[:, 0], sums[:, 1:], np.asarray(first)[:, None])
 
 
-def envelope(cells: Cells, units: Units, truncation: float, j: int, policy: int, first: int) -> tuple[Floats, Floats]:
-    """Scaled bounds on the mean cut-off sums, from the definition."""
+def envelope(
+    cells: Cells, units: Units, truncation: float, j: int, policy: int, first: int | None
+) -> tuple[Floats, Floats]:
+    """Scaled bounds on the mean cut-off sums, from the definition; over the start distribution if `first` is None."""
     assert cells.start_lower is not None
     assert cells.start_upper is not None
-    lower, upper = cells.start_lower[j, policy, :, first], cells.start_upper[j, policy, :, first]
+    lower, upper = cells.lower[j, policy], cells.upper[j, policy]
+    if first is not None:
+        lower, upper = cells.start_lower[j, policy, :, first], cells.start_upper[j, policy, :, first]
     low = np.array([lower[0], *(units.budget - upper[1:])])
     high = np.array([upper[0], *(units.budget - lower[1:])])
     least, most = ends_of(units)
@@ -378,6 +382,22 @@ def test_first_states_that_do_not_exist_are_refused(first: int) -> None:
     outcome = told(units, np.zeros((1, 2)), [0])
     with pytest.raises(InvalidInput, match="at least the first state"):
         process.observe(process.start(), np.zeros(1, int), replace(outcome, states=None))
+
+
+def test_without_first_states_the_bounds_are_those_of_the_start_distribution() -> None:
+    rng = np.random.default_rng(4)
+    cells, units = made_up(rng)
+    process = ReturnProcess(cells, units, 0.1, first_states=False)
+    state = with_stakes(process, random_stakes(rng, 2))
+    drawn, _, scaled = random_episodes(rng, 25, 2)
+    outcomes = replace(told(units, scaled, np.zeros(25, int)), states=None)
+    settled = process.settle(process.observe(state, drawn, outcomes), np.ones(len(cells), dtype=bool), ())
+    for bet, j in np.ndindex(*settled.capital.shape):
+        stake, expected = state.stakes[bet], 0.0
+        for policy, x in zip(drawn, scaled, strict=True):
+            low, high = envelope(cells, units, 0.1, j, policy, None)
+            expected += math.log1p(float(stake @ x)) - math.log1p(float(np.maximum(stake * low, stake * high).sum()))
+        assert settled.capital[bet, j] == pytest.approx(expected, abs=1e-9)
 
 
 def test_memory_does_not_grow_with_the_episodes() -> None:

@@ -110,6 +110,12 @@ def test_other_methods_keep_their_promise_in_the_rooms(method: str) -> None:
         assert unsafe > 0
 
 
+def test_sums_alone_keep_the_promise_in_the_rooms() -> None:
+    unsafe, tasks = count_unsafe("certified", 0.5, 40, 400, seed=2, family="rooms", observes="sums")
+    assert p_value(unsafe, tasks, 0.5) > FALSE_ALARM
+    assert unsafe > 0
+
+
 @pytest.mark.parametrize("risk", [0.05, 0.5])
 def test_likelihood_method_keeps_its_promise_where_the_risk_is_used(risk: float) -> None:
     unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 200, 100, seed=3, family="two rooms", pairs=True)

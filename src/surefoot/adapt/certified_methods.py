@@ -62,13 +62,18 @@ def certified_method(
     split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
     discount = policies.units.discount
     steps = theory.horizon(discount, truncation / (1 - discount)) if horizon is None else horizon
+    evidence = _evidence(kind, policies, cells, truncation, steps, split["elimination"], observes)
+    by_first_state = not isinstance(evidence, ReturnProcess) or evidence.first_states
+    if replan and not by_first_state:
+        raise InvalidInput(f"replan must be False for {kind} without first states, got True")
     return Certified(
         name,
         policies,
         cells,
-        _evidence(kind, policies, cells, truncation, steps, split["elimination"]),
+        evidence,
         split,
         needs_transitions=kind != "certified-returns",
+        needs_first_state=by_first_state,
         replanner=_replanner(policies, cells.model, kind != "certified-returns" if replan is None else replan),
         pairs=pairs,
         note=note,
@@ -82,20 +87,20 @@ def strongest(policies: PolicyValueSet, observes: Observes) -> tuple[str, str]:
     cells = policies.cells
     if cells is None:
         return "certified-model-free", "the policy set has no value bounds over tasks"
-    if observes == "sums":
-        return "certified-model-free", "only discounted sums are observed"
     if observes == "transitions" and cells.model is not None:
         if _exact(cells.model):
             return "certified-likelihood", "transitions are observed and their probabilities are known on every cell"
         return "certified-ball", "transitions are observed, their probabilities known up to a distance"
-    if cells.start_lower is None:
-        return "certified-model-free", "the value bounds are not given per first state"
+    if observes == "sums":
+        return "certified-returns", "only discounted sums are observed"
     why = "transitions are not observed" if observes == "first-state" else "the policy set has no model of transitions"
+    if cells.start_lower is None:
+        return "certified-returns", f"{why}, and its value bounds are not given per first state: discounted sums it is"
     return "certified-returns", f"{why}; discounted sums and first states are"
 
 
 def _evidence(
-    kind: str, policies: PolicyValueSet, cells: Cells, truncation: float, steps: int, level: float
+    kind: str, policies: PolicyValueSet, cells: Cells, truncation: float, steps: int, level: float, observes: Observes
 ) -> Evidence:
     match kind:
         case "certified-likelihood":
@@ -110,9 +115,8 @@ def _evidence(
             return TransitionBall(cells, _model(cells, kind), policies.units, horizon=steps)
         case "certified-returns":
             enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
-            if cells.start_lower is None:
-                raise InvalidInput(f"{kind} needs value bounds per first state, got none; use certified-model-free")
-            return ReturnProcess(cells, policies.units, truncation, enough)
+            first_states = cells.start_lower is not None and observes != "sums"
+            return ReturnProcess(cells, policies.units, truncation, enough, first_states)
         case _:
             raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {kind!r}")
 

@@ -61,6 +61,8 @@ class ReturnProcess:
 
     Attributes:
         truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
+        first_states: whether means are bounded given the first state; otherwise over the start distribution, which asks
+            for no observation but the sums and learns less from them.
         settled_against: evidence from which on a cell is not bet against any longer; above the log(1/δ) in use.
     """
 
@@ -68,6 +70,7 @@ class ReturnProcess:
     units: Units
     truncation: float
     settled_against: float = SETTLED_AGAINST
+    first_states: bool = True
 
     def start(self) -> ReturnState:
         signals = 1 + len(self.units.budget)
@@ -84,14 +87,12 @@ class ReturnProcess:
 
     def observe(self, state: ReturnState, drawn: Integers, outcomes: Outcomes) -> ReturnState:
         """One episode after the other, so that blocks and single episodes round alike."""
-        if outcomes.states is None:
-            raise InvalidInput("states must hold at least the first state of each episode, got None")
         scaled = self._scaled(outcomes)
         # Not a matrix product: its rounding depends on the number of rows.
         gains = np.log1p((scaled[:, None, :] * state.stakes).sum(axis=-1))
         pending = dict(state.pending)
         nothing = 0.0, np.zeros(scaled.shape[1]), np.zeros(gains.shape[1])
-        first_states = self._first_states(outcomes.states).tolist()
+        first_states = self._places(outcomes).tolist()
         for policy, first, returns, gain in zip(drawn.tolist(), first_states, scaled, gains, strict=True):
             episodes, total, gained = pending.get((policy, first), nothing)
             pending[policy, first] = episodes + 1.0, total + returns, gained + gain
@@ -155,9 +156,13 @@ class ReturnProcess:
         capped: Floats = np.minimum(stakes, HIGHEST_STAKE)
         return capped
 
-    def _first_states(self, states: Integers) -> Integers:
-        """[n] first states, or an error that names one that does not exist."""
-        first, count = states[:, 0], self._tables[0].shape[1]
+    def _places(self, outcomes: Outcomes) -> Integers:
+        """[n] first states, or an error that names one that does not exist; 0 where they do not matter."""
+        if not self.first_states:
+            return np.zeros(len(outcomes), dtype=np.int64)
+        if outcomes.states is None:
+            raise InvalidInput("states must hold at least the first state of each episode, got None")
+        first, count = outcomes.states[:, 0], self._tables[0].shape[1]
         outside = (first < 0) | (first >= count)
         if outside.any():
             raise InvalidInput(f"states must lie in [0, {count}), got {first[outside][0]} as a first state")
@@ -187,12 +192,14 @@ class ReturnProcess:
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats]:
-        """[P, S, J, k] scaled bounds of the policies in the set."""
-        if self.cells.start_lower is None or self.cells.start_upper is None:
-            raise InvalidInput("cells must have bounds per first state for the return process, got none")
+        """[P, S, J, k] scaled bounds of the policies in the set; [P, 1, J, k] over the start distribution."""
+        low, high = self.cells.lower[..., None], self.cells.upper[..., None]  # [J, P, k, 1]
+        if self.first_states:
+            if self.cells.start_lower is None or self.cells.start_upper is None:
+                raise InvalidInput("cells must have bounds per first state for first_states=True, got none")
+            low, high = self.cells.start_lower, self.cells.start_upper
         order = (1, 3, 0, 2)  # from [J, P, k, S]
-        low, high = self.cells.start_lower.transpose(order), self.cells.start_upper.transpose(order)
-        scaled = self._as_returns(low, high)
+        scaled = self._as_returns(low.transpose(order), high.transpose(order))
         return np.ascontiguousarray(scaled[0]), np.ascontiguousarray(scaled[1])
 
     def _as_returns(self, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
