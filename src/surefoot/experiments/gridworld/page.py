@@ -129,7 +129,11 @@ def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
         table=results_table(results["methods"], compared_with(results["methods"])),
         notes=(
             "Read off the paper's figure at 40,000 episodes: Safe-PCE ≈ 40 k (method 'published' here), PCE ≈ 13 k and "
-            "unsafe, Safe Meta-RL ≈ 92 k, DOPE+ ≈ 106 k, DOPE ≈ 108 k, LB-SGD ≈ 154 k.",
+            "unsafe, Safe Meta-RL ≈ 92 k, DOPE+ ≈ 106 k, DOPE ≈ 108 k, LB-SGD ≈ 154 k (here 'safe-meta-published', "
+            "'dope-plus-published', 'dope-published', 'lb-sgd-published').",
+            "Baselines end in their preset: ‘theory’ has the constants that their guarantee needs, with which most of "
+            "them never leave their first policy in a run of this length; ‘published’ has what the paper's figure was "
+            "made with, and no guarantee. DOPE+ and 'dope-published' are reconstructed from what is public of them.",
         ),
     )
 
