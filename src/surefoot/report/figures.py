@@ -98,7 +98,7 @@ def learning_curves(methods: Mapping[str, Summary], *, budget: float, title: str
     if not methods:
         raise InvalidInput("methods must hold at least one summary, got none")
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.0, 6.2), layout="constrained")
+        figure = Figure(figsize=(8.0, 6.2) if len(methods) <= FEW else (11.0, 7.0), layout="constrained")
         regret, cost = figure.subplots(2, 1, sharex=True, height_ratios=[1.15, 1])
         band = 0.14 if len(methods) <= FEW else 0.08
         for order, (name, summary) in enumerate(_back_to_front(methods), start=2):

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
+from types import MappingProxyType
 from typing import Literal
 
 import jinja2
@@ -93,16 +94,23 @@ def render(page: Page) -> str:
     return environment.from_string(template).render(page=page) + "\n"
 
 
-def results_table(methods: Mapping[str, Totals], compared_with: Sequence[str] = ("safe-only",)) -> Table:
-    """One row per method, in the order given; regret also as a multiple of that of others, where they are present."""
-    present = [name for name in compared_with if name in methods]
-    rows = tuple(_result(name, found, [methods[other] for other in present]) for name, found in methods.items())
+def results_table(
+    methods: Mapping[str, Totals], compared_with: Mapping[str, str] = MappingProxyType({"safe-only": "safe-only"})
+) -> Table:
+    """One row per method, in the order given.
+
+    Args:
+        compared_with: whose regret the others' is also given as a multiple of, where they are present: what to call
+            them, and their names.
+    """
+    present = {label: methods[name] for label, name in compared_with.items() if name in methods}
+    rows = tuple(_result(name, found, tuple(present.values())) for name, found in methods.items())
     headers = (
         "method",
         "certified",
         "regret, mean",
         "95 % interval",
-        *(f"times {name}" for name in present),
+        *(f"times {label}" for label in present),
         "unsafe tasks",
         "unsafe episodes",
         "smallest margin",
