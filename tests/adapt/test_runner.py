@@ -165,6 +165,14 @@ def test_policies_have_streams_of_their_own_whatever_the_method() -> None:
     assert published.rewards(candidate)[:shared].tolist() != told[:shared].tolist()
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_the_record_says_how_the_risk_was_spent(name: str) -> None:
+    """All of it, for the methods that have a risk to spend; nothing for those that promise nothing by it."""
+    run = adapt(policies(), TASK, method=name, episodes=20, risk=0.2, seed=0, horizon=80)
+    assert run.risk_split == learner(policies(), method=name, episodes=20, risk=0.2).risk_split
+    assert sum(run.risk_split.values()) == pytest.approx(0.2 if name.startswith("certified") else 0.0)
+
+
 def test_streams_are_the_simulator_s_episodes_in_order() -> None:
     simulator = Simulator(TASK, policies().safe_policy, 30)
     stream = EpisodeStream(simulator, np.random.default_rng(5), transitions=True)

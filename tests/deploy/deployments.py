@@ -16,7 +16,7 @@ from surefoot.cmdp.model import TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import Deployment
-from surefoot.methods import learner
+from surefoot.methods import BASELINES, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.family import from_arrays
 from surefoot.train.training_phase import train
@@ -85,7 +85,7 @@ def steps(order: Order, method: str = "certified-returns") -> dict[str, Any]:
 def told(order: Order, method: str = "certified-returns") -> dict[str, Any]:
     """What to tell of that episode: transitions where they are needed, sequences otherwise."""
     episode = steps(order, method)
-    if method in ("certified", "certified-likelihood", "certified-ball"):
+    if method in ("certified", "certified-likelihood", "certified-ball", *BASELINES):
         return {"transitions": episode}
     return {"rewards": episode["rewards"], "costs": episode["costs"], "first_state": episode["states"][0]}
 

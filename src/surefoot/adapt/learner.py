@@ -175,6 +175,11 @@ class Learner:
         return self.method.certified and not self.state.voided
 
     @property
+    def risk_split(self) -> Mapping[str, float]:
+        """How the risk is spent: coverage, elimination, value bounds; empty for methods that do not say."""
+        return dict(getattr(self.method, "risk_split", {}))
+
+    @property
     def deployed(self) -> Deployed:
         return SAFE_ONLY if self.state.voided else self.method.deployed(self.state.method)
 

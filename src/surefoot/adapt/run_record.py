@@ -40,6 +40,7 @@ class Run:
         margin: [K] smallest margin (budget - cost) over the constraints, of the policy deployed in each episode.
         weight: [K] probability with which the deployed mixture leaves the safe policy.
         output: the mixture of everything deployed, the paper's π_out.
+        risk_split: how the risk was spent, see `Learner.risk_split`.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Run:
     output: EpisodeMixture
     events: tuple[Event, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    risk_split: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def episodes(self) -> int:

@@ -215,4 +215,5 @@ class _Record:
             output,
             learner.events,
             settings,
+            learner.risk_split,
         )

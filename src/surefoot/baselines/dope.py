@@ -232,7 +232,7 @@ class OptimisticPlanning:
         following = {"episode": now + 1, "growth": next_decision(now), "doubling": NEVER}[self.schedule]
         state = replace(state, visits=state.counts.sum(axis=2), next_plan=following)
         found = self.planner(state.counts)
-        was_safe = state.deployed is SAFE_ONLY
+        was_safe = state.deployed.weight == 0
         if found is None:
             events = () if was_safe else (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
             return Step(replace(state, deployed=SAFE_ONLY), used, events)

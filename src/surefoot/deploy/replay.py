@@ -49,6 +49,7 @@ def header(learner: Learner) -> dict[str, Any]:
         "certified": learner.method.certified,
         "policies": None if policies is None else policies.digest(),
         "settings": dict(learner.settings),
+        "risk_split": learner.risk_split,
         "seed": learner.seed,
         "horizon": learner.horizon,
         "discount": units.discount,

@@ -20,6 +20,10 @@ from surefoot.adapt.run_record import Event
 from surefoot.adapt.safe_mixture import Phase
 from surefoot.adapt.transition_ball import BallState
 from surefoot.adapt.transition_counts import Counts
+from surefoot.baselines.dope import Compact, PlanningState
+from surefoot.baselines.log_barrier import Climb
+from surefoot.baselines.safe_meta import Adaptations, VisitSums
+from surefoot.baselines.softmax import GradientSums
 from surefoot.cmdp.policy import TabularPolicy
 
 CLASSES: dict[str, type] = {
@@ -37,6 +41,12 @@ CLASSES: dict[str, type] = {
         State,
         Planned,
         TabularPolicy,
+        PlanningState,
+        Compact,
+        Climb,
+        GradientSums,
+        Adaptations,
+        VisitSums,
     )
 }
 # What arrays may be made of; objects would be code.

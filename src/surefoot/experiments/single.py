@@ -55,7 +55,14 @@ def adapt_one(
     )
     return experiment_results(
         "adapt",
-        settings={"task": list(parameter), "episodes": episodes, "risk": risk, "seed": seed, "method": method},
+        settings={
+            "task": list(parameter),
+            "episodes": episodes,
+            "risk": risk,
+            "risk_split": dict(run.risk_split),
+            "seed": seed,
+            "method": method,
+        },
         seconds={"adapting": time.perf_counter() - began},
         methods={method: summarise([run])},
         events={method: [run.events]},
@@ -77,6 +84,7 @@ def single_page(results: Mapping[str, Any]) -> Report:
         facts=(
             ("task", task),
             *((name, str(settings[name])) for name in ("method", "episodes", "risk", "seed")),
+            *_risk_facts(settings.get("risk_split", {})),
             ("time", f"{results['seconds']:.1f} s"),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
@@ -92,6 +100,12 @@ def single_page(results: Mapping[str, Any]) -> Report:
         footer=f"surefoot {results['version']}",
     )
     return Report(page, {"curves.png": curves})
+
+
+def _risk_facts(split: Mapping[str, float]) -> tuple[tuple[str, str], ...]:
+    """How the risk is spent, for the methods that say so."""
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in split.items() if value)
+    return (("risk is spent on", parts),) if parts else ()
 
 
 def _events_section(events: Sequence[Event]) -> Section:
