@@ -89,7 +89,7 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
     rows = []
     for name, summary in methods.items():
         grown, last, unsafe = benchmark["growth"][name], benchmark["last"][name], summary["unsafe_episodes"]
-        counted = f"{unsafe:,} in {summary['unsafe_tasks']} of {summary['tasks']} runs"
+        counted = f"{unsafe:,} in {summary['unsafe_tasks']} of {summary['tasks']} runs" if unsafe else "0"
         rows.append(
             (
                 name,
