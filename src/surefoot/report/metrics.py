@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy.special import betaincinv, stdtrit
 
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats, finite_array
@@ -114,8 +114,8 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple
     if not 0 <= successes <= trials or trials < 1:
         raise InvalidInput(f"successes must lie in 0 ... trials with trials ≥ 1, got {successes} of {trials}")
     tail = (1 - level) / 2
-    low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes > 0 else 0.0
-    high = stats.beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
+    low = betaincinv(successes, trials - successes + 1, tail) if successes > 0 else 0.0
+    high = betaincinv(successes + 1, trials - successes, 1 - tail) if successes < trials else 1.0
     return float(low), float(high)
 
 
@@ -126,7 +126,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]
     if sample.ndim != 1 or len(sample) < 2:
         raise InvalidInput(f"values must have shape [n] with n ≥ 2, got shape {list(sample.shape)}")
     mean = sample.mean()
-    half = stats.t.ppf((1 + level) / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample))
+    half = stdtrit(len(sample) - 1, (1 + level) / 2) * sample.std(ddof=1) / np.sqrt(len(sample))
     return float(mean - half), float(mean + half)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.stats import beta as beta_distribution
+from scipy.special import betaincinv
 
 from surefoot.cmdp.distance import distance
 from surefoot.cmdp.evaluate import state_values
@@ -253,7 +253,7 @@ def simulated_values(
 def holdout_level(holdout: int, rank: int, error: float) -> float:
     """β' with P(Bin(m, β') ≤ m - k) = error: with probability 1 - error over the second sample, a fresh task breaks
     the bounds with probability at most β' (Theorem 1b, second guarantee)."""
-    return float(beta_distribution.ppf(1 - error, holdout - rank + 1, rank))
+    return float(betaincinv(holdout - rank + 1, rank, 1 - error))
 
 
 def _base_bounds(
