@@ -15,14 +15,14 @@ from surefoot.adapt.run_record import Run
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
-from surefoot.methods import METHODS, adapt, default_horizon, learner
+from surefoot.methods import BASELINES, METHODS, adapt, default_horizon, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld import gridworld
 from surefoot.train.training_phase import train
 
 TASK = gridworld().task([0.3])
 UNCERTIFIED = {"published", "pce", "pce-theory"}
-NEEDS_EPISODES = ("paper", "pce-theory")
+NEEDS_EPISODES = ("paper", "pce-theory", *(name for name in BASELINES if not name.startswith("safe-meta")))
 
 
 @cache

@@ -154,14 +154,10 @@ def _certified_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
 def _baseline(
     policies: PolicyValueSet, name: str, episodes: int | None, risk: float, horizon: int, options: dict[str, Any]
 ) -> Method:
-    planned = _planned_episodes(name, episodes)
-    match name.rpartition("-")[0]:
-        case "lb-sgd":
-            return lb_sgd_method(policies, name, episodes=planned, risk=risk, horizon=horizon, **options)
-        case "safe-meta":
-            return safe_meta_method(policies, name, episodes=planned, risk=risk, horizon=horizon, **options)
-        case _:
-            return dope_method(policies, name, episodes=planned, risk=risk, horizon=horizon, **options)
+    if name.startswith("safe-meta"):
+        return safe_meta_method(policies, name, **options)
+    make = lb_sgd_method if name.startswith("lb-sgd") else dope_method
+    return make(policies, name, episodes=_planned_episodes(name, episodes), risk=risk, horizon=horizon, **options)
 
 
 def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk: float, horizon: int) -> PaperRules:

@@ -36,7 +36,7 @@ def grid_policies() -> PolicyValueSet:
 
 
 def made(name: str = "safe-meta-published", **options: Any) -> SafeMeta:
-    return safe_meta_method(grid_policies(), name, episodes=3000, risk=0.05, horizon=60, **options)
+    return safe_meta_method(grid_policies(), name, **options)
 
 
 # ----------------------------------------------------------------------------------------------------- the closed form

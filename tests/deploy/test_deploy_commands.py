@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import deployments
+import onnx
 import pytest
 import safetensors.numpy
 import typer
@@ -152,7 +153,6 @@ def test_policies_leave_as_files(stored: Path, journal: Path, tmp_path: Path) ->
 
 
 def test_policies_leave_as_onnx(stored: Path, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
     out = tmp_path / "policy.onnx"
     assert run("export-policy", stored, 2, "--out", out).exit_code == 0
     model = onnx.load(out)

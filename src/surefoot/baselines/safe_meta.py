@@ -84,9 +84,7 @@ PRESETS: Mapping[str, AdaptationRules] = {
 }
 
 
-def safe_meta_method(
-    policies: PolicyValueSet, name: str, *, episodes: int, risk: float, horizon: int, **options: Any
-) -> SafeMeta:
+def safe_meta_method(policies: PolicyValueSet, name: str, **options: Any) -> SafeMeta:
     """Safe Meta-RL by the name of its preset; neither the number of episodes nor the risk enters its constants.
 
     Args:
