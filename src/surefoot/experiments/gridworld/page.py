@@ -152,7 +152,7 @@ def _best_baseline(methods: Mapping[str, Totals]) -> tuple[str, ...]:
 
 
 def _fresh_sections(results: Mapping[str, Any]) -> tuple[Section, ...]:
-    fresh = results["fresh"]
+    fresh = results.get("fresh", {})  # runs of earlier versions have none
     if not fresh:
         return ()
     text = (
@@ -223,6 +223,6 @@ def _discrepancy_section() -> Section:
 def _command(settings: Mapping[str, Any]) -> str:
     return (
         f"surefoot reproduce gridworld --episodes {settings['episodes']} --tasks {settings['tasks']} \\\n"
-        f"  --fresh {settings['fresh']} --methods {','.join(settings['methods'])} \\\n"
+        f"  --fresh {settings.get('fresh', 0)} --methods {','.join(settings['methods'])} \\\n"
         f"  --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
     )
