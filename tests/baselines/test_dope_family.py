@@ -165,6 +165,14 @@ def test_a_method_that_never_plans_needs_no_transitions() -> None:
     assert np.ptp(run.margin) == 0
 
 
+def test_a_warm_up_that_outlasts_the_run_is_announced() -> None:
+    assert method_of("dope-theory", "layered", episodes=10**9).note == ""
+    (event,) = Learner(method_of("dope-theory", "layered", episodes=10, warm_up=12)).events
+    assert event.message == (
+        "dope-theory plays the safe policy for 12 episodes first, at least the 10 there are: it never leaves it"
+    )
+
+
 def test_only_the_constants_of_a_known_theorem_are_certified() -> None:
     certified = [name for name in NAMES if method_of(name, "layered").certified]
     assert certified == ["dope-theory", "optpess-lp-theory"]

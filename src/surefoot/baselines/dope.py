@@ -181,6 +181,16 @@ class OptimisticPlanning:
         """Whether there will ever be a plan; otherwise this is the safe policy and counting would be idle."""
         return self.warm_up < self.episodes
 
+    @property
+    def note(self) -> str:
+        """Said when a learner is made with it."""
+        if self.needs_transitions:
+            return ""
+        return (
+            f"{self.name} plays the safe policy for {self.warm_up:.3g} episodes first, at least the {self.episodes} "
+            "there are: it never leaves it"
+        )
+
     def start(self) -> PlanningState:
         blank = np.zeros(self.support.possible.shape, dtype=np.int64)
         return PlanningState(blank, blank.sum(axis=2), max(self.warm_up, 1), SAFE_ONLY)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from surefoot.errors import InvalidInput
-
-Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, in all)
 
 
 def check_counts(settings: Any, *names: str) -> None:

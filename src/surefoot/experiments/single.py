@@ -12,7 +12,7 @@ from surefoot.errors import Infeasible, InvalidInput
 from surefoot.experiments.results import Report, experiment_results
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.figures import learning_curves, png
+from surefoot.report.figures import cost_in_words, learning_curves, png
 from surefoot.report.metrics import summarise
 from surefoot.report.page import Page, Section, Table, results_table, versions
 from surefoot.tasks.family import TaskDistribution
@@ -73,7 +73,7 @@ def adapt_one(
 def single_page(results: Mapping[str, Any]) -> Report:
     """Regret, cost and events of one run."""
     settings, methods = results["settings"], results["methods"]
-    curves = png(learning_curves(methods, budget=float(results["training"]["budget"][0])))
+    curves = png(learning_curves(methods, budgets=results["training"]["budget"]))
     task = _text(settings["task"])
     page = Page(
         title=f"Method ‘{settings['method']}’ on task {task}",
@@ -92,7 +92,7 @@ def single_page(results: Mapping[str, Any]) -> Report:
             Section(
                 "Regret and cost",
                 figure=curves,
-                caption="Cumulative regret, and the expected discounted cost of the policy deployed in each episode.",
+                caption=f"Top: cumulative regret. Bottom: {cost_in_words(results['training']['budget'])}.",
                 table=results_table(methods),
             ),
             _events_section([Event(**event) for event in results["events"][settings["method"]][0]]),

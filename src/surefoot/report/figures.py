@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -85,7 +85,7 @@ def stroke(method: str) -> Stroke:
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
 
 
-def learning_curves(methods: Mapping[str, Summary], *, budget: float, title: str = "") -> Figure:
+def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float], title: str = "") -> Figure:
     """Figure 2 of the paper: reward regret and constraint value of every method against the episodes.
 
     Lines are means over the tasks, bands their 10 % to 90 % quantiles. A cross marks the worst policy deployed by a
@@ -93,10 +93,12 @@ def learning_curves(methods: Mapping[str, Summary], *, budget: float, title: str
 
     Args:
         methods: summaries by method name.
-        budget: of the one constraint; the lower panel shows the cost, budget - margin.
+        budgets: of the constraints. With one, the lower panel shows its cost, budget - margin; with several, by how
+            much a cost exceeds its budget, the largest of them.
     """
     if not methods:
         raise InvalidInput("methods must hold at least one summary, got none")
+    budget = budgets[0] if len(budgets) == 1 else 0.0
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.0, 6.2) if len(methods) <= FEW else (11.0, 7.0), layout="constrained")
         regret, cost = figure.subplots(2, 1, sharex=True, height_ratios=[1.15, 1])
@@ -107,7 +109,7 @@ def learning_curves(methods: Mapping[str, Summary], *, budget: float, title: str
         _mark_budget(cost, budget)
         regret.set_ylabel("reward regret")
         regret.set_ylim(bottom=min(0.0, *(min(summary["curve"]["regret_low"]) for summary in methods.values())))
-        cost.set_ylabel("expected discounted cost")
+        cost.set_ylabel("expected discounted cost" if len(budgets) == 1 else "largest cost − budget")
         cost.set_xlabel("episode")
         cost.set_xlim(0, max(summary["curve"]["episode"][-1] for summary in methods.values()))
         for axis in (regret.yaxis, cost.xaxis):
@@ -117,6 +119,14 @@ def learning_curves(methods: Mapping[str, Summary], *, budget: float, title: str
             figure.suptitle(title, fontsize=11, fontweight="bold")
         _legend(figure, methods, band)
     return figure
+
+
+def cost_in_words(budgets: Sequence[float]) -> str:
+    """What the lower panel of `learning_curves` shows."""
+    if len(budgets) == 1:
+        return f"expected discounted cost of the deployed policy, with the budget {budgets[0]:g}"
+    limits = ", ".join(f"{budget:g}" for budget in budgets)
+    return f"by how much the deployed policy's costs exceed their budgets {limits}, the largest; below 0 is safe"
 
 
 def png(figure: Figure, dpi: int = 150) -> bytes:

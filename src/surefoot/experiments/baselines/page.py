@@ -7,7 +7,7 @@ from typing import Any
 
 from surefoot.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, Settings
 from surefoot.experiments.results import Report
-from surefoot.report.figures import learning_curves, png
+from surefoot.report.figures import cost_in_words, learning_curves, png
 from surefoot.report.page import MISSING, Cell, Page, Section, Table, versions
 
 INTRODUCTION = (
@@ -20,7 +20,10 @@ INTRODUCTION = (
 def baselines_page(results: Mapping[str, Any]) -> Report:
     """Per benchmark what it is, the learning curves, the table, and what was cut."""
     settings, benchmarks = results["settings"], results["benchmarks"]
-    figures = {f"{name}.png": _curves(benchmark) for name, benchmark in benchmarks.items()}
+    figures = {
+        f"{name}.png": png(learning_curves(benchmark["methods"], budgets=benchmark["training"]["budget"]))
+        for name, benchmark in benchmarks.items()
+    }
     page = Page(
         title="The baselines on their own benchmarks",
         lead=" ".join([INTRODUCTION, *(_verdict(name, each) for name, each in benchmarks.items())]),
@@ -57,22 +60,8 @@ def _verdict(name: str, benchmark: Mapping[str, Any]) -> str:
     return f"{name}: ‘{best}’ has the least regret among them, {methods[best]['regret_mean']:,.0f}{grows}; {safety}."
 
 
-def _curves(benchmark: Mapping[str, Any]) -> bytes:
-    """Regret and cost; with several constraints, cost is how far the worst one lies above its budget."""
-    budgets = benchmark["training"]["budget"]
-    several = len(budgets) > 1
-    figure = learning_curves(benchmark["methods"], budget=0.0 if several else float(budgets[0]))
-    figure.axes[1].set_ylabel("largest cost − budget" if several else "expected cost")
-    return png(figure)
-
-
 def _section(name: str, benchmark: Mapping[str, Any], figure: bytes) -> Section:
-    budgets = benchmark["training"]["budget"]
-    cost = (
-        f"expected cost of the deployed policy, with the budget {budgets[0]:g}"
-        if len(budgets) == 1
-        else f"by how much the deployed policy's costs exceed their budgets {budgets}, the largest; below 0 is safe"
-    )
+    cost = cost_in_words(benchmark["training"]["budget"])
     return Section(
         name,
         paragraphs=(BENCHMARKS[name].what,),

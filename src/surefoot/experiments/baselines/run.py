@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from surefoot import __version__
 from surefoot.adapt.run_record import Event, Run
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats
 from surefoot.cmdp.solve import solve
-from surefoot.errors import InvalidInput
 from surefoot.experiments.baselines.page import baselines_page
 from surefoot.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
-from surefoot.experiments.checks import Progress
+from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
@@ -33,10 +31,9 @@ FITTED_POINTS = 200  # at which the growth of the regret is fitted
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Run every benchmark; returns what is written to results.json."""
-    if jobs < 1:
-        raise InvalidInput(f"jobs must be a positive whole number, got {jobs}")
+    check_jobs(jobs)
     check_folder(out)
-    show = progress or (lambda what, done, total: None)
+    show = progress or silent
     benchmarks = {name: run_benchmark(name, settings, jobs, show) for name in settings.with_methods}
     results = {
         "experiment": "baselines",
@@ -114,23 +111,19 @@ def run_methods(
 ) -> dict[str, Findings]:
     """Findings of each method; every run has its own seed, the same for all methods."""
     count = settings.runs_on(name)
-    pairs = [(method, k) for method in settings.methods_on(name) for k in range(count)]
-    calls = (delayed(_adapt)(policies, name, method, settings, seed_of(settings, k)) for method, k in pairs)
+    seeds = [seed_of(settings, k) for k in range(count)]
     findings: dict[str, Findings] = {}
     runs: list[Run] = []
     seconds = 0.0
-    what = f"{name}: adapting"
-    show(what, 0, len(pairs))
-    # Results arrive in the order of the calls, method by method.
-    results = Parallel(jobs, return_as="generator")(calls)
-    for done, ((method, _), (run, took)) in enumerate(zip(pairs, results, strict=True), 1):
+    # Method by method, so that the runs of one can be dropped before the next begins.
+    calls = [(policies, name, method, settings, seed) for method in settings.methods_on(name) for seed in seeds]
+    for call, (run, took) in zip(calls, each(f"{name}: adapting", _adapt, calls, jobs, show), strict=True):
         runs.append(run)
         seconds += took / count
         if len(runs) == count:
-            events = [each.events for each in runs]
-            findings[method] = Findings(summarise(runs), events, growth(runs), last_policies(runs), seconds)
+            events = [finished.events for finished in runs]
+            findings[call[2]] = Findings(summarise(runs), events, growth(runs), last_policies(runs), seconds)
             runs, seconds = [], 0.0
-        show(what, done, len(pairs))
     return findings
 
 

@@ -13,7 +13,18 @@ from surefoot.cmdp.policy import TabularPolicy
 from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
 from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
-from surefoot.tasks import TaskDistribution, factored, inventory, media, two_walls
+from surefoot.tasks.factored import HORIZON as FACTORED_STEPS
+from surefoot.tasks.factored import PUBLISHED_PARAMETER as PUBLISHED_FACTORED
+from surefoot.tasks.factored import factored
+from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.inventory import HORIZON as INVENTORY_STEPS
+from surefoot.tasks.inventory import PUBLISHED_PARAMETER as PUBLISHED_INVENTORY
+from surefoot.tasks.inventory import inventory
+from surefoot.tasks.media import HORIZON as MEDIA_STEPS
+from surefoot.tasks.media import PUBLISHED_PARAMETER as PUBLISHED_MEDIA
+from surefoot.tasks.media import media
+from surefoot.tasks.two_walls import PUBLISHED_PARAMETER as PUBLISHED_TWO_WALLS
+from surefoot.tasks.two_walls import two_walls
 
 # The authors of DOPE take as safe baseline policy the optimum for this share of the budget.
 SAFE_SHARE = 0.2
@@ -76,9 +87,9 @@ class Benchmark:
 BENCHMARKS: Mapping[str, Benchmark] = {
     "factored": Benchmark(
         factored,
-        (0.0,),
+        PUBLISHED_FACTORED,
         frugal_optimum,
-        steps=6,
+        steps=FACTORED_STEPS,
         methods=(*OURS, *PLANNERS),
         episodes=100_000,
         published_episodes=100_000,
@@ -90,9 +101,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "media": Benchmark(
         media,
-        (0.8,),
+        PUBLISHED_MEDIA,
         frugal_optimum,
-        steps=10,
+        steps=MEDIA_STEPS,
         methods=(*OURS, *PLANNERS),
         episodes=500_000,
         published_episodes=100_000,
@@ -105,9 +116,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "inventory": Benchmark(
         inventory,
-        (0.0,),
+        PUBLISHED_INVENTORY,
         frugal_optimum,
-        steps=7,
+        steps=INVENTORY_STEPS,
         methods=(*OURS, *PLANNERS),
         episodes=1_000_000,
         published_episodes=1_000_000,
@@ -120,7 +131,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "two-walls": Benchmark(
         two_walls,
-        (0.1,),
+        PUBLISHED_TWO_WALLS,
         regularised_optimum,
         steps=None,
         methods=(*OURS, *BARRIERS),

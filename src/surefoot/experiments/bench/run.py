@@ -9,7 +9,7 @@ from surefoot.experiments.bench.deployment import deployment
 from surefoot.experiments.bench.planning import planning
 from surefoot.experiments.bench.rows import Row, Sizes
 from surefoot.experiments.bench.tabular import covers, episodes, large_task, linear_programs
-from surefoot.experiments.checks import Progress
+from surefoot.experiments.parallel import Progress
 
 
 def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from surefoot.experiments.results import Report
-from surefoot.report.figures import learning_curves, png
+from surefoot.report.figures import cost_in_words, learning_curves, png
 from surefoot.report.page import Cell, Page, Section, Table, versions
 
 DESCRIPTIONS = {
@@ -24,7 +24,10 @@ DESCRIPTIONS = {
 def families_page(results: Mapping[str, Any]) -> Report:
     """Per family what it is, the learning curves and the table of regret, safety and wall time."""
     settings, families = results["settings"], results["families"]
-    figures = {f"{name}.png": _curves(family) for name, family in families.items()}
+    figures = {
+        f"{name}.png": png(learning_curves(family["methods"], budgets=family["training"]["budget"]))
+        for name, family in families.items()
+    }
     page = Page(
         title="Families nobody tuned for",
         lead=" ".join([_introduction(settings), *(_verdict(name, family) for name, family in families.items())]),
@@ -72,24 +75,9 @@ def _verdict(name: str, family: Mapping[str, Any]) -> str:
     return f"{name}: ‘{best}’ has the least regret, {methods[best]['regret_mean']:,.0f}{against}; {safety}."
 
 
-def _curves(family: Mapping[str, Any]) -> bytes:
-    """Regret and cost; with several constraints, cost is how far the worst one lies above its budget."""
-    budgets = family["training"]["budget"]
-    if len(budgets) == 1:
-        return png(learning_curves(family["methods"], budget=float(budgets[0])))
-    figure = learning_curves(family["methods"], budget=0.0)
-    figure.axes[1].set_ylabel("largest cost − budget")
-    return png(figure)
-
-
 def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Section:
     settings, seconds = family["settings"], family["seconds_by_stage"]
-    budgets = family["training"]["budget"]
-    cost = (
-        f"expected discounted cost of the deployed policy, with the budget {budgets[0]:g}"
-        if len(budgets) == 1
-        else f"by how much the deployed policy's costs exceed their budgets {budgets}, the largest; below 0 is safe"
-    )
+    cost = cost_in_words(family["training"]["budget"])
     return Section(
         name,
         paragraphs=(DESCRIPTIONS[name],),

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from surefoot import __version__
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats
-from surefoot.errors import InvalidInput
-from surefoot.experiments.checks import Progress
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.families.settings import FAMILIES, Settings
+from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -26,10 +24,9 @@ from surefoot.train.training_phase import train
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Train and adapt on every family; returns what is written to results.json."""
-    if jobs < 1:
-        raise InvalidInput(f"jobs must be a positive whole number, got {jobs}")
+    check_jobs(jobs)
     check_folder(out)
-    show = progress or (lambda what, done, total: None)
+    show = progress or silent
     trained: dict[str, PolicyValueSet] = {}
     families: dict[str, dict[str, Any]] = {}
     for name in settings.families:
@@ -82,21 +79,17 @@ def run_methods(
     policies: PolicyValueSet, family: str, parameters: Floats, settings: Settings, jobs: int, show: Progress
 ) -> tuple[dict[str, list[Run]], dict[str, float]]:
     """Runs of each method, one per task, and its mean wall time; every task has its own seed, the same for all."""
-    pairs = [(method, k) for k in range(len(parameters)) for method in settings.methods]
-    calls = (
-        delayed(_adapt)(policies, family, parameters[k], method, settings, settings.seed + 1000 * (k + 1))
-        for method, k in pairs
-    )
+    seeds = [settings.seed + 1000 * (k + 1) for k in range(len(parameters))]
+    calls = [
+        (policies, family, parameter, method, settings, seed)
+        for parameter, seed in zip(parameters, seeds, strict=True)
+        for method in settings.methods
+    ]
     runs: dict[str, list[Run]] = {method: [] for method in settings.methods}
     seconds = dict.fromkeys(settings.methods, 0.0)
-    what = f"{family}: adapting"
-    show(what, 0, len(pairs))
-    # Results arrive in the order of the calls, task by task.
-    results = Parallel(jobs, return_as="generator")(calls)
-    for done, ((method, _), (run, took)) in enumerate(zip(pairs, results, strict=True), 1):
-        runs[method].append(run)
-        seconds[method] += took / len(parameters)
-        show(what, done, len(pairs))
+    for call, (run, took) in zip(calls, each(f"{family}: adapting", _adapt, calls, jobs, show), strict=True):
+        runs[call[3]].append(run)
+        seconds[call[3]] += took / len(parameters)
     return runs, seconds
 
 

@@ -31,7 +31,7 @@ def gridworld_page(results: Mapping[str, Any]) -> Report:
     settings = results["settings"]
     figures = {
         "figure1.png": png(policies_and_values([_panel(noise) for noise in FIGURE_1_NOISES])),
-        "figure2.png": png(learning_curves(results["methods"], budget=BUDGET)),
+        "figure2.png": png(learning_curves(results["methods"], budgets=[BUDGET])),
     }
     page = Page(
         title="The paper's gridworld, reproduced",

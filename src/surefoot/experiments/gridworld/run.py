@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from surefoot.adapt.plan import plan
 from surefoot.adapt.run_record import Run
 from surefoot.cmdp.model import Floats
-from surefoot.errors import InvalidInput
-from surefoot.experiments.checks import Progress
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import Settings
+from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -30,11 +28,10 @@ T = TypeVar("T")
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Everything behind Figures 1 and 2; returns what is written to results.json."""
-    if jobs < 1:
-        raise InvalidInput(f"jobs must be a positive whole number, got {jobs}")
+    check_jobs(jobs)
     check_folder(out)
     began = time.perf_counter()
-    show = progress or (lambda what, done, total: None)
+    show = progress or silent
     show("training", 0, 1)
     tasks = gridworld()
     policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=False)
@@ -76,7 +73,7 @@ def run_methods(
 ) -> Mapping[str, Sequence[Run]]:
     """Each method on each test task; every task has its own seed, so the order of work does not matter."""
     tasks = [(float(noise), settings.seed + 1000 * (k + 1)) for k, noise in enumerate(noises)]
-    return _each("adapting", _adapt, policies, tasks, settings, jobs, show)
+    return _by_method("adapting", _adapt, policies, tasks, settings, jobs, show)
 
 
 def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Progress) -> Mapping[str, Sequence[Final]]:
@@ -84,10 +81,10 @@ def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Pro
     noises = gridworld().sample(settings.fresh, np.random.default_rng([settings.seed, 2]))[:, 0]
     seeds = np.random.SeedSequence([settings.seed, 5]).generate_state(settings.fresh)
     tasks = [(float(noise), int(seed)) for noise, seed in zip(noises, seeds, strict=True)]
-    return _each("fresh tasks", _final, policies, tasks, settings, jobs, show)
+    return _by_method("fresh tasks", _final, policies, tasks, settings, jobs, show)
 
 
-def _each(
+def _by_method(
     what: str,
     work: Callable[[PolicyValueSet, float, str, Settings, int], T],
     policies: PolicyValueSet,
@@ -97,14 +94,10 @@ def _each(
     show: Progress,
 ) -> dict[str, list[T]]:
     """`work` for every method on every task, given as (noise, seed); results in the order of the tasks."""
-    pairs = [(name, *task) for task in tasks for name in settings.methods]
-    calls = (delayed(work)(policies, noise, name, settings, seed) for name, noise, seed in pairs)
+    calls = [(policies, noise, name, settings, seed) for noise, seed in tasks for name in settings.methods]
     found: dict[str, list[T]] = {name: [] for name in settings.methods}
-    show(what, 0, len(pairs))
-    results = Parallel(jobs, return_as="generator")(calls)  # in the order of the calls
-    for done, ((name, _, _), result) in enumerate(zip(pairs, results, strict=True), 1):
-        found[name].append(result)
-        show(what, done, len(pairs))
+    for call, result in zip(calls, each(what, work, calls, jobs, show), strict=True):
+        found[call[2]].append(result)
     return found
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from surefoot import __version__
 from surefoot.errors import InvalidInput
-from surefoot.experiments.checks import Progress, check_counts, check_names, check_risk
+from surefoot.experiments.checks import check_counts, check_names, check_risk
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
+from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import Report, check_folder, write_report
 from surefoot.methods import METHODS, adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -85,8 +86,9 @@ def levels(text: str) -> tuple[float, ...]:
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Count, and write results.json and report.html to `out`."""
+    check_jobs(jobs)
     check_folder(out)
-    show = progress or (lambda what, done, total: None)
+    show = progress or silent
     policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
     counts = [count(policies, name, risk, settings, jobs, show) for name in settings.methods for risk in settings.risks]
     results = {
@@ -107,13 +109,8 @@ def count(policies: PolicyValueSet, method: str, risk: float, settings: Settings
     began = time.perf_counter()
     noises = gridworld().sample(settings.tasks, np.random.default_rng([settings.seed, 3]))[:, 0]
     batches = [range(k, min(k + BATCH, len(noises))) for k in range(0, len(noises), BATCH)]
-    calls = (delayed(_batch)(policies, noises, batch, method, risk, settings) for batch in batches)
-    found: list[tuple[int, float, float]] = []
-    what = f"{method} at risk {risk:g}"
-    show(what, 0, len(noises))
-    for part in Parallel(jobs, return_as="generator")(calls):
-        found += part
-        show(what, len(found), len(noises))
+    calls = [(policies, noises, batch, method, risk, settings) for batch in batches]
+    found = list(chain.from_iterable(each(f"{method} at risk {risk:g}", _batch, calls, jobs, show)))
     unsafe = [episodes for episodes, _, _ in found]
     regrets = [regret for _, _, regret in found if math.isfinite(regret)]
     return Count(

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from surefoot import __version__
 from surefoot.adapt.runner import Lens, run_learner
 from surefoot.cmdp.model import TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
-from surefoot.experiments.checks import Progress, check_counts, check_names
+from surefoot.experiments.checks import check_counts, check_names
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
+from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import Report, check_folder, write_report
 from surefoot.methods import METHODS, default_horizon, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -109,17 +109,13 @@ def sticky(name: str, base: TabularCMDP, probability: float) -> Shift:
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Run every method under every shift, and write results.json and report.html to `out`."""
+    check_jobs(jobs)
     check_folder(out)
     began = time.perf_counter()
-    show = progress or (lambda what, done, total: None)
+    show = progress or silent
     policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
-    pairs = [(shift, method) for shift in SHIFTS for method in settings.methods]
-    calls = (delayed(_runs)(policies, shift, method, settings) for shift, method in pairs)
-    rows = []
-    show("running", 0, len(pairs))
-    for row in Parallel(jobs, return_as="generator")(calls):
-        rows.append(row)
-        show("running", len(rows), len(pairs))
+    calls = [(policies, shift, method, settings) for shift in SHIFTS for method in settings.methods]
+    rows = list(each("running", _runs, calls, jobs, show))
     results = {
         "experiment": "shift",
         "version": __version__,
