@@ -63,6 +63,7 @@ ORDER = (
     "lb-sgd-theory",
     "dope-theory",
     "optpess-lp-theory",
+    "pce-theory",
 )
 REFERENCE = "safe-only"
 BUDGET_COLOUR = "#b3261e"
