@@ -19,6 +19,7 @@ from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootErr
 from surefoot.methods import METHODS, adapt, learner
 from surefoot.oracles.interface import Oracles
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.train.envelopes import Envelopes
 from surefoot.train.greedy_cover import greedy_cover
 from surefoot.train.preflight import preflight
 from surefoot.train.training_phase import train
@@ -30,6 +31,7 @@ __all__ = [
     "ArtifactError",
     "Deployment",
     "Entry",
+    "Envelopes",
     "EpisodeMixture",
     "Event",
     "Infeasible",

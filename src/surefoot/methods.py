@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from surefoot import theory
-from surefoot.adapt.certified_methods import CERTIFIED, certified_method
+from surefoot.adapt.certified_methods import CERTIFIED, SAFE_POLICY_RISK, certified_method
 from surefoot.adapt.learner import Learner, Method
 from surefoot.adapt.policy_elimination import EliminationRules, PublishedEliminationRules
 from surefoot.adapt.run_record import Run
@@ -121,17 +121,19 @@ def _method(
 ) -> Method:
     truncation = policies.units.discount**horizon
     if name in CERTIFIED:
-        options = _certified_options(name, options)
+        # `replan` and `pairs` for the methods with cells, `observes` for the one that chooses.
+        allowed = {"certified": {"replan", "pairs", "observes"}, "certified-model-free": {"assume_safe"}}
+        _check_options(name, options, allowed.get(name, {"replan", "pairs"}))
         return certified_method(policies, name, risk, truncation=truncation, horizon=horizon, **options)
     if name in BASELINES:
         return _baseline(policies, name, episodes, risk, horizon, options)
-    if options:
-        raise InvalidInput(f"method {name!r} takes no option {sorted(options)[0]!r}")
+    _check_options(name, options, {"assume_safe"} if name in ("safe-only", "paper") else set())
+    failing = 0.0 if options.get("assume_safe") else policies.safe_risk
     match name:
         case "safe-only":
-            return SafeOnly(policies)
+            return SafeOnly(policies, risk, failing)
         case "paper":
-            return VerifyCandidates(policies, _paper_rules(policies, name, episodes, risk, horizon))
+            return _paper(policies, episodes, risk, failing, horizon)
         case "published":
             return VerifyCandidates(policies, PublishedRules(policies))
         case "pce":
@@ -142,13 +144,22 @@ def _method(
             raise InvalidInput(f"method must be one of {', '.join(METHODS)}, got {name!r}")
 
 
-def _certified_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """`replan` and `pairs` for the methods with cells, `observes` for the one that chooses."""
-    allowed = {"certified": {"replan", "pairs", "observes"}, "certified-model-free": set()}
-    unknown = sorted(set(options) - allowed.get(name, {"replan", "pairs"}))
+def _check_options(name: str, options: dict[str, Any], allowed: set[str]) -> None:
+    unknown = sorted(set(options) - allowed)
     if unknown:
         raise InvalidInput(f"method {name!r} takes no option {unknown[0]!r}")
-    return options
+
+
+def _paper(
+    policies: PolicyValueSet, episodes: int | None, risk: float, failing: float | None, horizon: int
+) -> VerifyCandidates:
+    """Theorem P at what tasks with an infeasible safe policy leave of the risk; uncertified if that is not known."""
+    if failing is None:
+        return VerifyCandidates(policies, _paper_rules(policies, "paper", episodes, risk, horizon))
+    if risk <= failing:
+        raise InvalidInput(f"risk must exceed {failing:.3g}, {SAFE_POLICY_RISK}, got {risk:g}")
+    rules = _paper_rules(policies, "paper", episodes, risk - failing, horizon)
+    return VerifyCandidates(policies, rules, {"coverage": failing, "elimination": risk - failing, "values": 0.0})
 
 
 def _baseline(

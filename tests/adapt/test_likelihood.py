@@ -35,7 +35,8 @@ from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.family import family, from_arrays
-from surefoot.train.envelopes import affine_cells, finite_cells
+from surefoot.train.affine_cells import affine_cells
+from surefoot.train.sampled_cells import finite_cells
 from surefoot.train.transition_model import ball_model
 
 Steps = list[tuple[int, int, int]]

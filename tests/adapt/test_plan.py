@@ -84,8 +84,11 @@ def test_gridworld_set_is_too_coarse_for_the_paper_and_the_plan_says_what_would_
     assert "epsilon = 0.004 leaves no positive weight" in planned.reason
     assert f"epsilon ≤ {margin / 1538:.2g} it would take" in planned.reason  # 8L+18 = 1538 at discount 0.9
     finer = replace(gridworld_set(), epsilon=margin / 1538)
+    failing = gridworld_set().safe_risk
+    assert failing is not None
+    assert f"take {least_episodes_to_leave(finer, 0.05 - failing):.2g} episodes" in planned.reason
+    finer = replace(finer, safe_risk=0.0)
     least = least_episodes_to_leave(finer, 0.05)
-    assert f"take {least:.2g} episodes" in planned.reason
     # By hand: 8 ln(4KΦ/δ)/((1-γ)² v²) at v = 0.0782, Φ = 975 phases and K = 3.44 million is 3.44 million.
     assert least == pytest.approx(3.44e6, rel=1e-3)
     assert line(finer, "paper", int(least)).episodes == least

@@ -17,7 +17,7 @@ from surefoot.policyset.cells import Cells
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution, family
 from surefoot.tasks.gridworld import gridworld
-from surefoot.train.envelopes import affine_cells
+from surefoot.train.affine_cells import affine_cells
 
 
 @cache

@@ -23,7 +23,7 @@ from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import family
-from surefoot.train.envelopes import affine_cells
+from surefoot.train.affine_cells import affine_cells
 
 STATES, POLICIES = 3, 2
 

@@ -15,7 +15,8 @@ from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import family
-from surefoot.train.envelopes import holdout_cells, simulated_values
+from surefoot.train.bounds import simulated_values
+from surefoot.train.sampled_cells import holdout_cells
 
 HORIZON = 20
 CAREFUL, HASTY = (TabularPolicy(np.eye(2)[[action] * 2]) for action in range(2))

@@ -27,7 +27,7 @@ from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.layered import layered
-from surefoot.train.envelopes import finite_cells
+from surefoot.train.sampled_cells import finite_cells
 
 STEPS, LENGTH, EPISODES, PLANNED = 12, 1500, 60, 1000
 HORIZON = 4  # of the layered task

@@ -51,8 +51,9 @@ def test_row_that_does_not_sum_to_one(seed: int, shape: tuple[int, int], excess:
         TabularPolicy(probabilities)
     assert str(caught.value).startswith(f"policy[{s}] must sum to 1 ")
     assert f"got {probabilities[s].sum():.12g}" in str(caught.value)
-    probabilities[s] *= (1 + 5e-10) / (1 + excess)
-    assert np.array_equal(TabularPolicy(probabilities).probabilities, probabilities)
+    normal = probabilities[s] / (1 + excess)
+    probabilities[s] = normal * (1 + 5e-10)
+    assert np.allclose(TabularPolicy(probabilities).probabilities[s], normal, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(3,), (), (2, 3, 1), (0, 3), (3, 0)])

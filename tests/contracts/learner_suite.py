@@ -367,4 +367,4 @@ def made_up_set(
         )
         for k, (u, v, u_s, v_s) in enumerate(unit_values)
     )
-    return PolicyValueSet(entries, policies[0], units, epsilon, 0.1, 0.0, "made up", {}, {})
+    return PolicyValueSet(entries, policies[0], units, epsilon, 0.1, 0.0, "made up", {}, {}, safe_risk=0.0)

@@ -21,7 +21,7 @@ from surefoot.cmdp.policy import TabularPolicy
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.family import TaskDistribution, family
-from surefoot.train.envelopes import build_cells
+from surefoot.train.envelopes import Envelopes, build_cells
 
 Mutant = Callable[[Any], Method]
 
@@ -76,7 +76,7 @@ def rooms_policies(cells: int = 60, tasks: TaskDistribution | None = None) -> Po
     middle = rooms().task([0.11])
     rich, calm = evaluate(middle, STAY_RICH), evaluate(middle, STAY_CALM)
     entry = Entry(np.array([0.11]), STAY_RICH, rich.reward, rich.margin, calm.reward, calm.margin)
-    bounds = build_cells(tasks, [STAY_CALM, STAY_RICH], seed=0, cells=cells)
+    bounds = build_cells(tasks, [STAY_CALM, STAY_RICH], seed=0, envelopes=Envelopes(cells=cells))
     return PolicyValueSet((entry,), STAY_CALM, middle.units, 0.01, 0.05, 0.0, tasks.digest(), {}, {}, bounds)
 
 
@@ -132,6 +132,9 @@ class _Wrapped:
 
     def observe(self, *arguments: Any) -> Any:
         return self.inner.observe(*arguments)
+
+    def impossible(self, *arguments: Any) -> Any:
+        return self.inner.impossible(*arguments)
 
     def abandon(self, *arguments: Any) -> Any:
         return self.inner.abandon(*arguments)

@@ -30,7 +30,7 @@ from surefoot.tasks.maintenance import (
     STATES,
     transition_directions,
 )
-from surefoot.train.envelopes import affine_cells
+from surefoot.train.affine_cells import affine_cells
 
 TASKS = maintenance()
 wears, scraps = st.floats(0.02, 0.2), st.floats(0, 0.2)

@@ -15,7 +15,7 @@ from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
 from surefoot.tasks import windy_gridworld
 from surefoot.tasks.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
-from surefoot.train.envelopes import affine_cells
+from surefoot.train.affine_cells import affine_cells
 from surefoot.train.greedy_cover import greedy_cover
 
 TASKS = windy_gridworld()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,14 +22,17 @@ from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.train.envelopes import (
-    affine_cells,
-    build_cells,
-    exact_values,
+from surefoot.train.affine_cells import affine_cells
+from surefoot.train.bounds import exact_values, simulated_values
+from surefoot.train.envelopes import Envelopes, build_cells
+from surefoot.train.sampled_cells import (
+    ALL_SHARE,
+    DOUBT_SHARE,
+    _widening,
+    binomial_upper,
     finite_cells,
     holdout_cells,
     holdout_level,
-    simulated_values,
 )
 
 FALSE_ALARM = 1e-4
@@ -148,6 +152,86 @@ def test_two_parameters_make_a_grid() -> None:
     assert cells.model.affine is not None
 
 
+# Three successors with probabilities θ₁, θ₂ and 1 - θ₁ - θ₂: the parameters of tasks fill a triangle, not a box.
+WEIGHTS_BASE = np.array([[[0.0, 0.0, 1.0]]] * 3)
+WEIGHTS_SLOPE = np.array(
+    [np.broadcast_to([[[1.0, 0.0, -1.0]]], (3, 1, 3)), np.broadcast_to([[[0.0, 1.0, -1.0]]], (3, 1, 3))]
+)
+ONLY = TabularPolicy(np.ones((3, 1)))
+
+
+def weighted(theta: Floats, budget: float = 3.0) -> TabularCMDP:
+    kernel = WEIGHTS_BASE + np.tensordot(theta, WEIGHTS_SLOPE, axes=1)
+    cost = [[1.0], [1.0], [0.0]]
+    return TabularCMDP(
+        np.maximum(kernel, 0.0), [[0.0], [1.0], [0.0]], cost, budget, [0.0, 0.0, 1.0], 0.8, (0.0, 1.0), (0.0, 1.0)
+    )
+
+
+def triangle(total: float, count: int = 60) -> Finite:
+    """Weights on the line θ₁ + θ₂ = total, whose smallest box is a square that holds as many non-tasks as tasks."""
+    first = np.linspace(0.0, total, count)
+    return Finite(np.stack([first, total - first], axis=1))
+
+
+@pytest.mark.parametrize("total", [1.0, 0.9999, 0.93])
+@pytest.mark.parametrize("per_axis", [10, 20])
+def test_parameters_of_no_task_are_no_alternatives(total: float, per_axis: int) -> None:
+    distribution = triangle(total)
+    tasks = family(lambda theta: weighted(theta, 3.3), distribution, affine=(WEIGHTS_BASE, WEIGHTS_SLOPE))
+    cells = affine_cells(tasks, [ONLY], per_axis**2)
+    assert cells.model is not None
+    every = cells.model.class_probability(np.concatenate([cells.centre, cells.outside]))
+    assert every.min() >= -1e-12
+    assert every.max() <= 1 + 1e-12
+    held = (
+        (distribution.points[:, None] >= cells.low - 1e-12) & (distribution.points[:, None] <= cells.high + 1e-12)
+    ).all(axis=2)
+    covered = held.any(axis=1)
+    assert cells.uncovered >= distribution.weights[~covered].sum() - 1e-12
+    for point, cell in zip(distribution.points[covered], held[covered].argmax(axis=1), strict=True):
+        margin = evaluate(weighted(point, 3.3), ONLY).margin[0]
+        assert cells.lower[cell, 0, 1] <= margin <= cells.upper[cell, 0, 1]
+
+
+def test_every_task_of_a_triangle_stays_covered() -> None:
+    """With a budget that is kept everywhere nothing is uncovered, although most boxes at the edge are cut by it."""
+    tasks = family(weighted, triangle(1.0), affine=(WEIGHTS_BASE, WEIGHTS_SLOPE))
+    cells = affine_cells(replace(tasks, build=lambda theta: weighted(theta, 9.0)), [ONLY], 225)
+    assert cells.uncovered == 0.0
+    assert cells.prior.sum() == pytest.approx(1.0)
+
+
+def test_weights_that_sum_to_one_are_one_parameter_too_many() -> None:
+    """P = θ₁K₁ + θ₂K₂ + θ₃K₃ has rows that sum to 1 on a plane only; one weight must be written as the rest."""
+    kernels = np.eye(3)[:, None, None, :].repeat(3, axis=1)
+    points = np.random.default_rng(0).dirichlet(np.ones(3), 20)
+
+    def build(theta: Floats) -> TabularCMDP:
+        return weighted(theta[:2], 3.0)
+
+    tasks = family(build, Finite(points), affine=(np.zeros((3, 1, 3)), kernels))
+    with pytest.raises(InvalidInput, match=r"slopes whose rows sum to 0.*one is no parameter of its own"):
+        affine_cells(tasks, [ONLY], 64)
+
+
+def test_bounds_do_not_depend_on_the_units_of_the_costs() -> None:
+    """Costs and budgets in other units: the same cells, and bounds in those units."""
+    cells = {}
+    for scale in (1.0, 2.0**-40):
+
+        def build(theta: Floats, scale: float = scale) -> TabularCMDP:
+            task = hurting(theta[0], 1.0)
+            return TabularCMDP(
+                task.transitions, task.reward, scale * task.cost, scale, task.start, 0.8, (0.0, 1.0), (0.0, scale)
+            )
+
+        cells[scale] = affine_cells(family(build, Uniform(0.0, 0.4), affine=(BASE, SLOPE)), [CAREFUL, HASTY], 40)
+    plain, tiny = cells.values()
+    np.testing.assert_allclose(tiny.low, plain.low)
+    np.testing.assert_allclose(tiny.lower[:, :, 1] * 2.0**40, plain.lower[:, :, 1], rtol=1e-12)
+
+
 # --------------------------------------------------------------------------------------------------------------- finite
 
 
@@ -181,17 +265,33 @@ def test_finite_cells_need_a_finite_distribution() -> None:
 
 
 def test_the_strongest_source_is_taken() -> None:
-    few = {"seed": 0, "cells": 30, "holdout": 199}
-    assert build_cells(affine_family(Uniform(0.0, 0.5)), [CAREFUL], **few).source == "affine"
-    assert build_cells(from_arrays([hurting(0.1)]), [CAREFUL], **few).source == "finite"
-    assert build_cells(squared_family(Uniform(0.1, 0.5)), [CAREFUL], **few).source == "holdout"
+    few = Envelopes(cells=30, holdout=699)
+    assert build_cells(affine_family(Uniform(0.0, 0.5)), [CAREFUL], seed=0, envelopes=few).source == "affine"
+    assert build_cells(from_arrays([hurting(0.1)]), [CAREFUL], seed=0, envelopes=few).source == "finite"
+    assert build_cells(squared_family(Uniform(0.1, 0.5)), [CAREFUL], seed=0, envelopes=few).source == "holdout"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cells": -1}, "cells must be a whole number of at least 0, got -1"),
+        ({"holdout": 0}, "holdout must be a whole number of at least 1, got 0"),
+        ({"holdout": 10.0}, "holdout must be a whole number of at least 1, got 10.0"),
+        ({"attempt": 0}, "attempt must be a whole number of at least 1, got 0"),
+        ({"uncovered": 0.0}, "uncovered must lie strictly between 0 and 1, got 0.0"),
+        ({"uncovered": np.nan}, "uncovered must lie strictly between 0 and 1, got nan"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Envelopes(**wrong)  # type: ignore[arg-type]
 
 
 # -------------------------------------------------------------------------------------------------------------- holdout
 
 
 def small_holdout(tasks: TaskDistribution, seed: int, **options: object) -> Cells:
-    arguments = {"cells": 4, "holdout": 9, "uncovered": 0.2, "source": "holdout", **options}
+    arguments = {"cells": 4, "holdout": 17, "uncovered": 0.2, "source": "holdout", **options}
     values = arguments.pop("values", exact_values(tasks, [CAREFUL, HASTY]))
     return holdout_cells(tasks, values, np.random.default_rng(seed), **arguments)  # type: ignore[arg-type]
 
@@ -211,7 +311,11 @@ def breaks(cells: Cells, tasks: TaskDistribution, parameter: Floats) -> bool:
     return bool(np.abs(task.transitions - centre.transitions).sum(axis=2).max() / 2 > cells.model.radius[j] + 1e-12)
 
 
-def broken(repeats: int, build: Callable[[TaskDistribution, int], Cells], beta: float = 0.2) -> tuple[int, float]:
+# What the first attempt may spend on bounds from all held-out tasks, of the 0.2 that `small_holdout` grants.
+SPENT = ALL_SHARE * 0.2 / 2
+
+
+def broken(repeats: int, build: Callable[[TaskDistribution, int], Cells], beta: float = SPENT) -> tuple[int, float]:
     """Fresh tasks, one per training, that break their bounds; and the p-value of so many against β."""
     tasks = squared_family(Normal(0.5, std=0.2, low=0.05, high=0.95))
     count = sum(
@@ -222,7 +326,7 @@ def broken(repeats: int, build: Callable[[TaskDistribution, int], Cells], beta: 
 
 
 def test_a_fresh_task_breaks_the_bounds_with_probability_at_most_uncovered() -> None:
-    count, p_value = broken(200, small_holdout)
+    count, p_value = broken(300, small_holdout)
     assert p_value > FALSE_ALARM
     assert count > 5, "bounds that are never broken would show nothing"
 
@@ -255,30 +359,84 @@ def test_atoms_are_one_cell_each() -> None:
     assert np.isfinite(cells.lower).all()
 
 
-def test_tasks_without_a_feasible_safe_policy_count_as_uncovered() -> None:
-    """θ ~ U(0, 1) and a budget that the careful policy keeps for most of them."""
-    tasks = squared_family(Uniform(0.0, 1.0), budget=2.0)
-    infeasible = np.mean([evaluate(hurting(t**2, 2.0), CAREFUL).margin[0] < 0 for t in np.linspace(0, 1, 1001)])
-    assert 0.05 < infeasible < 0.2
-    with pytest.raises(InvalidInput, match="the safe policy is infeasible on") as refused:
-        small_holdout(tasks, 0, holdout=199, uncovered=0.01)
-    supported = float(re.search(r"at least ([0-9.]+)", str(refused.value))[1])  # type: ignore[index]
-    cells = small_holdout(tasks, 0, holdout=199, uncovered=supported)
-    assert cells.uncovered == supported
+def test_a_few_tasks_without_a_feasible_safe_policy_are_among_the_uncovered() -> None:
+    """θ ~ U(0, 1) and a budget that the careful policy keeps for almost all of them: nothing comes on top."""
+    tasks = squared_family(Uniform(0.0, 1.0), budget=2.2)
+    infeasible = np.mean([evaluate(hurting(t**2, 2.2), CAREFUL).margin[0] < 0 for t in np.linspace(0, 1, 1001)])
+    assert 0.002 < infeasible < 0.03
+    cells = small_holdout(tasks, 0, holdout=199)
+    assert cells.uncovered == 0.2
     assert (cells.lower[:, 0, 1] >= 0).all(), "on every covered task the safe policy is feasible"
-    with pytest.raises(InvalidInput, match="the safe policy is infeasible on"):
-        small_holdout(tasks, 0, holdout=199, uncovered=supported - 0.006)
+
+
+BUDGET = 2.0  # θ ~ U(0, 1): the careful policy breaks it on one task in eight
+
+
+def infeasible_probability() -> float:
+    return float(np.mean([evaluate(hurting(t**2, BUDGET), CAREFUL).margin[0] < 0 for t in np.linspace(0, 1, 10_001)]))
+
+
+def test_the_probability_of_an_infeasible_safe_policy_comes_on_top_when_it_is_too_large() -> None:
+    """No draw of held-out tasks is refused for it, so that nobody is tempted to draw until one pleases."""
+    tasks, true = squared_family(Uniform(0.0, 1.0), budget=BUDGET), infeasible_probability()
+    assert 0.05 < true < 0.2
+    for seed in range(5):
+        cells = small_holdout(tasks, seed, holdout=399, uncovered=0.02)
+        assert true < cells.uncovered - 0.02 < true + 0.12
+        assert cells.prior.sum() == pytest.approx(1 - cells.uncovered)
+        assert (cells.lower[:, 0, 1] >= 0).all(), "on every covered task the safe policy is feasible"
+
+
+def drawn_until_it_pleases(seed: int, declared: bool) -> float:
+    """What somebody claims who wants the safe policy to fail on fewer than a tenth of the tasks, and draws held-out
+    tasks, on each of which it does with probability 0.1, until it seems so."""
+    rng, claims = np.random.default_rng(seed), []
+    for attempt in range(1, 5 if declared else 26):
+        scores = np.where(rng.random(1999) < 0.1, np.inf, rng.random(1999))
+        claims.append(_widening(scores, granted=0.1 / 2 ** (attempt if declared else 1))[1])
+    return min(claims)
+
+
+def test_whoever_draws_again_and_says_so_keeps_the_promise_and_whoever_does_not_breaks_it() -> None:
+    runs, granted = 400, DOUBT_SHARE * 0.1
+    for declared in (True, False):
+        wrong = sum(drawn_until_it_pleases(seed, declared) < 0.1 for seed in range(runs))
+        kept = stats.binomtest(wrong, runs, granted, alternative="greater").pvalue > FALSE_ALARM
+        assert kept == declared, f"{wrong} of {runs} claims are wrong"
 
 
 @pytest.mark.parametrize("uncovered", [0.1, 0.03, 0.007])
-def test_too_few_held_out_tasks_are_refused_with_the_number_that_would_do(uncovered: float) -> None:
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_too_few_held_out_tasks_are_refused_with_the_number_that_would_do(uncovered: float, attempt: int) -> None:
     tasks = squared_family(Uniform(0.1, 0.5))
     with pytest.raises(InvalidInput, match="holdout must be at least") as refused:
-        small_holdout(tasks, 0, holdout=5, uncovered=uncovered)
+        small_holdout(tasks, 0, holdout=5, uncovered=uncovered, attempt=attempt)
     needed = int(re.search(r"at least (\d+)", str(refused.value))[1])  # type: ignore[index]
     with pytest.raises(InvalidInput, match="holdout must be at least"):
-        small_holdout(tasks, 0, holdout=needed - 1, uncovered=uncovered)
-    assert small_holdout(tasks, 0, holdout=needed, uncovered=uncovered).uncovered == uncovered
+        small_holdout(tasks, 0, holdout=needed - 1, uncovered=uncovered, attempt=attempt)
+    assert small_holdout(tasks, 0, holdout=needed, uncovered=uncovered, attempt=attempt).uncovered == uncovered
+
+
+def test_too_few_feasible_held_out_tasks_are_refused() -> None:
+    tasks = squared_family(Uniform(0.0, 1.0), budget=0.7)
+    with pytest.raises(InvalidInput, match=r"holdout must leave at least .* on which the safe policy is feasible"):
+        small_holdout(tasks, 0, holdout=199, uncovered=0.1)
+
+
+def test_a_hair_above_one_is_rounding() -> None:
+    """Rows that sum to 1 but for rounding may hold a probability of 1 + 2e-16."""
+    reward, cost = [[0.0], [1.0]], [[0.0], [1.0]]
+    above = np.nextafter(1.0, 2.0)
+
+    def build(theta: Floats) -> TabularCMDP:
+        kernel = [[[1 - theta[0] ** 2, theta[0] ** 2]], [[0.0, above]]]
+        return TabularCMDP(kernel, reward, cost, 9.0, [1.0, 0.0], 0.8, (0.0, 1.0), (0.0, 1.0))
+
+    tasks = family(build, Uniform(0.1, 0.5))
+    only = TabularPolicy(np.ones((2, 1)))
+    cells = small_holdout(tasks, 0, values=exact_values(tasks, [only]))
+    assert cells.model is not None
+    assert cells.model.probability.max() == 1.0
 
 
 @pytest.mark.parametrize(("holdout", "uncovered"), [(999, 0.01), (1999, 0.005), (99, 0.05), (19, 0.05)])
@@ -292,6 +450,17 @@ def test_holdout_level_is_the_binomial_one(holdout: int, uncovered: float, error
     assert level > uncovered
     if rank == holdout:
         assert level == pytest.approx(1 - error ** (1 / holdout), rel=1e-12)
+
+
+@pytest.mark.parametrize("error", [0.05, 0.001])
+def test_the_binomial_bound_fails_as_often_as_it_may(error: float) -> None:
+    """By the binomial law itself: the bound from k failures is below p exactly for the k that are rare enough."""
+    for trials, p in ((20, 0.3), (1999, 0.0085), (200, 0.001)):
+        levels = np.array([binomial_upper(k, trials, error) for k in range(trials + 1)])
+        assert (np.diff(levels) > 0).all()
+        assert levels[-1] == 1.0
+        fails = stats.binom.pmf(np.flatnonzero(levels < p), trials, p).sum()
+        assert fails <= error
 
 
 # ---------------------------------------------------------------------------------------------------------- Monte Carlo

@@ -147,9 +147,10 @@ def test_sample_size_doubles_until_the_stopping_rule() -> None:
     tasks = family(windy_task, Counted(0.2, 0.6), coordinates=lambda parameters: parameters)
     asked.clear()
     policies = quiet_train(tasks, epsilon=0.012, delta=0.2, seed=4)
+    asked = [n for n in asked if n % 65 == 0]  # the preflight and the count on held-out tasks ask for other numbers
     _, _, sizes = algorithm_1_cover(windy(), lambda p: np.abs(p - p.T) <= 0.012, 0.2, seed=4)
     assert len(sizes) >= 4
-    assert asked[-len(sizes) :] == sizes == [65 * 2**k for k in range(len(sizes))]  # ⌈ln²(0.2)/0.04⌉ = 65
+    assert asked == sizes == [65 * 2**k for k in range(len(sizes))]  # ⌈ln²(0.2)/0.04⌉ = 65
     assert policies.training["samples"] == sizes[-1]
 
 

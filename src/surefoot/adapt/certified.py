@@ -35,6 +35,10 @@ class Evidence(Protocol):
 
     def observe(self, state: Any, drawn: Integers, outcomes: Outcomes) -> Any: ...
 
+    def impossible(self, outcomes: Outcomes) -> Mask:
+        """[n] whether an episode contradicts every cell by itself, so that there is nothing to wait for."""
+        ...
+
     def abandon(self, state: Any, drawn: int) -> Any:
         """An episode of policy `drawn` without an outcome: every E(j) takes the smallest factor that it could have."""
         ...
@@ -104,6 +108,10 @@ class Certified:
 
     def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
+        impossible = np.flatnonzero(self.evidence.impossible(outcomes[:used]))
+        if impossible.size and not state.alarmed:  # decide at once: the next order is the safe policy's
+            used = int(impossible[0]) + 1
+            state = replace(state, next_decision=episode + used)
         evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
         return self._moved(replace(state, evidence=evidence), episode, used)
 

@@ -27,6 +27,8 @@ CERTIFIED = (
     "certified-model-free",
 )
 
+SAFE_POLICY_RISK = "the bound on the probability that the safe policy itself breaks a budget on a fresh task"
+
 
 def certified_method(
     policies: PolicyValueSet,
@@ -38,6 +40,7 @@ def certified_method(
     replan: bool | None = None,
     pairs: bool = False,
     observes: Observes = "transitions",
+    assume_safe: bool = False,
 ) -> Method:
     """A certified method of total risk `risk`.
 
@@ -49,16 +52,18 @@ def certified_method(
         pairs: mix only with the safe policy instead of solving the linear program over mixtures.
         observes: for "certified", what the real system shows of an episode: all transitions, its first state and
             discounted sums, or the sums alone.
+        assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
+            elsewhere and need not be paid for.
     """
     kind, note = name, ""
     if name == "certified":
         kind, why = strongest(policies, observes)
         note = f"{kind}, since {why}"
     if kind == "certified-model-free":
-        return ModelFree(policies, {"coverage": 0.0, "elimination": 0.0, "values": risk}, truncation, name, note)
+        return _model_free(policies, name, note, risk, truncation, assume_safe)
     cells = _cells(policies, kind)
     if risk <= cells.uncovered:
-        raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells, risk)}, got {risk:g}")
+        raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
     split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
     discount = policies.units.discount
     steps = theory.horizon(discount, truncation / (1 - discount)) if horizon is None else horizon
@@ -77,6 +82,27 @@ def certified_method(
         replanner=_replanner(policies, cells.model, kind != "certified-returns" if replan is None else replan),
         pairs=pairs,
         note=note,
+    )
+
+
+def _model_free(
+    policies: PolicyValueSet, name: str, note: str, risk: float, truncation: float, assume_safe: bool
+) -> ModelFree:
+    """Theorem 6, after paying for the tasks on which its assumption, a feasible safe policy, does not hold."""
+    failing = 0.0 if assume_safe else policies.safe_risk
+    if failing is None:
+        raise InvalidInput(
+            f"{name} needs to know how often the safe policy is feasible, got a policy set that does not say: train "
+            "tabular policies (with cells or without), or, if the safe policy is known to be feasible on this very "
+            "system, use method='certified-model-free' with assume_safe=True"
+        )
+    if risk <= failing:
+        raise InvalidInput(
+            f"risk must exceed {failing:.3g}, {SAFE_POLICY_RISK}, got {risk:g}; "
+            "a safer safe policy (xi) or more held-out tasks would lower it"
+        )
+    return ModelFree(
+        policies, {"coverage": failing, "elimination": 0.0, "values": risk - failing}, truncation, name, note
     )
 
 
@@ -143,9 +169,12 @@ def _replanner(policies: PolicyValueSet, model: TransitionModel | None, wanted: 
     return Replanner(model, policies.units) if possible and model is not None else None
 
 
-def _what_would_help(cells: Cells, risk: float) -> str:
+def _what_would_help(cells: Cells) -> str:
     """What lies behind the uncovered probability, and how to lower it."""
     if cells.source in ("affine", "finite"):
         return "the probability of tasks on which the safe policy is infeasible (a safer safe policy would lower it)"
-    needed = math.ceil(2 / risk) - 1
-    return f"the part left uncovered by the held-out tasks ({needed} of them with uncovered={risk / 2:.3g} would do)"
+    return (
+        "what the held-out tasks leave open: the probability granted to tasks that break their bounds, and how often "
+        "the safe policy may be infeasible (more held-out tasks, a smaller uncovered or a safer safe policy would "
+        "lower it)"
+    )

@@ -20,6 +20,7 @@ from surefoot.adapt.transition_counts import (
     class_counts,
     count_transitions,
     impossible_counts,
+    impossible_episodes,
 )
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
@@ -55,6 +56,9 @@ class LikelihoodRatio:
 
     def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
         return count_transitions(state, outcomes, self.model, self.units)
+
+    def impossible(self, outcomes: Outcomes) -> Mask:
+        return impossible_episodes(outcomes, self.model, self.units, exact=True)
 
     def abandon(self, state: Counts, drawn: int) -> Counts:
         return replace(state, abandoned=state.abandoned + 1)
@@ -152,11 +156,10 @@ class LikelihoodRatio:
 
 
 def all_alternatives(cells: Cells, model: TransitionModel) -> Floats:
-    """[J + J', C] probabilities at the centres of all cells and of the boxes outside."""
+    """[J + J', C] probabilities at the centres of all cells and of the boxes outside: laws, as `Cells` has checked."""
     if model.affine is None or not len(cells.outside):
         return model.probability
-    outside = np.clip(model.class_probability(cells.outside), 0.0, 1.0)
-    return np.concatenate([model.probability, outside])
+    return np.concatenate([model.probability, model.law(cells.outside)])
 
 
 def local_alternatives(cells: Cells) -> Floats:

@@ -1,4 +1,4 @@
-"""Certified without any coverage assumption: only the safe policy must be feasible (docs, Theorem 6).
+"""Certified without any bounds on values: only the safe policy must be feasible (docs, Theorem 6).
 
 Every policy has its own confidence sequence for its costs. The safe policy and one candidate are mixed at the largest
 weight for which the lower bounds say that the mixture is feasible. The training tasks only suggest which candidate to
@@ -52,7 +52,8 @@ class ModelFreeState:
 @dataclass(frozen=True, eq=False)
 class ModelFree:
     """Attributes:
-    risk_split: all of the risk goes to value bounds: half to the safe policy, half shared by the candidates.
+    risk_split: coverage is the probability that the safe policy is infeasible on the task; the rest goes to value
+        bounds, half of it to the safe policy, half shared by the candidates.
     truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
     """
 
@@ -135,7 +136,8 @@ class ModelFree:
     def _most_promising(self, state: ModelFreeState) -> int:
         """The candidate of the training task under which the safe policy's mean returns are most likely."""
         mean = state.returns / state.episodes
-        variance = np.maximum(state.squares / state.episodes - mean**2, 1e-12) / state.episodes
+        square = state.squares / state.episodes
+        variance = np.maximum(square - mean**2, 1e-12 * np.maximum(square, 1e-288)) / state.episodes
         entries = self.policies.entries
         predicted = np.array([[entry.safe_reward, *(self.units.budget - entry.safe_margin)] for entry in entries])
         misfit = ((predicted - mean) ** 2 / variance).sum(axis=1)

@@ -32,7 +32,7 @@ class PlanLine:
 def plan(policies: PolicyValueSet, *, episodes: int, risk: float) -> tuple[PlanLine, ...]:
     """The plan of every method that this policy set supports, for a run of `episodes` episodes."""
     return (
-        PlanLine("safe-only", True, math.inf, "never leaves the safe policy"),
+        _safe_only(policies, risk),
         _paper(policies, episodes, risk),
         _published(policies),
         PlanLine("pce", False, 0, "deploys candidates outright from the first episode; does not keep the constraint"),
@@ -40,14 +40,26 @@ def plan(policies: PolicyValueSet, *, episodes: int, risk: float) -> tuple[PlanL
     )
 
 
+def _safe_only(policies: PolicyValueSet, risk: float) -> PlanLine:
+    failing = policies.safe_risk
+    known = "no bound is known" if failing is None else f"at most {failing:.2g}"
+    reason = f"never leaves the safe policy; the probability that this breaks a budget on a fresh task: {known}"
+    return PlanLine("safe-only", failing is not None and failing <= risk, math.inf, reason)
+
+
 def _paper(policies: PolicyValueSet, episodes: int, risk: float) -> PlanLine:
+    failing = policies.safe_risk
+    certified = failing is not None and failing < risk
+    risk -= failing if certified and failing is not None else 0.0
     rules = PaperRules(policies, episodes, risk)
     first = max(policies.entries, key=lambda entry: entry.reward)
     if rules.steps(first):
         length = math.ceil(rules.phase_length(first, 0, 0.0))
         verdict = "more than this run has" if length > episodes else "within this run"
-        return PlanLine("paper", True, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
-    return PlanLine("paper", True, math.inf, f"never within {episodes} episodes nor later: {_obstacle(rules, risk)}")
+        return PlanLine("paper", certified, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
+    return PlanLine(
+        "paper", certified, math.inf, f"never within {episodes} episodes nor later: {_obstacle(rules, risk)}"
+    )
 
 
 def _obstacle(rules: PaperRules, risk: float) -> str:

@@ -51,12 +51,17 @@ class Replanner:
             return planned
 
     def _worst_corner(self, cells: Cells, index: int) -> Floats:
-        """The corner of a cell that lies in the direction of growing danger."""
+        """The corner of a cell that lies in the direction of growing danger, or the last task on the way there."""
         centre, danger = cells.centre, cells.danger
-        slope = np.linalg.lstsq(centre - centre[index], danger - danger[index], rcond=None)[0]
+        width = np.ptp(centre, axis=0)  # parameters may have very different units
+        steps = (centre - centre[index]) / np.where(width > 0, width, 1.0)
+        slope = np.linalg.lstsq(steps, danger - danger[index], rcond=None)[0]
         corner = np.where(slope > 0, cells.high[index], cells.low[index])
+        there, here = self.model.class_probability(corner), self.model.probability[index]
+        beyond = there < 0
+        back = float(np.max(there[beyond] / (there[beyond] - here[beyond]), initial=0.0))
         # A hair inside, where no probability can be negative by rounding.
-        inside: Floats = corner + 1e-9 * (centre[index] - corner)
+        inside: Floats = corner + min(1.0, back + 1e-9) * (centre[index] - corner)
         return inside
 
     def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:

@@ -102,6 +102,10 @@ class ReturnProcess:
             squares=add_in_order(state.squares, scaled[:, :, None] * scaled[:, None, :]),
         )
 
+    def impossible(self, outcomes: Outcomes) -> Mask:
+        """[n] none: every sum within its range has some chance in every cell."""
+        return np.zeros(len(outcomes), dtype=bool)
+
     def abandon(self, state: ReturnState, drawn: int) -> ReturnState:
         """Every bet is paid the least that it can be: the gain of the worst X, less the largest mean allowed."""
         worst, best = np.minimum(state.stakes, 0.0).sum(axis=1), np.maximum(state.stakes, 0.0).sum(axis=1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.cmdp.model import Floats
 from surefoot.cmdp.policy import EpisodeMixture
@@ -41,6 +42,7 @@ class Run:
         weight: [K] probability with which the deployed mixture leaves the safe policy.
         output: the mixture of everything deployed, the paper's π_out.
         risk_split: how the risk was spent, see `Learner.risk_split`.
+        rounding: by how much an exactly computed margin may miss 0 and count as 0.
     """
 
     method: str
@@ -53,12 +55,17 @@ class Run:
     events: tuple[Event, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     risk_split: Mapping[str, float] = field(default_factory=dict)
+    rounding: float = 1e-9
 
     @property
     def episodes(self) -> int:
         return len(self.regret)
 
     @property
+    def unsafe(self) -> NDArray[np.bool_]:
+        """[K] whether the policy deployed in each episode exceeds a budget by more than rounding."""
+        return self.margin < -self.rounding
+
+    @property
     def unsafe_episodes(self) -> int:
-        """Episodes whose deployed policy exceeds a budget by more than rounding (1e-9)."""
-        return int(np.count_nonzero(self.margin < -1e-9))
+        return int(np.count_nonzero(self.unsafe))

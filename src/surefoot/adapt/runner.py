@@ -23,6 +23,7 @@ from surefoot.errors import InvalidInput
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
 FIRST_CHUNK = 128  # episodes simulated at once; fewer would cost as much
+ROUNDING = 1e-9  # of margins, in units of the cost scale where that is less than 1
 KEPT_STREAMS = 64  # policies whose simulated episodes are kept at hand
 
 Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
@@ -216,4 +217,5 @@ class _Record:
             learner.events,
             settings,
             learner.risk_split,
+            ROUNDING * min(1.0, float(learner.method.units.cost_scale.min())),
         )

@@ -7,7 +7,8 @@ proof with the repairs of docs/guarantees.md; the second are those behind the pa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -79,10 +80,16 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class VerifyCandidates:
-    """Algorithm 2 with the constants of `rules`."""
+    """Algorithm 2 with the constants of `rules`.
+
+    Attributes:
+        risk_split: how the risk is spent, on tasks where the safe policy is infeasible (coverage) and on the tests
+            (elimination); empty where nothing is known of the former, and then nothing is certified.
+    """
 
     policies: PolicyValueSet
     rules: Rules
+    risk_split: Mapping[str, float] = field(default_factory=dict)
     needs_transitions: ClassVar[bool] = False
     needs_first_state: ClassVar[bool] = False
 
@@ -92,7 +99,7 @@ class VerifyCandidates:
 
     @property
     def certified(self) -> bool:
-        return self.rules.certified
+        return self.rules.certified and bool(self.risk_split)
 
     @property
     def units(self) -> Units:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,11 +17,24 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 @dataclass(frozen=True, eq=False)
 class SafeOnly:
+    """Attributes:
+    failing: bound on the probability that the safe policy is infeasible on the task; None where nothing is known.
+    """
+
     policies: PolicyValueSet
+    risk: float = 0.0
+    failing: float | None = None
     name: ClassVar[str] = "safe-only"
-    certified: ClassVar[bool] = True
     needs_transitions: ClassVar[bool] = False
     needs_first_state: ClassVar[bool] = False
+
+    @property
+    def certified(self) -> bool:
+        return self.failing is not None and self.failing <= self.risk
+
+    @property
+    def risk_split(self) -> Mapping[str, float]:
+        return {} if self.failing is None else {"coverage": self.failing, "elimination": 0.0, "values": 0.0}
 
     @property
     def units(self) -> Units:

@@ -24,6 +24,7 @@ from surefoot.adapt.transition_counts import (
     class_counts,
     count_transitions,
     impossible_counts,
+    impossible_episodes,
 )
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
@@ -64,6 +65,9 @@ class TransitionBall:
         return BallState(
             state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
         )
+
+    def impossible(self, outcomes: Outcomes) -> Mask:
+        return impossible_episodes(outcomes, self.model, self.units, exact=not bool(self.model.radius.any()))
 
     def abandon(self, state: BallState, drawn: int) -> BallState:
         return replace(state, counts=replace(state.counts, abandoned=state.counts.abandoned + 1))

@@ -9,7 +9,7 @@ import numpy as np
 from surefoot.cmdp.episode import Integers, Outcomes, discounted_sum
 from surefoot.cmdp.model import Floats, Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import TransitionModel
+from surefoot.policyset.cells import Mask, TransitionModel
 
 # Most steps of an episode, where nobody said.
 LONGEST_EPISODE = 1000
@@ -36,8 +36,19 @@ def count_transitions(state: Counts, outcomes: Outcomes, model: TransitionModel,
     _check_indices(states, actions, after, model)
     flat = (states * model.classes.shape[1] + actions) * model.classes.shape[2] + after
     fresh = np.bincount(flat.ravel(), minlength=state.transitions.size).reshape(state.transitions.shape)
-    contradicted = state.contradicted or not _sums_agree(states, actions, outcomes, model, units)
+    contradicted = state.contradicted or not _sums_agree(states, actions, outcomes, model, units).all()
     return replace(state, transitions=state.transitions + fresh, contradicted=contradicted)
+
+
+def impossible_episodes(outcomes: Outcomes, model: TransitionModel, units: Units, *, exact: bool) -> Mask:
+    """[n] whether an episode holds a first state, a sum or, where cells have `exact` dynamics, a transition that no
+    cell allows."""
+    states, actions, after = step_indices(outcomes)
+    _check_indices(states, actions, after, model)
+    impossible: Mask = ~_sums_agree(states, actions, outcomes, model, units)
+    if exact:
+        impossible |= (model.classes[states, actions, after] < 0).any(axis=1)
+    return impossible
 
 
 def step_indices(outcomes: Outcomes) -> tuple[Integers, Integers, Integers]:
@@ -60,18 +71,18 @@ def _check_indices(states: Integers, actions: Integers, after: Integers, model: 
             raise InvalidInput(f"{name} must lie in [0, {count}), got {values[outside][0]}")
 
 
-def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: TransitionModel, units: Units) -> bool:
-    """Hard tests: the first states are possible, and the sums are those of the visited states and actions."""
-    if (model.start[states[:, 0]] <= 0).any():
-        return False
+def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: TransitionModel, units: Units) -> Mask:
+    """[n] hard tests: the first state is possible, and the sums are those of the visited states and actions."""
     reward = discounted_sum(model.reward[states, actions].T, units.discount)
     cost = np.stack([discounted_sum(table[states, actions].T, units.discount) for table in model.cost], axis=1)
     reward_span = np.ptp([0.0, *units.reward_value_range])  # of constant signals, 0 to their sum
     cost_span = np.ptp(np.pad(units.cost_value_range, ((0, 0), (0, 1))), axis=1)
-    return bool(
-        (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * reward_span).all()
-        and (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * cost_span).all()
+    agree: Mask = (
+        (model.start[states[:, 0]] > 0)
+        & (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * reward_span)
+        & (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * cost_span).all(axis=1)
     )
+    return agree
 
 
 def class_counts(state: Counts, model: TransitionModel) -> Floats:

@@ -8,7 +8,7 @@ from surefoot.cmdp.model import Floats, TabularCMDP, Units
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 
-# Rounding of the linear algebra behind the bounds, relative to the range of values.
+# What the linear algebra behind the bounds may be off by, relative to the numbers that go into it.
 ROUNDING = 1e-10
 CHUNK = 64  # boxes expanded at once, to bound memory
 
@@ -51,13 +51,21 @@ def _expand(
         for j in range(len(slopes))
     )
     tail = (reach / (1 - reach))[:, None, None] * np.max(second, axis=1, keepdims=True)
-    tail = tail + ROUNDING * (1 + np.abs(value).max(axis=1, keepdims=True))
+    tail = tail + rounding(np.abs(value).max(axis=1), example)[:, None]
     from_state = sum(half[:, k, None, None] * np.abs(term) for k, term in enumerate(first)) + second + tail
     start = example.start
     from_start = sum(half[:, k, None] * np.abs(start @ term) for k, term in enumerate(first)) + start @ second
     middle = np.concatenate([(start @ value)[:, None], value], axis=1)
     radius = np.concatenate([(from_start + tail[:, 0])[:, None], from_state], axis=1)
     return middle.transpose(0, 2, 1), radius.transpose(0, 2, 1)
+
+
+def rounding(size: Floats, task: TabularCMDP) -> Floats:
+    """[..., 1+m] allowance for values whose largest size is [..., 1+m]: in proportion to them, to what they are sums
+    of and to the budgets they are compared with, so that it means the same in all units."""
+    signals = np.abs(np.concatenate([task.reward[None], task.cost])).max(axis=(1, 2))
+    allowance: Floats = ROUNDING * (size + signals + np.abs(np.append(0.0, task.budget)))
+    return allowance
 
 
 def reward_and_margin(lower: Floats, upper: Floats, units: Units) -> tuple[Floats, Floats]:

@@ -20,7 +20,9 @@ from surefoot.errors import InvalidInput
 
 Floats: TypeAlias = NDArray[np.float64]
 
-ROW_SUM_TOLERANCE = 1e-9
+# Rows of probabilities may miss 1 by this much; they are then divided by their sum. A sum of 1 - 1e-9 in place of 1
+# would be wrong by e after a billion transitions. What is left is rounding, which dividing again would not mend.
+ROW_SUM_TOLERANCE, ROW_SUM_ROUNDING = 1e-9, 1e-14
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class TabularCMDP:
     """A finite CMDP with m constraints, validated once and read-only from then on.
 
     Args:
-        transitions: [S, A, S] dense, or SciPy sparse [S·A, S] with row s·A + a.
+        transitions: [S, A, S] dense, or SciPy sparse [S·A, S] with row s·A + a; rows are divided by their sum, which
+            must be 1 within 1e-9.
         reward: [S, A] or [S].
         cost: [S, A], [S] or [m, S, A].
         budget: a number or [m]; the expected discounted cost must not exceed it.
@@ -235,41 +238,54 @@ def _distribution(name: str, value: Any) -> Floats:
     _refuse(name, array, array < 0, "must not be negative")
     if abs(array.sum() - 1) > ROW_SUM_TOLERANCE:
         raise InvalidInput(f"{name} must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {array.sum():.12g}")
-    return array
+    return normalised(array)
+
+
+def normalised(rows: Floats) -> Floats:
+    """Probabilities [..., n], each last-axis row divided by its sum unless that is 1 but for rounding."""
+    sums = rows.sum(axis=-1, keepdims=True)
+    quotient: Floats = rows / np.where(np.abs(sums - 1) > ROW_SUM_ROUNDING, sums, 1.0)
+    return quotient
 
 
 def _transitions(value: Any, states: int) -> Any:
-    if sp.issparse(value):
-        matrix = sp.csr_array(value, dtype=np.float64, copy=True)
-        matrix.sum_duplicates()
-        if matrix.ndim != 2 or matrix.shape[1] != states or matrix.shape[0] % states or matrix.shape[0] == 0:
-            raise InvalidInput(
-                f"transitions must have shape [S·A, S], S = {states} as in start, got {list(matrix.shape)}"
-            )
-        actions = matrix.shape[0] // states
-        row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return _sparse_rows(value, states) if sp.issparse(value) else _dense_rows(value, states)
 
-        def place(k: int) -> tuple[int, ...]:
-            return int(row_of[k]) // actions, int(row_of[k]) % actions, int(matrix.indices[k])
 
-        _refuse("transitions", matrix.data, ~np.isfinite(matrix.data), "must be finite", place)
-        _refuse("transitions", matrix.data, matrix.data < 0, "must not be negative", place)
-        sums = np.asarray(matrix.sum(axis=1)).reshape(states, actions)
-        result: Any = _frozen_rows(matrix)
-    else:
-        array = finite_array("transitions", value)
-        if array.ndim != 3 or array.shape[0] != states or array.shape[2] != states or array.shape[1] == 0:
-            raise InvalidInput(
-                f"transitions must have shape [S, A, S], S = {states} as in start, got {list(array.shape)}"
-            )
-        _refuse("transitions", array, array < 0, "must not be negative")
-        sums = array.sum(axis=2)
-        result = _frozen(array)
+def _dense_rows(value: Any, states: int) -> Floats:
+    array = finite_array("transitions", value)
+    if array.ndim != 3 or array.shape[0] != states or array.shape[2] != states or array.shape[1] == 0:
+        raise InvalidInput(f"transitions must have shape [S, A, S], S = {states} as in start, got {list(array.shape)}")
+    _refuse("transitions", array, array < 0, "must not be negative")
+    _check_sums(array.sum(axis=2))
+    return _frozen(normalised(array))
+
+
+def _sparse_rows(value: Any, states: int) -> sp.csr_array:
+    matrix = sp.csr_array(value, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    if matrix.ndim != 2 or matrix.shape[1] != states or matrix.shape[0] % states or matrix.shape[0] == 0:
+        raise InvalidInput(f"transitions must have shape [S·A, S], S = {states} as in start, got {list(matrix.shape)}")
+    actions = matrix.shape[0] // states
+    row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+    def place(k: int) -> tuple[int, ...]:
+        return int(row_of[k]) // actions, int(row_of[k]) % actions, int(matrix.indices[k])
+
+    _refuse("transitions", matrix.data, ~np.isfinite(matrix.data), "must be finite", place)
+    _refuse("transitions", matrix.data, matrix.data < 0, "must not be negative", place)
+    sums = np.asarray(matrix.sum(axis=1))
+    _check_sums(sums.reshape(states, actions))
+    divisor = np.where(np.abs(sums - 1) > ROW_SUM_ROUNDING, sums, 1.0)
+    matrix.data = matrix.data / divisor[row_of]
+    return _frozen_rows(matrix)
+
+
+def _check_sums(sums: Floats) -> None:
     bad = np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
     if len(bad):
         s, a = bad[0]
         raise InvalidInput(f"transitions[{s}, {a}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {sums[s, a]:.12g}")
-    return result
 
 
 def _table(name: str, value: Any, states: int, actions: int) -> Floats:

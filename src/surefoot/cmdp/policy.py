@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, finite_array
+from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, finite_array, normalised
 from surefoot.errors import InvalidInput
 
 
@@ -138,5 +138,6 @@ def _checked(probabilities: Any, shape: str) -> Floats:
         index = tuple(bad[0].tolist())
         place = ", ".join(map(str, index))
         raise InvalidInput(f"policy[{place}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {sums[index]:.12g}")
+    array = normalised(array)
     array.setflags(write=False)
     return array

@@ -24,6 +24,8 @@ from surefoot.errors import InvalidInput
 Mask: TypeAlias = NDArray[np.bool_]
 Source: TypeAlias = Literal["affine", "finite", "holdout", "monte-carlo"]
 
+# Probabilities computed from a parameter may miss [0, 1] by rounding, never by this much.
+LAW_TOLERANCE = 1e-12
 # Priors come from sums over samples or boxes: they miss 1 - uncovered by rounding, never by this much.
 PRIOR_SUM_TOLERANCE = 1e-6
 
@@ -88,12 +90,7 @@ class TransitionModel:
     @cached_property
     def multiplicity(self) -> Integers:
         """[C] number of successors that share each class in a row of its type."""
-        rows = self.classes.reshape(-1, self.classes.shape[2])
-        counts = np.zeros((len(rows), len(self.row_type)), dtype=np.int64)
-        row, successor = np.nonzero(rows >= 0)
-        np.add.at(counts, (row, rows[row, successor]), 1)
-        most: Integers = counts.max(axis=0)
-        return most
+        return _multiplicity(self)
 
     def class_probability(self, parameters: Floats) -> Floats:
         """[..., C] at parameters [..., d]; affine families only."""
@@ -101,6 +98,18 @@ class TransitionModel:
             raise InvalidInput("affine must be known to evaluate transitions at a parameter, got None")
         base, slope = self.affine
         return base + parameters @ slope.T
+
+    def law(self, parameters: Floats) -> Floats:
+        """[..., C] the same without rounding beyond [0, 1], refused where these are no probabilities."""
+        probability = self.class_probability(parameters)
+        inside = np.clip(probability, 0.0, 1.0)
+        beyond = np.abs(probability - inside) > LAW_TOLERANCE
+        if beyond.any():
+            raise InvalidInput(
+                "parameters must be those of tasks, with transition probabilities in [0, 1], "
+                f"got {float(probability[beyond][0])!r} at one of them"
+            )
+        return inside
 
     def task(self, parameter: Floats, units: Units) -> TabularCMDP:
         """The task of a parameter [d]; affine families only."""
@@ -168,6 +177,7 @@ class Cells:
         _check_prior(self)
         if self.model is not None:
             _check_model(self.model, sizes)
+            _check_outside(self.model, self.outside)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -274,3 +284,31 @@ def _check_model(model: TransitionModel, sizes: dict[str, int]) -> None:
     for name, number in found.items():
         if number != expected[name]:
             raise InvalidInput(f"model must have as many {name} as the bounds ({expected[name]}), got {number}")
+
+
+def _check_outside(model: TransitionModel, outside: Floats) -> None:
+    """Alternatives are tasks: a numerator of probabilities that sum to more than 1 would be evidence for nothing."""
+    if model.affine is None or not len(outside):
+        return
+    try:
+        shares = model.law(outside) * _multiplicity(model)
+    except InvalidInput as error:
+        raise InvalidInput(f"outside: {error}; train again") from None
+    kinds = np.unique(model.row_type)
+    sums = np.stack([np.bincount(model.row_type, weights=share)[kinds] for share in shares])  # [J', T]
+    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        place, kind = divmod(int(np.argmax(wrong)), wrong.shape[1])
+        raise InvalidInput(
+            f"outside[{place}] must be a task, with transitions that sum to 1 (within {ROW_SUM_TOLERANCE:g}) over rows "
+            f"of type {kinds[kind]}, got {sums[place, kind]:.12g}; train again"
+        )
+
+
+def _multiplicity(model: TransitionModel) -> Integers:
+    rows = model.classes.reshape(-1, model.classes.shape[2])
+    counts = np.zeros((len(rows), len(model.row_type)), dtype=np.int64)
+    row, successor = np.nonzero(rows >= 0)
+    np.add.at(counts, (row, rows[row, successor]), 1)
+    most: Integers = counts.max(axis=0)
+    return most

@@ -24,7 +24,7 @@ from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 0)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+FORMAT_VERSION = (1, 1)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 CELLS = "cells.safetensors"
@@ -89,6 +89,7 @@ class Manifest(_Strict):
     policy_kind: str
     entries: Annotated[list[StoredEntry], Field(min_length=1)]
     cells: StoredCells | None = None
+    safe_risk: Probability | None = None  # since 1.1, and only without cells, which know it
     files: dict[str, StoredFile]
     manifest_sha256: Sha256  # of the canonical JSON of all the fields above
 
@@ -153,6 +154,7 @@ def fields(policy_set: PolicyValueSet) -> dict[str, Any]:
             for entry in policy_set.entries
         ],
         **({} if cells is None else {"cells": stored_cells(cells).model_dump()}),
+        **({} if cells is not None or policy_set.safe_risk is None else {"safe_risk": policy_set.safe_risk}),
     }
 
 

@@ -71,6 +71,8 @@ class PolicyValueSet:
         recipe: plain JSON data from which that distribution can be built again; {} when it cannot.
         training: plain JSON data that tells how training went.
         cells: value bounds over everything the task may be, for the certified methods; None if not built.
+        safe_risk: bound on the probability that the safe policy breaks a budget on a task of the distribution; what the
+            cells leave uncovered where there are cells, None where nothing is known.
     """
 
     entries: tuple[Entry, ...]
@@ -83,6 +85,7 @@ class PolicyValueSet:
     recipe: Mapping[str, Any]
     training: Mapping[str, Any]
     cells: Cells | None = None
+    safe_risk: float | None = None
 
     def __post_init__(self) -> None:
         _freeze(self, "entries", tuple(self.entries))
@@ -109,6 +112,12 @@ class PolicyValueSet:
                 f"cells must bound reward and {self.units.budget.size} margin(s) of {len(self.policies)} policies, "
                 f"got shape {list(self.cells.lower.shape)}"
             )
+        known = self.safe_risk if self.cells is None else self.cells.uncovered
+        if known is not None:
+            known = _scalar("safe_risk", known)
+            if not 0 <= known <= 1:
+                raise InvalidInput(f"safe_risk must be a probability, got {known!r}")
+        _freeze(self, "safe_risk", known)
 
     def __len__(self) -> int:
         return len(self.entries)

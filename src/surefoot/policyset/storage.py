@@ -282,6 +282,7 @@ def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> Pol
             recipe=manifest.recipe,
             training=manifest.training,
             cells=cells,
+            safe_risk=manifest.safe_risk,
         )
     except InvalidInput as error:
         raise ArtifactError(f"{folder / MANIFEST}: {error}") from None

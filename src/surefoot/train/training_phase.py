@@ -14,10 +14,9 @@ from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.family import TaskDistribution
-from surefoot.train.envelopes import build_cells
+from surefoot.train.envelopes import DEFAULT, Envelopes, build_cells, safe_policy_risk
 from surefoot.train.greedy_cover import greedy_cover
 from surefoot.train.preflight import UncertifiedWarning, check_accuracy, preflight
 from surefoot.train.progress import stages
@@ -38,7 +37,8 @@ def train(
     oracles: Oracles | None = None,
     seed: int,
     progress: bool = True,
-    cells: int = 800,
+    cells: int | None = None,
+    envelopes: Envelopes | None = None,
 ) -> PolicyValueSet:
     """The policy-value set Û and the safe policy π_s for a distribution over tasks.
 
@@ -49,9 +49,11 @@ def train(
             attained.
         oracles: check, optimal and feasible; exact ones for tabular families when not given.
         progress: show a progress bar on a terminal.
-        cells: number of cells for the certified methods, about; 0 builds none.
+        cells: number of cells for the certified methods, about; 0 builds none. Short for Envelopes(cells=...).
+        envelopes: how the value bounds for the certified methods are made.
     """
     check_accuracy(epsilon, delta, xi)
+    envelopes = _envelopes(cells, envelopes)
     rng = np.random.default_rng(seed)
     oracles = oracles or exact_oracles(tasks)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
@@ -91,15 +93,27 @@ def train(
     policies = PolicyValueSet(
         entries, safe.policy, units, epsilon, delta, attained, tasks.digest(), tasks.recipe, training
     )
-    return replace(policies, cells=_build_cells(tasks, policies, cells, seed)) if cells else policies
+    return _with_guarantees(policies, tasks, envelopes, seed)
 
 
-def _build_cells(tasks: TaskDistribution, policies: PolicyValueSet, cells: int, seed: int) -> Cells | None:
-    """Envelopes of every policy; None for policies that are not tables."""
+def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
+    if cells is None:
+        return envelopes or DEFAULT
+    if envelopes is not None:
+        raise InvalidInput(f"give either cells or envelopes, got cells={cells!r} and {envelopes}")
+    return Envelopes(cells=cells)
+
+
+def _with_guarantees(
+    policies: PolicyValueSet, tasks: TaskDistribution, envelopes: Envelopes, seed: int
+) -> PolicyValueSet:
+    """Envelopes of every policy, or at least how often the safe one fails; nothing for policies that are not tables."""
     tabular = [policy for policy in policies.policies if isinstance(policy, TabularPolicy)]
     if len(tabular) < len(policies.policies):
-        return None
-    return build_cells(tasks, tabular, seed=seed, cells=cells)
+        return policies
+    if envelopes.cells:
+        return replace(policies, cells=build_cells(tasks, tabular, seed=seed, envelopes=envelopes))
+    return replace(policies, safe_risk=safe_policy_risk(tasks, tabular[0], seed=seed, envelopes=envelopes))
 
 
 def _cover(

@@ -145,7 +145,7 @@ def _runs(policies: PolicyValueSet, name: str, method: str, settings: Settings) 
             lens=shift.lens,
         )
         alarm = next((event.episode for event in run.events if event.kind == "alarm"), None)
-        unsafe = run.margin < -1e-9
+        unsafe = run.unsafe
         cut = settings.episodes if alarm is None else alarm
         alarms.append(alarm)
         before.append(int(unsafe[:cut].sum()))
