@@ -15,6 +15,9 @@ HAIR = 1e-9
 # A repair goes a little further than exact arithmetic would ask for.
 OVERSHOOT = 1.0 + 1e-6
 
+# The solver's tolerances are absolute (1e-7), so it is given numbers of these sizes (powers of two) in all units.
+MARGIN_EXPONENT, REWARD_EXPONENT = 0, 6
+
 
 def best_mixture(margin: Floats, reward: Floats) -> Deployed:
     """The linear program: maximise x·reward over the simplex subject to margin x ≥ 0.
@@ -84,6 +87,7 @@ def _filled_up(others: Floats) -> Floats:
 def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
     """max x·reward, margin x ≥ hair·(largest in the row), Σx = 1, x ≥ 0; None when there is no optimum."""
     rows, columns = margin.shape
+    margin, reward = _scaled(margin, MARGIN_EXPONENT), _scaled(reward, REWARD_EXPONENT)
     program = highspy.HighsLp()
     program.num_col_, program.num_row_ = columns, rows + 1
     program.col_cost_ = -reward
@@ -102,3 +106,10 @@ def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     return np.array(solver.getSolution().col_value)
+
+
+def _scaled(rows: Floats, exponent: int) -> Floats:
+    """Every row times the power of two that brings its largest entry just below 2^exponent: exact in all units."""
+    found = np.frexp(np.abs(rows).max(axis=-1, keepdims=True))[1]
+    scaled: Floats = np.ldexp(rows, exponent - found)
+    return scaled
