@@ -25,6 +25,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats
 from surefoot.cmdp.policy import TabularPolicy
+from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import InvalidInput
 from surefoot.methods import learner
 from surefoot.policyset.cells import Cells
@@ -291,6 +292,48 @@ def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:
         certified_method(affine, "certified-model-free", 0.04, truncation=TRUNCATION)
     assumed = certified_method(affine, "certified-model-free", 0.04, truncation=TRUNCATION, assume_safe=True)
     assert isinstance(assumed, ModelFree)
+
+
+@pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball"])
+@pytest.mark.parametrize("when", [0, 3, 11, 30])
+def test_what_no_cell_allows_leads_to_the_safe_policy_in_the_next_order(name: str, when: int) -> None:
+    """A told sum that is not that of the visited states, between two decisions: told singly, and in the midst of a
+    block."""
+    policies = rooms_policies(20)
+    task = rooms().task([0.07])
+
+    def fresh() -> Learner:
+        return learner(policies, method=name, risk=0.4, horizon=30)
+
+    def outcomes(told: Learner, count: int) -> Outcomes:
+        orders, rng = told.ask_block(count), np.random.default_rng([7, told.state.episode])
+        parts = [Simulator(task, told.policy(index), 30).run(1, rng, True) for index in orders.drawn.tolist()]
+        return Outcomes(*(np.concatenate([getattr(part, field) for part in parts]) for field in FIELDS))
+
+    single = fresh()
+    while single.state.episode < when:
+        single.tell_block(single.ask_block(1), outcomes(single, 1))
+    before = single.state.episode
+    fair = outcomes(single, 1)
+    single.tell_block(single.ask_block(1), replace(fair, reward=fair.reward + 0.01))  # stays within its range
+    assert single.ask().policy_index == SAFE
+    assert single.deployed.weight == 0.0
+    assert [(event.episode, event.kind) for event in single.events if event.kind == "alarm"] == [(before + 1, "alarm")]
+    assert single.certified, "bad luck or another task: the promise is what it was"
+    for _ in range(40):
+        single.tell_block(single.ask_block(1), outcomes(single, 1))
+        assert single.deployed.weight == 0.0
+
+    block = fresh()
+    block.state = replace(block.state, method=block.method.start())
+    many = outcomes(block, 6)
+    off = many.reward.copy()
+    off[2] += 0.01
+    assert block.tell_block(block.ask_block(6), replace(many, reward=off)) == 3
+    assert block.deployed.weight == 0.0
+
+
+FIELDS = ("reward", "cost", "states", "actions")
 
 
 @pytest.mark.parametrize(

@@ -519,6 +519,9 @@ def test_belief_is_the_posterior(seed: int) -> None:
         np.testing.assert_allclose(evidence.belief(evidence.start()), cells.prior / cells.prior.sum(), rtol=1e-9)
 
 
+NAMES = ("reward", "cost", "states", "actions")
+
+
 def contradictory_world() -> tuple[Cells, TabularCMDP]:
     """Two tasks on three states; nobody starts in state 2, and state 0 never leads to it."""
     kernels = [np.array([[[p, 1 - p, 0.0]] * 2, [[0.2, 0.2, 0.6]] * 2, [[0.5, 0.5, 0.0]] * 2]) for p in (0.3, 0.6)]
@@ -550,6 +553,34 @@ def test_contradictions_rule_out_every_cell_for_good(kind: Any) -> None:
         assert np.isposinf(after(wrong)).all()
         assert np.isposinf(after(wrong, fair, fair)).all()
         assert np.isposinf(after(fair, wrong, fair)).all()
+
+
+@pytest.mark.parametrize("kind", [LikelihoodRatio, TransitionBall])
+def test_impossible_episodes_are_named_one_by_one(kind: Any) -> None:
+    cells, task = contradictory_world()
+    model = model_of(cells)
+    fair = told(model, 0.8, [[0, 1, 2, 1]], [[0, 1, 0]])
+    wrong = [
+        fair,
+        replace(fair, reward=fair.reward + 1e-3),
+        told(model, 0.8, [[1, 0, 2, 1]], [[0, 1, 0]]),  # state 0 never leads to state 2
+        told(model, 0.8, [[2, 1, 1, 0]], [[0, 1, 0]]),  # nobody starts in state 2
+    ]
+    block = Outcomes(*(np.concatenate([getattr(each, name) for each in wrong]) for name in NAMES))
+    assert kind(cells, model, task.units).impossible(block).tolist() == [False, True, True, True]
+    balls = replace(model, radius=np.full(len(cells), 0.1))
+    assert TransitionBall(cells, balls, task.units).impossible(block).tolist() == [False, True, False, True]
+
+
+def test_evidence_does_not_drift_when_rows_miss_one_by_rounding_up() -> None:
+    """Two descriptions of one task whose rows sum to 1 ± 9e-10: after 10^10 transitions neither is any likelier."""
+    rows = np.array([[[0.3, 0.7]], [[0.6, 0.4]]])
+    tables = {"reward": [[0.0], [1.0]], "cost": [[0.0], [1.0]], "budget": 9.0, "start": [0.5, 0.5], "discount": 0.8}
+    tasks = [TabularCMDP(rows * (1 + off), **tables) for off in (-9e-10, 9e-10)]  # type: ignore[arg-type]
+    cells = finite_cells(from_arrays(tasks), [TabularPolicy(np.ones((2, 1)))])
+    evidence = LikelihoodRatio(cells, model_of(cells), tasks[0].units)
+    seen = replace(evidence.start(), transitions=np.round(1e10 * rows))
+    assert np.abs(evidence.log_evidence(seen)).max() < 0.1
 
 
 @pytest.mark.parametrize("kind", [LikelihoodRatio, TransitionBall])

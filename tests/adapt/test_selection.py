@@ -31,6 +31,18 @@ def random_problem(
     return margin, reward
 
 
+@given(seeds, st.integers(2, 12), st.integers(2, 6), st.sampled_from([1e-12, 1e-9, 1e6]))
+def test_units_change_nothing(seed: int, rows: int, policies: int, unit: float) -> None:
+    """The solver's tolerances are absolute; margins of one constraint and rewards may come in any units."""
+    margin, reward = random_problem(np.random.default_rng(seed), rows, policies)
+    unit = 2.0 ** round(np.log2(unit))
+    plain = full_weights(best_mixture(margin, reward), policies)
+    scaled = margin.copy()
+    scaled[::2] *= unit
+    found = full_weights(best_mixture(scaled, unit * reward), policies)
+    assert reward @ found == pytest.approx(reward @ plain, abs=1e-6 * np.abs(reward).max())
+
+
 def full_weights(deployed: Deployed, policies: int) -> Floats:
     weights = np.zeros(policies)
     weights[deployed.indices] = deployed.weights

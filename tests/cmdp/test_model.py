@@ -389,3 +389,17 @@ def test_same_as_compares_every_field() -> None:
         {"cost_range": (-1e3, 1e3)},
     ):
         assert not units.same_as(TabularCMDP(**{**arrays, **change}).units)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("off", [-9e-10, 9e-10])
+def test_rows_are_divided_by_their_sum(off: float, sparse: bool) -> None:
+    rows = np.array([[[0.3, 0.7], [0.1, 0.9]], [[1.0, 0.0], [0.5, 0.5]]])
+    given = rows * (1 + off)
+    transitions = sp.csr_array(given.reshape(4, 2)) if sparse else given
+    table = [[0.0, 1.0], [0.5, 0.5]]
+    task = TabularCMDP(transitions, table, table, 1.0, [0.25 * (1 + off), 0.75 * (1 + off)], 0.9)
+    np.testing.assert_allclose(task.rows.toarray().reshape(2, 2, 2), rows, rtol=1e-15, atol=0)
+    np.testing.assert_allclose(task.start, [0.25, 0.75], rtol=1e-15, atol=0)
+    again = TabularCMDP(task.transitions, table, table, 1.0, task.start, 0.9)
+    assert again.digest() == task.digest(), "what sums to 1 but for rounding is left as it is"

@@ -77,6 +77,28 @@ def test_entries_that_differ_beyond_the_twelfth_digit_are_one_class() -> None:
     assert values[:, 0].tolist() == [0.3, 0.7]
 
 
+@pytest.mark.parametrize("unit", [1e12, 1.0, 1e-9])
+def test_classes_do_not_depend_on_the_units_of_the_parameter(unit: float) -> None:
+    """Two rows with the same base and opposite slopes, the parameter in units from tiny to huge."""
+    base = np.array([[[0.5, 0.5]], [[0.5, 0.5]]])
+    slope = np.array([[[[0.3, -0.3]], [[-0.3, 0.3]]]]) / unit
+    tables = {"reward": [[0.0], [1.0]], "cost": [[0.0], [1.0]], "budget": 9.0, "start": [0.5, 0.5], "discount": 0.8}
+    example = TabularCMDP(base, **tables)  # type: ignore[arg-type]
+    low, high = unit * np.linspace(0, 0.9, 10)[:, None], unit * np.linspace(0.1, 1, 10)[:, None]
+    model = affine_model((base, slope), example, low, high)
+    assert model.classes.tolist() == [[[0, 1]], [[1, 0]]]
+    middle = base + ((low + high) / 2)[:, :, None, None] * slope
+    found = np.stack([regrouped(model.classes, row[:, None])[..., 0] for row in model.probability])
+    np.testing.assert_allclose(found, middle, rtol=0, atol=1e-15)
+
+
+def test_rows_of_different_small_probabilities_are_different_classes() -> None:
+    """Probabilities around 1e-10 that differ by a tenth are not one and the same, small as the difference is."""
+    features = np.array([[[[1e-10], [1 - 1e-10]]], [[[1.1e-10], [1 - 1.1e-10]]]])
+    classes, _, _ = transition_classes(features)
+    assert len(np.unique(classes)) == 4
+
+
 def test_the_gridworld_has_few_classes() -> None:
     """Published kernel: the goal, and rows with 2, 3 or 4 neighbours, with the intended one among them or not."""
     intended, blown = slip_direction("published")
