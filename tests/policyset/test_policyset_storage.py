@@ -441,7 +441,7 @@ def test_nothing_of_the_users_is_overwritten(prepare: Callable[[Path], None], me
 
 def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ArtifactError, match=r"cannot save a policy set there \(.*\); choose a writable folder"):
+    with pytest.raises(ArtifactError, match=r"path must be a folder, got .*file, but .*file is a file"):
         make_set().save(tmp_path / "file" / "set")
 
 
@@ -459,7 +459,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
 ) -> None:
     if existing:
         make_set(seed=1).save(tmp_path / "set")
-    before, write = contents(tmp_path), storage._write
+    before, write = contents(tmp_path), storage.write_new
 
     def broken(path: Path, content: bytes) -> None:
         if path.name == failing:
@@ -467,7 +467,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
             raise error
         write(path, content)
 
-    monkeypatch.setattr(storage, "_write", broken)
+    monkeypatch.setattr(storage, "write_new", broken)
     expected = ArtifactError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected, match=str(error.args[-1])):
         make_set(seed=2, model="balls").save(tmp_path / "set")
@@ -520,7 +520,7 @@ def dying(real):
             os._exit(9)
         return real(*args)
     return act
-storage._write, storage.sync_folder = dying(storage._write), dying(storage.sync_folder)
+storage.write_new, storage.sync_folder = dying(storage.write_new), dying(storage.sync_folder)
 Path.rename = dying(Path.rename)
 PolicyValueSet.load(sys.argv[1]).save(sys.argv[2])
 """

@@ -40,8 +40,10 @@ from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.promise.run import promise_page
 from surefoot.experiments.results import Report, check_folder, redraw, write_report
 from surefoot.experiments.shift.run import shift_page
+from surefoot.files import check_folder as check_out
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.policyset.storage import check_target
 from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.family import TaskDistribution
 from surefoot.train.preflight import preflight
@@ -110,10 +112,12 @@ def train_command(
     std: Annotated[float, typer.Option(help="Gridworld: standard deviation of the noise.")] = 0.03,
     safe_noise: Annotated[float, typer.Option(help="Gridworld: noise whose optimal policy is the safe policy.")] = 0.4,
     seed: Seed = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a policy set that is at --out already.")] = False,
     as_json: Json = False,
 ) -> None:
     """Algorithm 1: a policy-value set for a family of tasks, saved to --out."""
-    check_folder(out)
+    check_out(out)
+    check_target(out, force=force, argument="out")
     grid = {"family": family, "kernel": kernel, "std": std, "safe_noise": safe_noise}
     tasks = _family(FAMILIES[family]().recipe if family in FAMILIES and family != "gridworld" else grid)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
@@ -132,7 +136,7 @@ def train_command(
         except Infeasible as error:
             asked = f"safe_noise {safe_noise:g}, xi {xi}" if family == "gridworld" else f"xi {xi}"
             raise Infeasible(f"{asked}: {error}", error.least_cost) from None
-    policies.save(out)
+    policies.save(out, force=force)
     facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
     if as_json:
         print_json(facts)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot import __version__
+from surefoot import __version__, files
 from surefoot.adapt.plan import PlanLine
 from surefoot.adapt.run_record import Event
 from surefoot.errors import ArtifactError
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
 
@@ -53,16 +52,13 @@ def experiment_results(
     }
 
 
-def check_folder(out: Path) -> None:
-    """Refuse, before any work is done, a place that cannot hold results."""
-    try:
-        place = next(each for each in (out, *out.absolute().parents) if each.exists())
-    except OSError as error:
-        raise ArtifactError(f"out must be a folder, got {out}: {error.strerror or error}") from None
-    if not place.is_dir():
-        raise ArtifactError(f"out must be a folder, got {out}, but {place} is a file")
-    if not os.access(place, os.W_OK):
-        raise ArtifactError(f"out must be a folder that can be written to, got {out}, but {place} is read-only")
+def check_folder(out: Path, *policy_sets: str) -> None:
+    """Refuse, before any work is done, a place that cannot hold results, and policy sets of these names."""
+    files.check_folder(out)
+    for name in ("report.html", "results.json"):
+        files.check_file(out / name)
+    for name in policy_sets:
+        check_target(out / name, argument="out")
 
 
 def write_report(out: Path, results: Mapping[str, Any], report: Report) -> None:
@@ -72,16 +68,7 @@ def write_report(out: Path, results: Mapping[str, Any], report: Report) -> None:
         "report.html": render(report.page).encode(),
         "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as staging:
-            for name, content in contents.items():
-                (Path(staging) / name).write_bytes(content)
-            # Only renames are left, which do not fail halfway for lack of space.
-            for name in contents:
-                (Path(staging) / name).replace(out / name)
-    except OSError as error:
-        raise ArtifactError(f"out: cannot write to {out}: {error.strerror or error}") from None
+    files.write_files(out, contents)
 
 
 def read_results(folder: Path) -> dict[str, Any]:

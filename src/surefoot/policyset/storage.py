@@ -12,7 +12,6 @@ the same bytes.
 
 from __future__ import annotations
 
-import os
 import reprlib
 import shutil
 import stat
@@ -31,6 +30,7 @@ from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy, TabularPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.policyset import manifest as manifests
 from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
@@ -51,26 +51,25 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 # --------------------------------------------------------------------------------------------------------------- saving
 
 
-def save(policy_set: PolicyValueSet, path: str | PathLike[str]) -> None:
+def save(policy_set: PolicyValueSet, path: str | PathLike[str], *, force: bool = True) -> None:
     """Write `policy_set` as the folder `path`, replacing a policy set (and nothing else) that is already there.
 
     The files are completed and flushed in a hidden folder beside `path`, which is then renamed. A process killed in
     the midst of replacing leaves at `path` the old set, the new set or, between two renames, nothing: both sets are
-    then whole in the hidden folder. Half a set is never there.
+    then whole in the hidden folder. Half a set is never there. Without `force` a policy set is not replaced either.
     """
     contents = _encode(policy_set)
+    target = check_target(path, force=force)
     try:
-        target = Path(path).resolve()
-        _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except (OSError, RuntimeError, ValueError) as error:  # the latter two: circular links, NUL in the path
+    except OSError as error:
         raise ArtifactError(f"{path}: cannot save a policy set there ({error}); choose a writable folder") from None
     fresh, replaced = scratch / "new", scratch / "old"
     try:
         fresh.mkdir()
         for name, content in contents.items():
-            _write(fresh / name, content)
+            write_new(fresh / name, content)
         sync_folder(fresh)
         _swap(fresh, target, replaced)
     except OSError as error:
@@ -79,6 +78,21 @@ def save(policy_set: PolicyValueSet, path: str | PathLike[str]) -> None:
         # The old set goes only when a set stands in its place.
         if target.exists() or not replaced.exists():
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_target(path: str | PathLike[str], *, force: bool = True, argument: str = "path") -> Path:
+    """The folder behind `path`; refused, before any work is done, if no policy set could be saved there."""
+    try:
+        target = Path(path).resolve()
+        _refuse_foreign(target)
+    except (OSError, RuntimeError, ValueError) as error:  # the latter two: circular links, NUL in the path
+        raise ArtifactError(f"{argument} must be a folder for a policy set, got {str(path)!r}: {error}") from None
+    check_folder(target.parent, argument=argument)
+    if not force and (target / MANIFEST).exists():
+        raise ArtifactError(
+            f"{argument} must be a new folder, got {path}, which holds a policy set (force replaces it)"
+        )
+    return target
 
 
 def digest(policy_set: PolicyValueSet) -> str:
@@ -171,13 +185,6 @@ def _refuse_foreign(target: Path) -> None:
         raise ArtifactError(f"{target}: exists and its {MANIFEST} is not a {manifests.FORMAT} one; choose another path")
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _swap(fresh: Path, target: Path, replaced: Path) -> None:
     """Put `fresh` at `target`, the previous folder at `replaced`; undone if the second rename fails."""
     existed = target.exists()
@@ -190,17 +197,6 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
             replaced.rename(target)
         raise
     sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in `folder` on the disk: a renamed file is safe only after this."""
-    if os.name == "nt":  # folders cannot be flushed there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # -------------------------------------------------------------------------------------------------------------- loading
