@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from deployments import fresh, told
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surefoot import bounded_json
 from surefoot.adapt.learner import Order
 from surefoot.cli import deployment as commands
 from surefoot.deploy import protocol
@@ -80,7 +82,7 @@ def test_a_controller_in_another_language_writes_the_same_journal(tmp_path: Path
         (b'{"do": "policy", "policy": -1}', "invalid", "policy must be"),
         (b'{"do": "policy"}', "invalid", "policy must be"),
         (b"\xff\xfe", "request", "one JSON object"),
-        (b"[" * 100_000, "request", "one JSON object nested at most 16 levels"),
+        (b"[" * 100_000, "request", "must be nested at most 16 levels"),
         (b'{"do": "ask", "id": 1e999}', "request", "id must hold finite numbers"),
         (b'{"do": "ask", "id": {"a": [-1e999]}}', "request", "id must hold finite numbers"),
         (b'{"do": "ask", "id": "]]]]", "x": ' + b"[" * 17 + b"]" * 17 + b"}", "request", "16 levels"),
@@ -154,11 +156,11 @@ def test_lines_beyond_the_limits_are_refused_unparsed(tmp_path: Path, monkeypatc
         raise AssertionError("parsed")
 
     with Deployment.open(tmp_path / "journal", fresh()) as deployment:
-        monkeypatch.setattr(protocol.json, "loads", refuse)
+        monkeypatch.setattr(bounded_json.json, "loads", refuse)
         for line, message in (
-            (b" " * (protocol.LONGEST_LINE + 1), f"at most {protocol.LONGEST_LINE} bytes"),
-            (b"1," * (protocol.MOST_VALUES + 1), f"at most {protocol.MOST_VALUES} values"),
-            (b"[]" * (protocol.MOST_VALUES + 1), f"at most {protocol.MOST_VALUES} values"),
+            (b" " * (protocol.LIMITS.size + 1), f"at most {protocol.LIMITS.size} bytes"),
+            (b"1," * (protocol.LIMITS.values + 1), f"at most {protocol.LIMITS.values} values"),
+            (b"[]" * (protocol.LIMITS.values + 1), f"at most {protocol.LIMITS.values} values"),
             (b'{"":' * 17 + b"1" + b"}" * 17, "at most 16 levels deep"),
         ):
             answer = protocol.answer(deployment, line)
@@ -168,7 +170,9 @@ def test_lines_beyond_the_limits_are_refused_unparsed(tmp_path: Path, monkeypatc
 def test_the_limits_leave_room_for_an_episode_of_100_000_steps() -> None:
     number, state = repr(-1 / 3), "100000"
     steps = [f"[{state}, 10, {number}, {number}, {state}]"] * 100_000
-    protocol._check_size(('{"do": "tell", "episode": 1, "transitions": [' + ", ".join(steps) + "]}\n").encode())
+    bounded_json.check(
+        ('{"do": "tell", "episode": 1, "transitions": [' + ", ".join(steps) + "]}\n").encode(), protocol.LIMITS
+    )
 
 
 def test_brackets_in_a_text_are_not_nesting(tmp_path: Path) -> None:
@@ -182,8 +186,8 @@ def test_the_rest_of_a_line_that_is_too_long_is_no_request(
     beyond: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever stands at the boundary of what is read at once."""
-    for module in (protocol, commands):
-        monkeypatch.setattr(module, "LONGEST_LINE", 100)
+    monkeypatch.setattr(commands, "LONGEST_LINE", 100)
+    monkeypatch.setattr(protocol, "LIMITS", replace(protocol.LIMITS, size=100))
     smuggled = b'{"do": "abandon", "episode": 0, "reason": "smuggled"}'
     stream = io.BytesIO(b'{"do": "ask"}\n' + b"x" * (100 + beyond) + smuggled + b'\n{"do": "status"}\n{"do": "ask"}')
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
@@ -257,5 +261,5 @@ def test_the_schema_names_the_same_fields() -> None:
 
 
 def test_the_schema_names_the_same_limits() -> None:
-    limits = (f"{protocol.LONGEST_LINE} bytes", f"{protocol.MOST_VALUES} values", f"{protocol.DEEPEST} levels")
+    limits = (f"{protocol.LIMITS.size} bytes", f"{protocol.LIMITS.values} values", f"{protocol.LIMITS.depth} levels")
     assert [limit for limit in limits if limit not in SCHEMA["description"]] == []

@@ -13,12 +13,11 @@ docs/deployment-protocol.schema.json has all fields.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
-from typing import Any, NoReturn
+from typing import Any
 
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Order
+from surefoot.bounded_json import Limits, parse
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import InvalidInput, SurefootError
@@ -26,15 +25,10 @@ from surefoot.errors import InvalidInput, SurefootError
 # Lines beyond these are refused unparsed, so that none takes much memory. An episode of 100,000 steps fits, with state,
 # action, reward and cost of each in 80 bytes.
 LONGEST_LINE = 8 * 2**20  # bytes, with the end of line
-MOST_VALUES = 1_000_000  # commas and opening brackets
-DEEPEST = 16  # lists and objects inside one another
+LIMITS = Limits(size=LONGEST_LINE, values=1_000_000, depth=16)
 
 LONGEST_ECHO = 200  # characters of a value that an error repeats
 LONGEST_MESSAGE = 1000
-
-# Possessive, so that a match keeps no way back: a plain repetition would take more memory than the line.
-STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 FIELDS: dict[str, frozenset[str]] = {
     "ask": frozenset(),
@@ -96,9 +90,8 @@ def _text(reply: Mapping[str, Any]) -> str:
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
     """The object in a line, with an id that can be repeated."""
-    _check_size(line)
     try:
-        request = json.loads(line.decode("utf-8-sig"), parse_constant=_no_constant)
+        request = parse(line, LIMITS)
     except ValueError as error:
         raise BadRequest(f"a line must be one JSON object: {error}") from None
     if not isinstance(request, dict):
@@ -108,23 +101,6 @@ def _parsed(line: bytes) -> Mapping[str, Any]:
     except ValueError:
         raise BadRequest("id must hold finite numbers, got one that is too large") from None
     return request
-
-
-def _check_size(line: bytes) -> None:
-    """Before anything is parsed: the line's length, its number of values and how deep they are nested."""
-    if len(line) > LONGEST_LINE:
-        raise BadRequest(f"a line must have at most {LONGEST_LINE} bytes")
-    opened = line.count(b"[") + line.count(b"{")
-    if opened + line.count(b",") > MOST_VALUES:
-        raise BadRequest(f"a line must hold at most {MOST_VALUES} values")
-    if opened > DEEPEST:
-        brackets = STRINGS.sub(b"", line).translate(None, NO_BRACKETS)
-        if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > DEEPEST:
-            raise BadRequest(f"a line must be one JSON object nested at most {DEEPEST} levels deep")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _check(request: Mapping[str, Any]) -> None:

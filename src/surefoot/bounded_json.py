@@ -1,0 +1,54 @@
+"""JSON from outside. How long it is, how many values it holds and how deep they are nested is checked before parsing:
+a parser takes up to fifty times the memory of what it reads, and recursion ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NoReturn
+
+# Possessive, so that a match keeps no way back: a plain repetition would take more memory than the text.
+STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Attributes:
+    size: bytes.
+    values: commas and opening brackets.
+    depth: lists and objects inside one another.
+    """
+
+    size: int
+    values: int
+    depth: int
+
+
+def parse(content: bytes, limits: Limits, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value in `content`, UTF-8; ValueError says what is wrong with it. `pairs` makes objects of names and values.
+
+    Numbers may be infinite, as 1e999 is: whoever needs finite ones knows how to call them.
+    """
+    check(content, limits)
+    return json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=pairs)
+
+
+def check(content: bytes, limits: Limits) -> None:
+    if len(content) > limits.size:
+        raise ValueError(f"must have at most {limits.size} bytes")
+    opened = content.count(b"[") + content.count(b"{")
+    if opened + content.count(b",") > limits.values:
+        raise ValueError(f"must hold at most {limits.values} values")
+    if opened > limits.depth:
+        brackets = STRINGS.sub(b"", content).translate(None, NO_BRACKETS)
+        if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > limits.depth:
+            raise ValueError(f"must be nested at most {limits.depth} levels deep")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
