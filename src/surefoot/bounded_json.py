@@ -5,8 +5,10 @@ a parser takes up to fifty times the memory of what it reads, and recursion ends
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable
+import reprlib
+from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NoReturn
@@ -29,13 +31,20 @@ class Limits:
     depth: int
 
 
-def parse(content: bytes, limits: Limits, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The value in `content`, UTF-8; ValueError says what is wrong with it. `pairs` makes objects of names and values.
+def parse(content: bytes, limits: Limits, *, finite: bool = True, unique: bool = False) -> Any:
+    """The value in `content`, UTF-8; ValueError says what is wrong with it.
 
-    Numbers may be infinite, as 1e999 is: whoever needs finite ones knows how to call them.
+    Args:
+        finite: refuse numbers that are infinite as 64-bit floats, such as 1e999; NaN and Infinity are always refused.
+        unique: refuse objects that hold a key twice.
     """
     check(content, limits)
-    return json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=pairs)
+    return json.loads(
+        content.decode("utf-8"),
+        parse_constant=_refuse_constant,
+        parse_float=_finite if finite else None,
+        object_pairs_hook=_unique if unique else None,
+    )
 
 
 def check(content: bytes, limits: Limits) -> None:
@@ -52,3 +61,18 @@ def check(content: bytes, limits: Limits) -> None:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:40]} is not finite")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {reprlib.repr(twice)} more than once")
+    return document

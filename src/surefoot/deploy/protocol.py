@@ -13,6 +13,7 @@ docs/deployment-protocol.schema.json has all fields.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -91,7 +92,7 @@ def _text(reply: Mapping[str, Any]) -> str:
 def _parsed(line: bytes) -> Mapping[str, Any]:
     """The object in a line, with an id that can be repeated."""
     try:
-        request = parse(line, LIMITS)
+        request = parse(line.removeprefix(BOM_UTF8), LIMITS, finite=False)
     except ValueError as error:
         raise BadRequest(f"a line must be one JSON object: {error}") from None
     if not isinstance(request, dict):

@@ -87,13 +87,12 @@ class TransitionModel:
 
     @cached_property
     def multiplicity(self) -> Integers:
-        """[C] number of successors that share each class in a row of its type."""
-        rows = self.classes.reshape(-1, self.classes.shape[2])
-        counts = np.zeros((len(rows), len(self.row_type)), dtype=np.int64)
-        row, successor = np.nonzero(rows >= 0)
-        np.add.at(counts, (row, rows[row, successor]), 1)
-        most: Integers = counts.max(axis=0)
-        return most
+        """[C] number of successors that share each class in a row of its type: the same in all rows of a type."""
+        count = len(self.row_type)
+        successors = np.bincount(self.classes[self.classes >= 0], minlength=count)
+        rows = np.bincount(self.row_kind.ravel(), minlength=count)
+        each: Integers = successors // rows[self.row_type]
+        return each
 
     def class_probability(self, parameters: Floats) -> Floats:
         """[..., C] at parameters [..., d]; affine families only."""
@@ -230,14 +229,6 @@ def _check_rows(model: TransitionModel) -> None:
     row, successor = np.nonzero(rows >= 0)
     kind = rows[row, successor]
     often = sp.csr_array((np.ones(len(row)), (row, kind)), shape=(len(rows), len(model.row_type)))  # summed up
-    sums = often @ model.probability.T  # [S·A, J]
-    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
-    if wrong.any():
-        bad, cell = divmod(int(np.argmax(wrong)), wrong.shape[1])
-        raise InvalidInput(
-            f"probability[{cell}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row {divmod(bad, actions)} "
-            f"of classes, got {sums[bad, cell]:.12g}"
-        )
     unused = np.bincount(kind, minlength=len(model.row_type)) == 0
     if unused.any():
         raise InvalidInput(f"classes must hold each of {len(unused)} classes somewhere, got no {np.argmax(unused)}")
@@ -250,6 +241,14 @@ def _check_rows(model: TransitionModel) -> None:
         raise InvalidInput(
             "row_type must be one and the same for rows of classes that differ only in their order, and for no others; "
             f"it is not for row {divmod(int(np.argmax(strange)), actions)}"
+        )
+    sums = often[first] @ model.probability.T  # [types, J], since rows of a type have the same: [S·A, J] may be huge
+    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        bad, cell = divmod(int(np.argmax(wrong)), wrong.shape[1])
+        raise InvalidInput(
+            f"probability[{cell}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row "
+            f"{divmod(int(first[bad]), actions)} of classes, got {sums[bad, cell]:.12g}"
         )
 
 

@@ -6,12 +6,13 @@
                            are cells, and without the optional arrays that are not there or empty
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
-before reading, hashes before parsing arrays, shapes before making them. There are no timestamps: the same set gives
-the same bytes.
+before reading, hashes before parsing arrays, shapes before making them. The hashes show accidents, not forgers (see
+`manifest`). There are no timestamps: the same set gives the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import reprlib
 import shutil
 import stat
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import safetensors
@@ -120,7 +121,8 @@ def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
 
 
 def _check_fit(where: Path | str, policy_set: PolicyValueSet) -> None:
-    """The cells speak of the parameters of the entries and of the states and actions of the policies."""
+    """The values are possible in the units, and the cells speak of the entries' parameters and the policies' tables."""
+    _check_values(where, policy_set)
     cells, policy = policy_set.cells, policy_set.safe_policy
     if cells is None:
         return
@@ -134,6 +136,36 @@ def _check_fit(where: Path | str, policy_set: PolicyValueSet) -> None:
     for name, found, expected, what in pairs:
         if found != expected:
             raise ArtifactError(f"{where}: {name} is for {list(found)} {what}, must be for {list(expected)}")
+
+
+def _check_values(where: Path | str, policy_set: PolicyValueSet) -> None:
+    """No value, no lower bound above and no upper bound below what the ranges of a step allow, by more than that again.
+
+    Estimated values may miss the range a little, and bounds may be as loose as they like.
+    """
+    units, entries, cells = policy_set.units, policy_set.entries, policy_set.cells
+    least_cost, most_cost = units.cost_value_range.T
+    least = np.array([units.reward_value_range[0], *(units.budget - most_cost)])
+    most = np.array([units.reward_value_range[1], *(units.budget - least_cost)])
+    room = np.maximum(np.abs(least), np.abs(most))
+    values = np.array([[each.reward, *each.margin] for each in entries])
+    safe_values = np.array([[each.safe_reward, *each.safe_margin] for each in entries])
+    pairs = [("values of the entries", values, values), ("safe values of the entries", safe_values, safe_values)]
+    if cells is not None:
+        pairs.append(("lower and upper", cells.lower, cells.upper))
+        if cells.start_lower is not None and cells.start_upper is not None:
+            pairs.append(("start_lower and start_upper", *map(_states_first, (cells.start_lower, cells.start_upper))))
+    for name, low, high in pairs:
+        if (low > most + room).any() or (high < least - room).any():
+            raise ArtifactError(
+                f"{where}: {name} must be possible with rewards and costs in the ranges of units, that is lie between "
+                f"{least.tolist()} and {most.tolist()}, got up to {low.max():g} and down to {high.min():g}"
+            )
+
+
+def _states_first(bounds: Floats) -> Floats:
+    """[J, P, 1+m, S] as [J, P, S, 1+m]"""
+    return np.swapaxes(bounds, 2, 3)
 
 
 def _groups(policy_set: PolicyValueSet) -> dict[str, Arrays]:
@@ -207,14 +239,17 @@ def load(path: str | PathLike[str]) -> PolicyValueSet:
     folder = Path(path)
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder; a policy set is a folder with {MANIFEST} and {POLICIES}")
-    manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
-    _refuse_strays(folder, manifest)
-    groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
-    return _rebuild(folder, manifest, groups)
+    try:
+        manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
+        _refuse_strays(folder, manifest)
+        groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
+        return _rebuild(folder, manifest, groups)
+    except MemoryError:
+        raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
 
 
-def _read(path: Path, limit: int) -> bytes:
-    """The content of a plain file of at most `limit` bytes."""
+def _read(path: Path, limit: int, sha256: str | None = None) -> bytes:
+    """The content of a plain file of at most `limit` bytes, and of that hash if one is given."""
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
@@ -222,11 +257,22 @@ def _read(path: Path, limit: int) -> bytes:
             raise ArtifactError(f"{path}: is {kind}, must be a plain file inside the policy set folder")
         manifests.check_size(path, found.st_size, limit)
         with path.open("rb") as stream:
+            if sha256 is not None:
+                _check_hash(path, stream, sha256)  # in pieces: a file that is not the right one takes no memory
             return stream.read(found.st_size)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: is missing, must be in the policy set folder") from None
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read ({error}), must be a readable file") from None
+
+
+def _check_hash(path: Path, stream: BinaryIO, sha256: str) -> None:
+    found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != sha256:
+        raise ArtifactError(
+            f"{path}: was altered after it was saved (SHA-256 is {found}, must be {sha256} as in {MANIFEST})"
+        )
+    stream.seek(0)
 
 
 def _refuse_strays(folder: Path, manifest: Manifest) -> None:
@@ -240,14 +286,9 @@ def _refuse_strays(folder: Path, manifest: Manifest) -> None:
 
 
 def _read_arrays(path: Path, record: StoredFile) -> Arrays:
-    content = _read(path, limit=record.bytes)
-    if len(content) < record.bytes:
+    content = _read(path, record.bytes, record.sha256)
+    if len(content) != record.bytes:
         raise ArtifactError(f"{path}: has {len(content)} bytes, must have the {record.bytes} that {MANIFEST} records")
-    found = manifests.sha256(content)
-    if found != record.sha256:
-        raise ArtifactError(
-            f"{path}: was altered after it was saved (SHA-256 is {found}, must be {record.sha256} as in {MANIFEST})"
-        )
     manifests.check_header(path, content, record.shapes)
     try:
         arrays = safetensors.numpy.load(content)
