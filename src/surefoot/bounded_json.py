@@ -31,20 +31,23 @@ class Limits:
     depth: int
 
 
-def parse(content: bytes, limits: Limits, *, finite: bool = True, unique: bool = False) -> Any:
-    """The value in `content`, UTF-8; ValueError says what is wrong with it.
+def parse(content: bytes, limits: Limits) -> Any:
+    """The value in `content`, UTF-8, for lines that are read in a hurry: numbers such as 1e999 come out infinite.
 
-    Args:
-        finite: refuse numbers that are infinite as 64-bit floats, such as 1e999; NaN and Infinity are always refused.
-        unique: refuse objects that hold a key twice.
+    Raises:
+        ValueError: says what is wrong with `content`, here and in `parse_strictly`.
     """
     check(content, limits)
-    return json.loads(
-        content.decode("utf-8"),
-        parse_constant=_refuse_constant,
-        parse_float=_finite if finite else None,
-        object_pairs_hook=_unique if unique else None,
-    )
+    return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+
+
+def parse_strictly(content: bytes, limits: Limits) -> Any:
+    """The value in `content`, whose numbers are finite, whose keys are unique and whose text is whole characters."""
+    check(content, limits)
+    text = content.decode("utf-8")
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+    json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
+    return value
 
 
 def check(content: bytes, limits: Limits) -> None:

@@ -85,6 +85,19 @@ def write_new(path: Path, content: Content) -> None:
         os.fsync(stream.fileno())
 
 
+def read_file(path: Path, most: int) -> bytes:
+    """The content of a file of at most `most` bytes; a pipe or a device, which may never end, is not read."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ArtifactError(f"{path}: must be a file, found a folder, a device or a pipe")
+        if found.st_size > most:
+            raise ArtifactError(f"{path}: has {found.st_size} bytes, must have at most {most}")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
 def sync_folder(folder: Path) -> None:
     """Put the names in `folder` on the disk: a renamed file is safe only after this."""
     if os.name == "nt":  # folders cannot be flushed there

@@ -54,7 +54,9 @@ def make_set(
             for _ in range(entries)
         ),
         safe_policy=policy(),
-        units=Units(0.9, (-1.0, 2.5), np.stack([low - 1, low + rng.random(constraints)], axis=1), rng.random(constraints)),
+        units=Units(
+            0.9, (-1.0, 2.5), np.stack([low - 1, low + rng.random(constraints)], axis=1), rng.random(constraints)
+        ),
         epsilon=1e-4,
         delta=0.05,
         xi=0.15,
@@ -800,7 +802,10 @@ FORGERIES = [
     (put("files", "policies.safetensors", "sha256")("0" * 63), "sha256: string should match pattern"),
     (put("files", "policies.safetensors", "sha256")("0" * 64), "was altered after it was saved"),
     (put("files", "policies.safetensors", "bytes")(10**18), "bytes: input should be less than or equal to 4296015872"),
-    (put("files", "policies.safetensors", "bytes")(2**32), "policies.safetensors: has 4294967296 bytes, must have at most"),
+    (
+        put("files", "policies.safetensors", "bytes")(2**32),
+        "policies.safetensors: has 4294967296 bytes, must have at most",
+    ),
     (put("files", "policies.safetensors", "bytes")(0), "bytes: input should be greater than or equal to 1"),
     (put("files", "policies.safetensors", "bytes")(10), "policies.safetensors: has .* bytes, must have at most 10"),
     (put("files", "policies.safetensors", "shapes")({"probabilities": [2**20, 2**20]}), "files declare 1099511627776"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from surefoot.cli.terminal import (
     Out,
     Risk,
     Seed,
+    check_words,
     complain,
     console,
     plain_table,
@@ -78,11 +80,14 @@ def main() -> None:
     """Entry point: what the user can mend is one sentence on standard error and exit code 2."""
     warnings.showwarning = show_warning
     try:
+        check_words(sys.argv[1:])
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except SurefootError as error:
         code = complain(str(error))
     except UsageError as error:
         code = complain(usage_message(error))
+    except MemoryError as error:
+        code = complain(f"this takes more memory than there is ({error}); use smaller numbers or a larger machine")
     sys.exit(code)
 
 
@@ -249,14 +254,17 @@ def bench_command(
 def _family(recipe: Mapping[str, Any]) -> TaskDistribution:
     """A task family from its recipe: its name, and the arguments of the function of that name."""
     name, arguments = recipe.get("family"), {key: value for key, value in recipe.items() if key != "family"}
-    if name is not None and name not in FAMILIES:
-        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}")
-    if name is None or arguments.keys() != inspect.signature(FAMILIES[name]).parameters.keys():
+    if isinstance(name, str) and name not in FAMILIES:
+        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400])
+    if not isinstance(name, str) or arguments.keys() != inspect.signature(FAMILIES[name]).parameters.keys():
         raise InvalidInput(
             f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
-            f"got {dict(recipe) or 'none'}; run this set with surefoot.adapt from Python"
+            f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; run this set with surefoot.adapt from Python"
         )
-    return FAMILIES[name](**arguments)
+    try:
+        return FAMILIES[name](**arguments)
+    except (TypeError, ArithmeticError) as error:
+        raise InvalidInput(f"SET must carry a recipe with arguments of {name}, got {arguments} ({error})") from None
 
 
 def _page(results: Mapping[str, Any]) -> Report:

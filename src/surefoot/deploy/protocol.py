@@ -92,7 +92,7 @@ def _text(reply: Mapping[str, Any]) -> str:
 def _parsed(line: bytes) -> Mapping[str, Any]:
     """The object in a line, with an id that can be repeated."""
     try:
-        request = parse(line.removeprefix(BOM_UTF8), LIMITS, finite=False)
+        request = parse(line.removeprefix(BOM_UTF8), LIMITS)
     except ValueError as error:
         raise BadRequest(f"a line must be one JSON object: {error}") from None
     if not isinstance(request, dict):

@@ -11,13 +11,15 @@ from typing import Any
 from surefoot import __version__, files
 from surefoot.adapt.plan import PlanLine
 from surefoot.adapt.run_record import Event
-from surefoot.errors import ArtifactError
+from surefoot.bounded_json import Limits, parse_strictly
+from surefoot.errors import ArtifactError, SurefootError
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
+LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,14 @@ def check_folder(out: Path, *policy_sets: str) -> None:
 
 def write_report(out: Path, results: Mapping[str, Any], report: Report) -> None:
     """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written."""
-    contents = {
-        **report.figures,
-        "report.html": render(report.page).encode(),
-        "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
-    }
-    files.write_files(out, contents)
+    files.write_files(out, _contents(results, report))
 
 
 def read_results(folder: Path) -> dict[str, Any]:
     """results.json of an earlier run."""
     path = folder / "results.json"
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror or error}") from None
+        results = parse_strictly(files.read_file(path, LIMITS.size), LIMITS)
     except ValueError as error:
         raise ArtifactError(f"{path}: not JSON: {error}") from None
     found = results if isinstance(results, dict) else {}
@@ -91,12 +86,21 @@ def redraw(folder: Path, page: Callable[[Mapping[str, Any]], Report]) -> None:
     """The figures and report.html of an earlier run once more, from its results.json alone."""
     results = read_results(folder)
     try:
-        report = page(results)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        contents = _contents(results, page(results))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, SurefootError) as error:
         raise ArtifactError(
             f"{folder / 'results.json'}: damaged or from another version ({type(error).__name__}: {error})"
         ) from None
-    write_report(folder, results, report)
+    files.write_files(folder, contents)
+
+
+def _contents(results: Mapping[str, Any], report: Report) -> dict[str, bytes]:
+    """The files of a run by name."""
+    return {
+        **report.figures,
+        "report.html": render(report.page).encode(),
+        "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
+    }
 
 
 def _plain(episodes: float) -> float | None:

@@ -20,8 +20,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from surefoot import bounded_json
-from surefoot.bounded_json import Limits
+from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.policy_value_set import MAX_DEPTH, PolicyValueSet
@@ -215,13 +214,11 @@ def parse(where: Path | str, content: bytes) -> Manifest:
 
 def parse_json(where: Path | str, content: bytes) -> Any:
     try:
-        document = bounded_json.parse(content, LIMITS, unique=True)
-        json.dumps(document, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
+        return parse_strictly(content, LIMITS)
     except ValueError as error:
         raise ArtifactError(
             f"{where}: must be JSON in UTF-8 with finite numbers and no key twice, found: {ascii(str(error))[1:-1]}"
         ) from None
-    return document
 
 
 def _check_version(where: Path | str, document: dict[str, Any]) -> None:

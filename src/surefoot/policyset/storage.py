@@ -18,9 +18,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors
@@ -34,6 +35,7 @@ from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.policyset import manifest as manifests
 from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.fit import check_fit
 from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
@@ -113,59 +115,11 @@ def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
     kind = policy_set.safe_policy.kind
     if kind not in DECODERS:
         raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
-    _check_fit("the policy set", policy_set)
+    check_fit("the policy set", policy_set)
     groups = _groups(policy_set)
     contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
     manifest = manifests.encode(policy_set, {name: (contents[name], groups[name]) for name in groups})
     return {**contents, MANIFEST: manifest}
-
-
-def _check_fit(where: Path | str, policy_set: PolicyValueSet) -> None:
-    """The values are possible in the units, and the cells speak of the entries' parameters and the policies' tables."""
-    _check_values(where, policy_set)
-    cells, policy = policy_set.cells, policy_set.safe_policy
-    if cells is None:
-        return
-    pairs = [("low", cells.low.shape[1:], policy_set.entries[0].parameter.shape, "parameters of the entries")]
-    if isinstance(policy, TabularPolicy):
-        table = policy.probabilities.shape
-        if cells.start_lower is not None:
-            pairs.append(("start_lower", cells.start_lower.shape[3:], table[:1], "states of the policies"))
-        if cells.model is not None:
-            pairs.append(("model.reward", cells.model.reward.shape, table, "states and actions of the policies"))
-    for name, found, expected, what in pairs:
-        if found != expected:
-            raise ArtifactError(f"{where}: {name} is for {list(found)} {what}, must be for {list(expected)}")
-
-
-def _check_values(where: Path | str, policy_set: PolicyValueSet) -> None:
-    """No value, no lower bound above and no upper bound below what the ranges of a step allow, by more than that again.
-
-    Estimated values may miss the range a little, and bounds may be as loose as they like.
-    """
-    units, entries, cells = policy_set.units, policy_set.entries, policy_set.cells
-    least_cost, most_cost = units.cost_value_range.T
-    least = np.array([units.reward_value_range[0], *(units.budget - most_cost)])
-    most = np.array([units.reward_value_range[1], *(units.budget - least_cost)])
-    room = np.maximum(np.abs(least), np.abs(most))
-    values = np.array([[each.reward, *each.margin] for each in entries])
-    safe_values = np.array([[each.safe_reward, *each.safe_margin] for each in entries])
-    pairs = [("values of the entries", values, values), ("safe values of the entries", safe_values, safe_values)]
-    if cells is not None:
-        pairs.append(("lower and upper", cells.lower, cells.upper))
-        if cells.start_lower is not None and cells.start_upper is not None:
-            pairs.append(("start_lower and start_upper", *map(_states_first, (cells.start_lower, cells.start_upper))))
-    for name, low, high in pairs:
-        if (low > most + room).any() or (high < least - room).any():
-            raise ArtifactError(
-                f"{where}: {name} must be possible with rewards and costs in the ranges of units, that is lie between "
-                f"{least.tolist()} and {most.tolist()}, got up to {low.max():g} and down to {high.min():g}"
-            )
-
-
-def _states_first(bounds: Floats) -> Floats:
-    """[J, P, 1+m, S] as [J, P, S, 1+m]"""
-    return np.swapaxes(bounds, 2, 3)
 
 
 def _groups(policy_set: PolicyValueSet) -> dict[str, Arrays]:
@@ -266,7 +220,7 @@ def _read(path: Path, limit: int, sha256: str | None = None) -> bytes:
         raise ArtifactError(f"{path}: cannot be read ({error}), must be a readable file") from None
 
 
-def _check_hash(path: Path, stream: BinaryIO, sha256: str) -> None:
+def _check_hash(path: Path, stream: BufferedReader, sha256: str) -> None:
     found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != sha256:
         raise ArtifactError(
@@ -322,7 +276,7 @@ def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> Pol
         )
     except InvalidInput as error:
         raise ArtifactError(f"{folder / MANIFEST}: {error}") from None
-    _check_fit(folder / CELLS, policy_set)
+    check_fit(folder / CELLS, policy_set)
     return policy_set
 
 
