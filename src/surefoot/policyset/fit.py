@@ -75,5 +75,5 @@ def _bounded(policy_set: PolicyValueSet) -> Iterator[Bounded]:
     if cells is not None:
         yield "lower and upper", cells.lower, cells.upper
         if cells.start_lower is not None and cells.start_upper is not None:
-            by_start = (np.moveaxis(bounds, 2, 3) for bounds in (cells.start_lower, cells.start_upper))
-            yield "start_lower and start_upper", *by_start
+            lower, upper = np.moveaxis(cells.start_lower, 2, 3), np.moveaxis(cells.start_upper, 2, 3)
+            yield "start_lower and start_upper", lower, upper
