@@ -1,16 +1,19 @@
-# Everything runs in .venv, built from pinned versions with nothing but Python (3.11 or newer) and make.
+# Everything runs in .venv, built from pinned and hashed wheels with nothing but Python (3.11 or newer) and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+LOCKED := --require-hashes --only-binary :all:
 
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench lock clean
 
 help:
 	@echo "make demo      reproduce the paper's gridworld into out/gridworld (report.html, figure1.png, figure2.png)"
 	@echo "make test      lint, types, import contracts and the test suite"
 	@echo "make test-all  the same with the long statistical runs"
 	@echo "make bench     speed against the plain way, as ratios"
+	@echo "make lock      pin what pyproject.toml asks for anew, keeping the versions pinned so far; needs uv"
 
 demo: $(READY)
 	$(BIN)/surefoot reproduce gridworld --out out/gridworld
@@ -21,7 +24,7 @@ test: lint
 test-all: lint
 	$(BIN)/pytest -n 2
 
-lint: $(READY)
+lint: $(READY_DEV)
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
@@ -33,15 +36,33 @@ bench: $(READY)
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-# uv is used where present, since it is faster; pip does the same.
-$(READY): pyproject.toml requirements.lock
+lock:
+	$(call compile,requirements.lock,pyproject.toml)
+	$(call compile,requirements-build.lock,-c requirements.lock --group build)
+	$(call compile,requirements-dev.lock,-c requirements.lock -c requirements-build.lock --extra dev pyproject.toml)
+
+$(READY): pyproject.toml requirements.lock requirements-build.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Surefoot needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv pip install --quiet --python $(BIN)/python -r requirements.lock && \
-	  uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
-	else \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
-	fi
+	$(call install,$(LOCKED) -r requirements.lock -r requirements-build.lock)
+	$(call install,--no-index --no-deps --no-build-isolation -e .)
 	touch $(READY)
+
+$(READY_DEV): $(READY) requirements-dev.lock
+	$(call install,$(LOCKED) -r requirements-dev.lock)
+	touch $(READY_DEV)
+
+# uv is used where present, since it is faster; pip does the same.
+define install
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install --quiet --python $(BIN)/python $(1) ; \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1) ; \
+	fi
+endef
+
+# Wheels of all platforms and of every Python from 3.11 on.
+define compile
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --custom-compile-command "make lock" -o $(1) $(2)
+endef

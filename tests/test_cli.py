@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -341,6 +342,87 @@ def test_a_folder_of_the_users_is_not_replaced_by_a_policy_set(tmp_path: Path) -
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_an_existing_policy_set_is_replaced_only_when_forced(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "set", tmp_path / "set")
+    before = PolicyValueSet.load(tmp_path / "set").digest()
+    words = ("train", "gridworld", "--out", tmp_path / "set", "--epsilon", "0.02")
+    with mock.patch("surefoot.cli.app.train_policies", side_effect=AssertionError("trained")):
+        message = refused(*words)
+    assert "out must be a new folder" in message
+    assert str(tmp_path / "set") in message
+    assert "force" in message
+    assert PolicyValueSet.load(tmp_path / "set").digest() == before
+    assert surefoot(*words, "--force").code == 0
+    assert PolicyValueSet.load(tmp_path / "set").digest() != before
+
+
+@pytest.mark.parametrize("command", ["train", "adapt", "reproduce"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    command: str, workplace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "report.html").mkdir()
+    words = {
+        "reproduce": ("reproduce", "gridworld", *small()),
+        "train": ("train", "gridworld"),
+        "adapt": ("adapt", workplace / "set", "--task", "0.3"),
+    }[command]
+    trained = mock.patch("surefoot.cli.app.train_policies", side_effect=AssertionError("trained"))
+    reproduced = mock.patch("surefoot.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
+    adapted = mock.patch("surefoot.experiments.single.adapt_one", side_effect=AssertionError("adapted"))
+    with trained, reproduced, adapted:
+        message = refused(*words, "--out", tmp_path)
+    assert ("mine.txt" if command == "train" else "out must be a file") in message
+
+
+def test_a_folder_at_the_place_of_the_policy_set_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "gridworld.policyset").mkdir()
+    (tmp_path / "gridworld.policyset" / "mine.txt").write_text("mine")
+    with mock.patch("surefoot.experiments.gridworld.run.train", side_effect=AssertionError("trained")):
+        assert "mine.txt" in refused("reproduce", "gridworld", *small(), "--out", tmp_path)
+
+
+def test_a_report_does_not_write_through_links(run_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(run_folder / "results.json", tmp_path / "run")
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "run/report.html").symlink_to(tmp_path / "victim")
+    assert surefoot("report", tmp_path / "run").code == 0
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert (tmp_path / "run/report.html").read_bytes() == (run_folder / "report.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "gridworld", "--out"),
+        ("reproduce", "gridworld", "--out"),
+        ("adapt", "--task", "0.3"),
+        ("plan",),
+        ("report",),
+        ("status",),
+        ("verify", "--policies", "set"),
+        ("export",),
+        ("deploy", "--journal", "journal"),
+        ("deploy", "set", "--journal"),
+        ("export-policy", "set", "0", "--out"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("path", ["a\0b", "a\udcffb"])
+def test_a_path_that_is_no_text_is_refused(
+    words: tuple[str, ...], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(*words, path) == f"arguments must be text in UTF-8 without NUL, got {path!a}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_running_out_of_memory_is_one_sentence(workplace: Path) -> None:
+    with mock.patch("surefoot.cli.app.plan_methods", side_effect=MemoryError("Unable to allocate 15 GiB")):
+        assert "Unable to allocate 15 GiB" in refused("plan", workplace / "set")
+
+
 def test_a_tampered_set_is_refused(workplace: Path, tmp_path: Path) -> None:
     shutil.copytree(workplace / "set", tmp_path / "set")
     arrays = tmp_path / "set" / "policies.safetensors"
@@ -352,11 +434,22 @@ def test_a_tampered_set_is_refused(workplace: Path, tmp_path: Path) -> None:
 
 def test_a_set_without_recipe_is_refused(workplace: Path, tmp_path: Path) -> None:
     policies = PolicyValueSet.load(workplace / "set")
-    for recipe in ({}, {"family": "gridworld"}):
+    for recipe in ({}, {"family": "gridworld"}, {"family": []}, {"family": {}}, {"family": 1, "kernel": "text"}):
         replace(policies, recipe=recipe).save(tmp_path / "set")
         message = refused("adapt", tmp_path / "set", "--task", "0.3")
         assert "SET must carry the recipe" in message
         assert "Python" in message
+
+
+@pytest.mark.parametrize(
+    "change", [{"std": []}, {"std": "x"}, {"kernel": {}}, {"kernel": None}, {"safe_noise": [[0.4]]}, {"std": 10**18}]
+)
+def test_a_set_with_a_recipe_that_makes_nothing_is_refused(
+    change: dict[str, Any], workplace: Path, tmp_path: Path
+) -> None:
+    policies = PolicyValueSet.load(workplace / "set")
+    replace(policies, recipe={**policies.recipe, **change}).save(tmp_path / "set")
+    refused("adapt", tmp_path / "set", "--task", "0.3")
 
 
 def test_a_set_for_other_tasks_is_refused(workplace: Path, tmp_path: Path) -> None:
@@ -365,11 +458,45 @@ def test_a_set_for_other_tasks_is_refused(workplace: Path, tmp_path: Path) -> No
     assert "trained on other tasks" in refused("adapt", tmp_path / "set", "--task", "0.3")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"experiment": "gridworld"}', "null"])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "{}", '{"experiment": "gridworld"}', "null", "[" * 100_000, '{"a": ' * 100_000, '{"seconds": NaN}'],
+)
 def test_report_refuses_what_is_no_result(content: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(content)
     assert "results.json" in refused("report", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_report_does_not_wait_for_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "results.json")
+    assert "must be a file" in refused("report", tmp_path)
+    assert "Not a directory" in refused("report", tmp_path / "results.json")
+    (tmp_path / "results.json").unlink()
+    (tmp_path / "results.json").mkdir()
+    assert "must be a file" in refused("report", tmp_path)
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "-Infinity", '"\\ud800"', str(10**400), "[[[]]]", "{}", '"x"'])
+@pytest.mark.parametrize("key", ["seconds", "version", "settings", "methods"])
+def test_values_that_no_run_has_give_a_page_or_one_sentence(
+    key: str, value: str, run_folder: Path, tmp_path: Path
+) -> None:
+    results = json.loads((run_folder / "results.json").read_text())
+    if key == "methods":
+        results["methods"]["published"]["min_margin"] = "here"
+    elif key == "settings":
+        results["settings"]["episodes"] = "here"
+    else:
+        results[key] = "here"
+    (tmp_path / "results.json").write_text(json.dumps(results).replace('"here"', value))
+    answer = surefoot("report", tmp_path)
+    if answer.code == 0:  # a version may be any text, and a number of episodes as large as it likes
+        assert key in ("version", "settings")
+        assert (tmp_path / "report.html").is_file()
+    else:
+        assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+        assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
 
 
 @pytest.mark.parametrize("key", ["methods", "plan"])

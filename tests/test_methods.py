@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from functools import cache
@@ -47,6 +48,17 @@ def test_learners_carry_their_name_and_start_with_an_order(name: str) -> None:
     assert order.episode == 0
     assert order.policy is fresh.policy(order.policy_index)
     assert fresh.policy(SAFE) is policies().safe_policy
+
+
+def test_numbers_of_numpy_are_stored_as_plain_ones() -> None:
+    counts = {"episodes": np.int64(40), "horizon": np.int32(30), "seed": np.uint8(3)}
+    made = learner(policies(), method="safe-only", **counts)  # type: ignore[arg-type]
+    run = adapt(policies(), TASK, method="safe-only", **counts)  # type: ignore[arg-type]
+    plain = {"method": "safe-only", "episodes": 40, "risk": 0.05, "seed": 3, "horizon": 30}
+    for settings in (made.settings, run.settings):
+        assert json.loads(json.dumps(settings)) == plain
+    assert type(made.horizon) is int
+    assert len(run.margin) == 40
 
 
 def test_only_methods_without_a_proof_are_labelled_uncertified() -> None:

@@ -66,9 +66,9 @@ def learner(
     """
     if not 0 < risk < 1:
         raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk!r}")
-    if horizon is None:
-        horizon = default_horizon(policies.units.discount)
-    _positive("horizon", horizon)
+    horizon = default_horizon(policies.units.discount) if horizon is None else _positive("horizon", horizon)
+    episodes = None if episodes is None else _positive("episodes", episodes)
+    seed = int(seed) if isinstance(seed, np.integer) else seed
     chosen = _method(policies, method, episodes, risk, horizon, options)
     settings = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "horizon": horizon, **options}
     return Learner(chosen, seed=seed, horizon=horizon, settings=settings)
@@ -92,12 +92,9 @@ def adapt(
         horizon: steps per episode; by default as many as make the discounted tail negligible (`TRUNCATION`).
         observer: called with (episodes done, episodes in all), for progress bars.
     """
-    _positive("episodes", episodes)
-    if horizon is None:
-        horizon = default_horizon(policies.units.discount)
-    _positive("horizon", horizon)
+    episodes = _positive("episodes", episodes)
+    horizon = default_horizon(policies.units.discount) if horizon is None else _positive("horizon", horizon)
     chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
-    settings = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "horizon": horizon, **options}
     return run_learner(
         chosen,
         task,
@@ -107,7 +104,7 @@ def adapt(
         optimal_reward=_optimal_reward(task),
         transitions=chosen.method.needs_transitions or chosen.method.needs_first_state,
         observer=observer,
-        settings=settings,
+        settings=chosen.settings,
     )
 
 
@@ -185,13 +182,14 @@ def _paper_rules(policies: PolicyValueSet, name: str, episodes: int | None, risk
 def _planned_episodes(name: str, episodes: int | None) -> int:
     if episodes is None:
         raise InvalidInput(f"method {name!r} needs the number of episodes in advance: pass episodes=…, got None")
-    _positive("episodes", episodes)
     return episodes
 
 
-def _positive(name: str, value: Any) -> None:
+def _positive(name: str, value: Any) -> int:
+    """`value` as a plain number: NumPy's integers are none to JSON."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"{name} must be a positive whole number, got {value!r}")
+    return int(value)
 
 
 def _optimal_reward(task: TabularCMDP) -> float:

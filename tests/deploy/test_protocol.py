@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deployments
@@ -13,7 +17,9 @@ from deployments import fresh, told
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surefoot import bounded_json
 from surefoot.adapt.learner import Order
+from surefoot.cli import deployment as commands
 from surefoot.deploy import protocol
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import Deployment
@@ -76,7 +82,16 @@ def test_a_controller_in_another_language_writes_the_same_journal(tmp_path: Path
         (b'{"do": "policy", "policy": -1}', "invalid", "policy must be"),
         (b'{"do": "policy"}', "invalid", "policy must be"),
         (b"\xff\xfe", "request", "one JSON object"),
-        (b"[" * 100_000, "request", "one JSON object"),
+        (b"[" * 100_000, "request", "must be nested at most 16 levels"),
+        (b'{"do": "ask", "id": 1e999}', "request", "id must hold finite numbers"),
+        (b'{"do": "ask", "id": {"a": [-1e999]}}', "request", "id must hold finite numbers"),
+        (b'{"do": "ask", "id": "]]]]", "x": ' + b"[" * 17 + b"]" * 17 + b"}", "request", "16 levels"),
+        (b'{"do": "ask", "id": "\\"]]]]", "x": ' + b"[" * 17 + b"]" * 17 + b"}", "request", "16 levels"),
+        ('{"do": "ask"}'.encode("utf-16"), "request", "one JSON object"),
+        (b'{"do": "tell", "episode": 0, "costs": [1], "rewards": ["1"]}', "invalid", "rewards must be numbers"),
+        (b'{"do": "tell", "episode": 0, "costs": [1], "rewards": [true]}', "invalid", "rewards must be numbers"),
+        (b'{"do": "tell", "episode": 0, "transitions": [[0, 0, "", 1, 0]]}', "invalid", "transitions must be numbers"),
+        (b'{"do": "tell", "episode": 0, "transitions": {"states": [["x"]]}}', "invalid", "states must be numbers"),
     ],
 )
 def test_bad_requests_get_an_answer_and_change_nothing(tmp_path: Path, line: bytes, kind: str, message: str) -> None:
@@ -89,6 +104,100 @@ def test_bad_requests_get_an_answer_and_change_nothing(tmp_path: Path, line: byt
         assert message in answer["error"]["message"]
         assert "Traceback" not in answer["error"]["message"]
         assert deployment.head() == head
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id": 7}',
+        b'{"do": "dance", "id": 7}',
+        b'{"do": "ask", "id": 7, "now": true}',
+        b'{"do": "tell", "id": 7, "episode": "x"}',
+    ],
+)
+def test_an_answer_carries_the_id_wherever_one_can_be_read(tmp_path: Path, line: bytes) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        answer = protocol.answer(deployment, line)
+        assert (answer["id"], answer["ok"]) == (7, False)
+
+
+def test_an_answer_that_json_cannot_hold_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        status = SimpleNamespace(as_dict=lambda: {"margin": float("nan")})
+        monkeypatch.setattr(Deployment, "status", lambda self: status)
+        protocol.serve(deployment, [b'{"do": "status"}'], sent.append)
+    assert json.loads(sent[0])["error"]["kind"] == "internal"
+
+
+def test_no_error_repeats_more_than_the_beginning_of_a_value(tmp_path: Path) -> None:
+    long = "x" * 100_000
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        deployment.ask()
+        for request in (
+            {"do": long},
+            {"do": "ask", long: 1},
+            {"do": "tell", "episode": long},
+            {"do": "tell", "episode": 0, "breach": long},
+            {"do": "tell", "episode": 0, "rewards": [long]},
+            {"do": "tell", "episode": 0, "transitions": [[0] * 10_000]},
+            {"do": "tell", "episode": 0, "transitions": {long: 1}},
+            {"do": "abandon", "episode": 0, "reason": long},
+            {"do": "policy", "policy": long},
+            {"do": "policy", "policy": 10**4000},
+        ):
+            message = ask(deployment, **request)["error"]["message"]
+            assert len(message) <= 1000
+            assert long[:300] not in message
+
+
+def test_lines_beyond_the_limits_are_refused_unparsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("parsed")
+
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        monkeypatch.setattr(bounded_json.json, "loads", refuse)
+        for line, message in (
+            (b" " * (protocol.LIMITS.size + 1), f"at most {protocol.LIMITS.size} bytes"),
+            (b"1," * (protocol.LIMITS.values + 1), f"at most {protocol.LIMITS.values} values"),
+            (b"[]" * (protocol.LIMITS.values + 1), f"at most {protocol.LIMITS.values} values"),
+            (b'{"":' * 17 + b"1" + b"}" * 17, "at most 16 levels deep"),
+        ):
+            answer = protocol.answer(deployment, line)
+            assert (answer["error"]["kind"], message in answer["error"]["message"]) == ("request", True)
+
+
+def test_the_limits_leave_room_for_an_episode_of_100_000_steps() -> None:
+    number, state = repr(-1 / 3), "100000"
+    steps = [f"[{state}, 10, {number}, {number}, {state}]"] * 100_000
+    bounded_json.check(
+        ('{"do": "tell", "episode": 1, "transitions": [' + ", ".join(steps) + "]}\n").encode(), protocol.LIMITS
+    )
+
+
+def test_brackets_in_a_text_are_not_nesting(tmp_path: Path) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        text = "[{" * 50 + '\\"[' * 20
+        assert ask(deployment, do="status", id=text)["id"] == text
+
+
+@pytest.mark.parametrize("beyond", [1, 2, 99, 100, 101, 102, 200, 201, 202, 350])
+def test_the_rest_of_a_line_that_is_too_long_is_no_request(
+    beyond: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands at the boundary of what is read at once."""
+    monkeypatch.setattr(commands, "LONGEST_LINE", 100)
+    monkeypatch.setattr(protocol, "LIMITS", replace(protocol.LIMITS, size=100))
+    smuggled = b'{"do": "abandon", "episode": 0, "reason": "smuggled"}'
+    stream = io.BytesIO(b'{"do": "ask"}\n' + b"x" * (100 + beyond) + smuggled + b'\n{"do": "status"}\n{"do": "ask"}')
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+    sent: list[str] = []
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        protocol.serve(deployment, commands._lines(), sent.append)
+    first, refused, status, again = map(json.loads, sent)
+    assert "at most 100 bytes" in refused["error"]["message"]
+    assert status["status"]["episodes"] == 0
+    assert again == first
 
 
 JSON = st.recursive(
@@ -149,3 +258,8 @@ def test_the_schema_names_the_same_fields() -> None:
     for what, fields in protocol.FIELDS.items():
         assert set(requests[what]["properties"]) == fields | {"do", "id"}
         assert requests[what]["additionalProperties"] is False
+
+
+def test_the_schema_names_the_same_limits() -> None:
+    limits = (f"{protocol.LIMITS.size} bytes", f"{protocol.LIMITS.values} values", f"{protocol.LIMITS.depth} levels")
+    assert [limit for limit in limits if limit not in SCHEMA["description"]] == []

@@ -251,15 +251,15 @@ def test_a_report_that_cannot_be_written_leaves_nothing(results: dict[str, Any],
     """The disk fills up while the second file is written."""
     written: list[str] = []
 
-    def full(path: Path, content: bytes) -> int:
+    def full(path: Path, content: bytes) -> None:
         if written:
             raise OSError(28, "No space left on device")
         written.append(path.name)
-        return path.open("wb").write(content)
+        path.write_bytes(content)
 
     report = gridworld_page(results)
     with (
-        mock.patch.object(Path, "write_bytes", full),
+        mock.patch("surefoot.files.write_new", full),
         pytest.raises(ArtifactError, match="No space left"),
     ):
         write_report(tmp_path, results, report)

@@ -254,8 +254,11 @@ def test_row_types_are_exactly_the_rows_that_agree_up_to_order() -> None:
     for wrong in (-2, 2):
         with pytest.raises(InvalidInput, match=re.escape(f"classes[1, 0, 0] must lie in [-1, 2), got {wrong}")):
             two_rows(changed(ROWS, (1, 0, 0), wrong), [0, 0])
-    with pytest.raises(InvalidInput, match=re.escape("over row (1, 0) of classes, got 0.5")):
+    with pytest.raises(InvalidInput, match=re.escape("it is not for row (1, 0)")):
         two_rows(changed(ROWS, (1, 0, 0), -1), [0, 0])
+    for row in (0, 1):  # nowhere to go
+        with pytest.raises(InvalidInput, match=r"row_type must|over row \(0, 0\) of classes, got 0"):
+            two_rows(changed(ROWS, row, -1), [0, 0])
 
 
 # ------------------------------------------------------------------------------------------------- arrays and semantics

@@ -34,7 +34,7 @@ PER_TEST_FOLDER = settings(max_examples=50, deadline=None, suppress_health_check
 def make_set(
     entries: int = 2, states: int = 3, actions: int = 2, constraints: int = 2, seed: int = 0, model: str | None = None
 ) -> PolicyValueSet:
-    """Random numbers throughout; with cells if `model` says of which kind."""
+    """Random numbers throughout, in ranges that allow them; with cells if `model` says of which kind."""
     rng = np.random.default_rng(seed)
 
     def policy() -> TabularPolicy:
@@ -54,7 +54,9 @@ def make_set(
             for _ in range(entries)
         ),
         safe_policy=policy(),
-        units=Units(0.9, (-1.0, 2.5), np.stack([low, low + rng.random(constraints)], axis=1), rng.random(constraints)),
+        units=Units(
+            0.9, (-1.0, 2.5), np.stack([low - 1, low + rng.random(constraints)], axis=1), rng.random(constraints)
+        ),
         epsilon=1e-4,
         delta=0.05,
         xi=0.15,
@@ -144,8 +146,13 @@ def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
         outside=st.integers(0, 2),
     )
 
+    low, high = (draw(st.floats(10, 1e100)) for _ in range(2))  # wide enough for the bounds in the cells
+
     def vector(size: int) -> list[float]:
         return draw(st.lists(numbers, min_size=size, max_size=size))
+
+    def possible(size: int) -> list[float]:
+        return draw(st.lists(st.floats(-low, high), min_size=size, max_size=size))
 
     def policy() -> TabularPolicy:
         weights = np.array(
@@ -156,15 +163,15 @@ def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
 
     return PolicyValueSet(
         entries=tuple(
-            Entry(vector(d), policy(), draw(numbers), vector(m), draw(numbers), vector(m))  # type: ignore[arg-type]
+            Entry(vector(d), policy(), *possible(1), possible(m), *possible(1), possible(m))  # type: ignore[arg-type]
             for _ in range(n)
         ),
         safe_policy=policy(),
         units=Units(
             draw(fractions),
-            tuple(sorted(vector(2))),  # type: ignore[arg-type]
-            np.sort(np.array([vector(2) for _ in range(m)]), axis=1),
-            np.array(vector(m)),
+            (-low, high),
+            np.array([[-high, low]] * m),
+            np.array(draw(st.lists(st.floats(-5, 5), min_size=m, max_size=m))),
         ),
         epsilon=draw(st.floats(min_value=0, exclude_min=True, allow_infinity=False)),
         delta=draw(fractions),
@@ -441,7 +448,7 @@ def test_nothing_of_the_users_is_overwritten(prepare: Callable[[Path], None], me
 
 def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ArtifactError, match=r"cannot save a policy set there \(.*\); choose a writable folder"):
+    with pytest.raises(ArtifactError, match=r"path must be a folder, got .*file, but .*file is a file"):
         make_set().save(tmp_path / "file" / "set")
 
 
@@ -459,7 +466,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
 ) -> None:
     if existing:
         make_set(seed=1).save(tmp_path / "set")
-    before, write = contents(tmp_path), storage._write
+    before, write = contents(tmp_path), storage.write_new
 
     def broken(path: Path, content: bytes) -> None:
         if path.name == failing:
@@ -467,7 +474,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
             raise error
         write(path, content)
 
-    monkeypatch.setattr(storage, "_write", broken)
+    monkeypatch.setattr(storage, "write_new", broken)
     expected = ArtifactError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected, match=str(error.args[-1])):
         make_set(seed=2, model="balls").save(tmp_path / "set")
@@ -520,7 +527,7 @@ def dying(real):
             os._exit(9)
         return real(*args)
     return act
-storage._write, storage.sync_folder = dying(storage._write), dying(storage.sync_folder)
+storage.write_new, storage.sync_folder = dying(storage.write_new), dying(storage.sync_folder)
 Path.rename = dying(Path.rename)
 PolicyValueSet.load(sys.argv[1]).save(sys.argv[2])
 """
@@ -795,7 +802,10 @@ FORGERIES = [
     (put("files", "policies.safetensors", "sha256")("0" * 63), "sha256: string should match pattern"),
     (put("files", "policies.safetensors", "sha256")("0" * 64), "was altered after it was saved"),
     (put("files", "policies.safetensors", "bytes")(10**18), "bytes: input should be less than or equal to 4296015872"),
-    (put("files", "policies.safetensors", "bytes")(2**32), "has .* bytes, must have the 4294967296 that manifest.json"),
+    (
+        put("files", "policies.safetensors", "bytes")(2**32),
+        "policies.safetensors: has 4294967296 bytes, must have at most",
+    ),
     (put("files", "policies.safetensors", "bytes")(0), "bytes: input should be greater than or equal to 1"),
     (put("files", "policies.safetensors", "bytes")(10), "policies.safetensors: has .* bytes, must have at most 10"),
     (put("files", "policies.safetensors", "shapes")({"probabilities": [2**20, 2**20]}), "files declare 1099511627776"),
@@ -848,13 +858,13 @@ def test_a_changed_value_is_noticed_unless_resealed(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "found"),
     [
-        ("NaN", "the number NaN"),
-        ("Infinity", "the number Infinity"),
-        ("-Infinity", "the number -Infinity"),
+        ("NaN", "NaN is not a number"),
+        ("Infinity", "Infinity is not a number"),
+        ("-Infinity", "-Infinity is not a number"),
         ("1e999", "the number 1e999"),
         ('0.15, "xi": 0.2', "the key 'xi' more than once"),
         ("1" * 5000, "Exceeds the limit"),
-        ("[" * 100_000, "maximum recursion depth exceeded"),
+        ("[" * 100_000, "must be nested at most 36 levels deep"),
         ('"\\ud800"', "surrogates not allowed"),
         ("0x10", "Expecting ',' delimiter"),
     ],
@@ -877,7 +887,7 @@ def test_a_huge_manifest_is_not_even_read(saved: Path, monkeypatch: pytest.Monke
     with (saved / "manifest.json").open("r+b") as stream:
         stream.truncate(2**40)  # sparse: takes no space
     monkeypatch.setattr(Path, "open", lambda *args: pytest.fail("must not be opened"))
-    with pytest.raises(ArtifactError, match=r"manifest\.json: has 1099511627776 bytes, must have at most 33554432"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json: has 1099511627776 bytes, must have at most 8388608"):
         PolicyValueSet.load(saved)
 
 
@@ -1027,7 +1037,7 @@ FORGED_CELLS = [
     (whole("model.cost", lambda cost: cost[:1]), r"model must have as many constraints .*\(2\), got 1"),
     (entry("model.classes", (0, 0, 0), 3), r"model.classes\[0, 0, 0\] must lie in \[-1, 3\), got 3"),
     (entry("model.classes", (0, 0, 0), -2), r"model.classes\[0, 0, 0\] must lie in \[-1, 3\), got -2"),
-    (entry("model.classes", (0, 0, 0), -1), r"model.probability\[0\] must sum to 1 .* over row \(0, 0\) .* got 0"),
+    (entry("model.classes", (0, 0, 0), -1), r"model.row_type must be one and the same for rows .* row \(1, 0\)"),
     (entry("model.row_type", 0, 3), r"model.row_type\[0\] must lie in \[0, 3\), got 3"),
     (entry("model.row_type", 0, 1), r"model.row_type must be one and the same for rows"),
     (entry("model.probability", (1, 0), 1.5), r"model.probability\[1, 0\] must lie in \[0, 1\], got 1.5"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from surefoot.cli.terminal import (
     Out,
     Risk,
     Seed,
+    check_words,
     complain,
     console,
     plain_table,
@@ -40,8 +42,10 @@ from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.promise.run import promise_page
 from surefoot.experiments.results import Report, check_folder, redraw, write_report
 from surefoot.experiments.shift.run import shift_page
+from surefoot.files import check_folder as check_out
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.policyset.storage import check_target
 from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.family import TaskDistribution
 from surefoot.train.preflight import preflight
@@ -76,11 +80,14 @@ def main() -> None:
     """Entry point: what the user can mend is one sentence on standard error and exit code 2."""
     warnings.showwarning = show_warning
     try:
+        check_words(sys.argv[1:])
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except SurefootError as error:
         code = complain(str(error))
     except UsageError as error:
         code = complain(usage_message(error))
+    except MemoryError as error:
+        code = complain(f"this takes more memory than there is ({error}); use smaller numbers or a larger machine")
     sys.exit(code)
 
 
@@ -110,10 +117,12 @@ def train_command(
     std: Annotated[float, typer.Option(help="Gridworld: standard deviation of the noise.")] = 0.03,
     safe_noise: Annotated[float, typer.Option(help="Gridworld: noise whose optimal policy is the safe policy.")] = 0.4,
     seed: Seed = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a policy set that is at --out already.")] = False,
     as_json: Json = False,
 ) -> None:
     """Algorithm 1: a policy-value set for a family of tasks, saved to --out."""
-    check_folder(out)
+    check_out(out)
+    check_target(out, force=force, argument="out")
     grid = {"family": family, "kernel": kernel, "std": std, "safe_noise": safe_noise}
     tasks = _family(FAMILIES[family]().recipe if family in FAMILIES and family != "gridworld" else grid)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
@@ -132,7 +141,7 @@ def train_command(
         except Infeasible as error:
             asked = f"safe_noise {safe_noise:g}, xi {xi}" if family == "gridworld" else f"xi {xi}"
             raise Infeasible(f"{asked}: {error}", error.least_cost) from None
-    policies.save(out)
+    policies.save(out, force=force)
     facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
     if as_json:
         print_json(facts)
@@ -245,14 +254,17 @@ def bench_command(
 def _family(recipe: Mapping[str, Any]) -> TaskDistribution:
     """A task family from its recipe: its name, and the arguments of the function of that name."""
     name, arguments = recipe.get("family"), {key: value for key, value in recipe.items() if key != "family"}
-    if name is not None and name not in FAMILIES:
-        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}")
-    if name is None or arguments.keys() != inspect.signature(FAMILIES[name]).parameters.keys():
+    if isinstance(name, str) and name not in FAMILIES:
+        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400])
+    if not isinstance(name, str) or arguments.keys() != inspect.signature(FAMILIES[name]).parameters.keys():
         raise InvalidInput(
             f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
-            f"got {dict(recipe) or 'none'}; run this set with surefoot.adapt from Python"
+            f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; run this set with surefoot.adapt from Python"
         )
-    return FAMILIES[name](**arguments)
+    try:
+        return FAMILIES[name](**arguments)
+    except (TypeError, ArithmeticError) as error:
+        raise InvalidInput(f"SET must carry a recipe with arguments of {name}, got {arguments} ({error})") from None
 
 
 def _page(results: Mapping[str, Any]) -> Report:

@@ -196,10 +196,8 @@ def _lines() -> Iterator[bytes]:
     stream = sys.stdin.buffer
     while line := stream.readline(LONGEST_LINE + 1):
         yield line
-        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
-            line = stream.readline(LONGEST_LINE)
-            if not line:
-                return
+        while not line.endswith(b"\n") and (line := stream.readline(LONGEST_LINE)):
+            pass  # the rest of it is no request
 
 
 def _send(text: str) -> None:

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from surefoot.errors import InvalidInput
+
 # A pipe or a file has no width to wrap tables to.
 console = Console(width=None if sys.stdout.isatty() else 400)
 errors = Console(stderr=True)
@@ -96,6 +98,13 @@ def given(names: Sequence[str]) -> str | None:
         if equals and option in names:
             return value
     return None
+
+
+def check_words(words: Sequence[str]) -> None:
+    """What was typed must be text: no name of a file can be printed, or written into a report, otherwise."""
+    for word in words:
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in word):
+            raise InvalidInput(f"arguments must be text in UTF-8 without NUL, got {word!a}")
 
 
 def complain(message: str) -> int:

@@ -29,7 +29,7 @@ from surefoot.deploy.chain import (
 )
 from surefoot.deploy.locks import WriterLock
 from surefoot.errors import ArtifactError
-from surefoot.policyset.storage import sync_folder
+from surefoot.files import sync_folder
 
 Entry = tuple[str, Any]  # kind and payload
 

@@ -110,16 +110,18 @@ def _of_transitions(transitions: Any) -> dict[str, Any]:
         unknown = [name for name in transitions if name not in KEYS]
         missing = [name for name in ("states", "actions") if transitions.get(name) is None]
         if unknown or missing:
-            found = f"got {unknown[0]!r}" if unknown else f"{missing[0]} is missing"
+            found = f"got {unknown[0]!r}"[:200] if unknown else f"{missing[0]} is missing"
             raise InvalidInput(f"transitions must hold states and actions, and may hold {', '.join(KEYS[:4])}; {found}")
         return {name: value for name, value in transitions.items() if value is not None}
     if not isinstance(transitions, Sequence) or isinstance(transitions, str) or not len(transitions):
         raise InvalidInput(f"transitions must be a mapping or a sequence of steps, got {type(transitions).__name__}")
     for t, step in enumerate(transitions):
         if not isinstance(step, Sequence) or len(step) != 5:
-            raise InvalidInput(f"transitions[{t}] must be (state, action, reward, cost, next state), got {step!r}")
+            raise InvalidInput(
+                f"transitions[{t}] must be (state, action, reward, cost, next state), got {step!r}"[:200]
+            )
         if t and step[0] != transitions[t - 1][4]:
-            raise InvalidInput(f"transitions[{t}] must begin in state {transitions[t - 1][4]!r}, got {step[0]!r}")
+            raise InvalidInput(f"transitions[{t}] must begin in state {transitions[t - 1][4]!r}, got {step[0]!r}"[:200])
     state, action, reward, cost, after = zip(*transitions, strict=True)
     return {"states": [*state, after[-1]], "actions": action, "rewards": reward, "costs": cost}
 

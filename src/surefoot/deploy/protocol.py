@@ -13,16 +13,23 @@ docs/deployment-protocol.schema.json has all fields.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Order
+from surefoot.bounded_json import Limits, parse
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import InvalidInput, SurefootError
 
-# Longer lines are refused unread: an episode of a million transitions fits.
-LONGEST_LINE = 64 * 2**20
+# Lines beyond these are refused unparsed, so that none takes much memory. An episode of 100,000 steps fits, with state,
+# action, reward and cost of each in 80 bytes.
+LONGEST_LINE = 8 * 2**20  # bytes, with the end of line
+LIMITS = Limits(size=LONGEST_LINE, values=1_000_000, depth=16)
+
+LONGEST_ECHO = 200  # characters of a value that an error repeats
+LONGEST_MESSAGE = 1000
 
 FIELDS: dict[str, frozenset[str]] = {
     "ask": frozenset(),
@@ -43,13 +50,14 @@ def serve(deployment: Deployment, lines: Iterable[bytes], send: Callable[[str], 
     """Answer every line in turn."""
     for line in lines:
         if line.strip():
-            send(json.dumps(answer(deployment, line), allow_nan=False))
+            send(_text(answer(deployment, line)))
 
 
 def answer(deployment: Deployment, line: bytes) -> dict[str, Any]:
     request: Mapping[str, Any] = {}
     try:
         request = _parsed(line)
+        _check(request)
         reply = {"ok": True, **_done(deployment, request)}
     except Exception as error:  # a controller must get an answer, whatever happens here
         reply = failure(error)
@@ -70,29 +78,44 @@ def failure(error: Exception) -> dict[str, Any]:
         case _:
             kind = "internal"
     message = str(error) if kind != "internal" else f"{type(error).__name__}: {error}"
-    return {"ok": False, "error": {"kind": kind, "message": " ".join(message.split())}}
+    return {"ok": False, "error": {"kind": kind, "message": " ".join(message.split())[:LONGEST_MESSAGE]}}
+
+
+def _text(reply: Mapping[str, Any]) -> str:
+    """One line, also of what JSON cannot hold."""
+    try:
+        return json.dumps(reply, allow_nan=False)
+    except ValueError as error:
+        return json.dumps(failure(error))
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
-    if len(line) > LONGEST_LINE:
-        raise BadRequest(f"a line must have at most {LONGEST_LINE} bytes")
+    """The object in a line, with an id that can be repeated."""
     try:
-        request = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        request = parse(line.removeprefix(BOM_UTF8), LIMITS)
+    except ValueError as error:
         raise BadRequest(f"a line must be one JSON object: {error}") from None
     if not isinstance(request, dict):
         raise BadRequest(f"a line must be one JSON object, got {type(request).__name__}")
-    what = request.get("do")
-    if not isinstance(what, str) or what not in FIELDS:
-        raise BadRequest(f"do must be one of {', '.join(FIELDS)}, got {what!r}"[:200])
-    unknown = sorted(set(request) - FIELDS[what] - {"do", "id"})
-    if unknown:
-        raise BadRequest(f"{what} takes no field {unknown[0]!r}"[:200])
+    try:
+        json.dumps(request.get("id"), allow_nan=False)
+    except ValueError:
+        raise BadRequest("id must hold finite numbers, got one that is too large") from None
     return request
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
+def _check(request: Mapping[str, Any]) -> None:
+    """A known request with known fields."""
+    what = request.get("do")
+    if not isinstance(what, str) or what not in FIELDS:
+        raise BadRequest(f"do must be one of {', '.join(FIELDS)}, got {_echo(what)}")
+    unknown = sorted(set(request) - FIELDS[what] - {"do", "id"})
+    if unknown:
+        raise BadRequest(f"{what} takes no field {_echo(unknown[0])}")
+
+
+def _echo(value: Any) -> str:
+    return repr(value)[:LONGEST_ECHO]
 
 
 def _done(deployment: Deployment, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,10 +123,7 @@ def _done(deployment: Deployment, request: Mapping[str, Any]) -> dict[str, Any]:
         case "ask":
             return {"order": _order(deployment, deployment.ask())}
         case "tell":
-            told = {name: value for name, value in request.items() if name not in ("do", "id", "episode")}
-            if not isinstance(told.get("breach", False), bool):
-                raise InvalidInput(f"breach must be true or false, got {told['breach']!r}"[:200])
-            deployment.tell(_named(deployment, request), **told)
+            deployment.tell(_named(deployment, request), **_told(request))
             return {"episodes": deployment.learner.state.episode}
         case "abandon":
             deployment.abandon(_named(deployment, request), request.get("reason", ""))
@@ -112,6 +132,29 @@ def _done(deployment: Deployment, request: Mapping[str, Any]) -> dict[str, Any]:
             return {"policy": _policy(deployment, request.get("policy"))}
         case _:
             return {"status": deployment.status().as_dict()}
+
+
+def _told(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of the episode: numbers, lists of them, and objects of both."""
+    told = {name: value for name, value in request.items() if name not in ("do", "id", "episode")}
+    if not isinstance(told.get("breach", False), bool):
+        raise InvalidInput(f"breach must be true or false, got {_echo(told['breach'])}")
+    transitions = told.get("transitions")
+    for name, value in [*told.items(), *(transitions.items() if isinstance(transitions, dict) else ())]:
+        # NumPy would pad every text of a list to the longest one.
+        if name not in ("breach", "transitions") and not _numbers(value):
+            raise InvalidInput(f"{name} must be numbers, got {_echo(value)}")
+    if isinstance(transitions, list) and not _numbers(transitions):
+        raise InvalidInput(f"transitions must be numbers, got {_echo(transitions)}")
+    return told
+
+
+def _numbers(value: Any) -> bool:
+    """Whether JSON holds nothing but numbers there, at any depth; null stands for nothing told."""
+    if not isinstance(value, list):
+        return value is None or type(value) in (int, float)
+    kinds = set(map(type, value))
+    return kinds <= {int, float, list} and (list not in kinds or all(map(_numbers, value)))
 
 
 def _order(deployment: Deployment, order: Order) -> dict[str, Any]:
@@ -132,7 +175,9 @@ def _named(deployment: Deployment, request: Mapping[str, Any]) -> Order:
     if episode is None:
         episode = FALLBACK
     elif not isinstance(episode, int) or isinstance(episode, bool) or episode < 0:
-        raise InvalidInput(f"episode must be the number in the order, or null for a fallback order, got {episode!r}")
+        raise InvalidInput(
+            f"episode must be the number in the order, or null for a fallback order, got {_echo(episode)}"
+        )
     if outstanding is not None and outstanding.episode == episode:
         return outstanding
     return Order(episode, SAFE, deployment.learner.policy(SAFE), 0.0, SAFE_ONLY)
@@ -140,9 +185,9 @@ def _named(deployment: Deployment, request: Mapping[str, Any]) -> Order:
 
 def _policy(deployment: Deployment, index: Any) -> dict[str, Any]:
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        raise InvalidInput(f"policy must be the number in an order, got {index!r}"[:200])
+        raise InvalidInput(f"policy must be the number in an order, got {_echo(index)}")
     try:
         policy = deployment.learner.policy(index)
     except IndexError:
-        raise InvalidInput(f"policy must be the number in an order, got {index}, which does not exist") from None
+        raise InvalidInput(f"policy must be the number in an order, got {_echo(index)}, which does not exist") from None
     return {"kind": policy.kind, "arrays": {name: array.tolist() for name, array in policy.to_arrays().items()}}

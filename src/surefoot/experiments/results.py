@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot import __version__
+from surefoot import __version__, files
 from surefoot.adapt.plan import PlanLine
 from surefoot.adapt.run_record import Event
-from surefoot.errors import ArtifactError
+from surefoot.bounded_json import Limits, parse_strictly
+from surefoot.errors import ArtifactError, SurefootError
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
+LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read
 
 
 @dataclass(frozen=True)
@@ -53,44 +54,25 @@ def experiment_results(
     }
 
 
-def check_folder(out: Path) -> None:
-    """Refuse, before any work is done, a place that cannot hold results."""
-    try:
-        place = next(each for each in (out, *out.absolute().parents) if each.exists())
-    except OSError as error:
-        raise ArtifactError(f"out must be a folder, got {out}: {error.strerror or error}") from None
-    if not place.is_dir():
-        raise ArtifactError(f"out must be a folder, got {out}, but {place} is a file")
-    if not os.access(place, os.W_OK):
-        raise ArtifactError(f"out must be a folder that can be written to, got {out}, but {place} is read-only")
+def check_folder(out: Path, *policy_sets: str) -> None:
+    """Refuse, before any work is done, a place that cannot hold results, and policy sets of these names."""
+    files.check_folder(out)
+    for name in ("report.html", "results.json"):
+        files.check_file(out / name)
+    for name in policy_sets:
+        check_target(out / name, argument="out")
 
 
 def write_report(out: Path, results: Mapping[str, Any], report: Report) -> None:
     """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written."""
-    contents = {
-        **report.figures,
-        "report.html": render(report.page).encode(),
-        "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
-    }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as staging:
-            for name, content in contents.items():
-                (Path(staging) / name).write_bytes(content)
-            # Only renames are left, which do not fail halfway for lack of space.
-            for name in contents:
-                (Path(staging) / name).replace(out / name)
-    except OSError as error:
-        raise ArtifactError(f"out: cannot write to {out}: {error.strerror or error}") from None
+    files.write_files(out, _contents(results, report))
 
 
 def read_results(folder: Path) -> dict[str, Any]:
     """results.json of an earlier run."""
     path = folder / "results.json"
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror or error}") from None
+        results = parse_strictly(files.read_file(path, LIMITS.size), LIMITS)
     except ValueError as error:
         raise ArtifactError(f"{path}: not JSON: {error}") from None
     found = results if isinstance(results, dict) else {}
@@ -104,12 +86,21 @@ def redraw(folder: Path, page: Callable[[Mapping[str, Any]], Report]) -> None:
     """The figures and report.html of an earlier run once more, from its results.json alone."""
     results = read_results(folder)
     try:
-        report = page(results)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        contents = _contents(results, page(results))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, SurefootError) as error:
         raise ArtifactError(
             f"{folder / 'results.json'}: damaged or from another version ({type(error).__name__}: {error})"
         ) from None
-    write_report(folder, results, report)
+    files.write_files(folder, contents)
+
+
+def _contents(results: Mapping[str, Any], report: Report) -> dict[str, bytes]:
+    """The files of a run by name."""
+    return {
+        **report.figures,
+        "report.html": render(report.page).encode(),
+        "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
+    }
 
 
 def _plain(episodes: float) -> float | None:

@@ -89,7 +89,7 @@ class TransitionModel:
 
     @cached_property
     def multiplicity(self) -> Integers:
-        """[C] number of successors that share each class in a row of its type."""
+        """[C] number of successors that share each class in a row of its type: the same in all rows of a type."""
         return _multiplicity(self)
 
     def class_probability(self, parameters: Floats) -> Floats:
@@ -240,14 +240,6 @@ def _check_rows(model: TransitionModel) -> None:
     row, successor = np.nonzero(rows >= 0)
     kind = rows[row, successor]
     often = sp.csr_array((np.ones(len(row)), (row, kind)), shape=(len(rows), len(model.row_type)))  # summed up
-    sums = often @ model.probability.T  # [S·A, J]
-    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
-    if wrong.any():
-        bad, cell = divmod(int(np.argmax(wrong)), wrong.shape[1])
-        raise InvalidInput(
-            f"probability[{cell}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row {divmod(bad, actions)} "
-            f"of classes, got {sums[bad, cell]:.12g}"
-        )
     unused = np.bincount(kind, minlength=len(model.row_type)) == 0
     if unused.any():
         raise InvalidInput(f"classes must hold each of {len(unused)} classes somewhere, got no {np.argmax(unused)}")
@@ -260,6 +252,14 @@ def _check_rows(model: TransitionModel) -> None:
         raise InvalidInput(
             "row_type must be one and the same for rows of classes that differ only in their order, and for no others; "
             f"it is not for row {divmod(int(np.argmax(strange)), actions)}"
+        )
+    sums = often[first] @ model.probability.T  # [types, J], since rows of a type have the same: [S·A, J] may be huge
+    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        bad, cell = divmod(int(np.argmax(wrong)), wrong.shape[1])
+        raise InvalidInput(
+            f"probability[{cell}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row "
+            f"{divmod(int(first[bad]), actions)} of classes, got {sums[bad, cell]:.12g}"
         )
 
 
@@ -306,9 +306,8 @@ def _check_outside(model: TransitionModel, outside: Floats) -> None:
 
 
 def _multiplicity(model: TransitionModel) -> Integers:
-    rows = model.classes.reshape(-1, model.classes.shape[2])
-    counts = np.zeros((len(rows), len(model.row_type)), dtype=np.int64)
-    row, successor = np.nonzero(rows >= 0)
-    np.add.at(counts, (row, rows[row, successor]), 1)
-    most: Integers = counts.max(axis=0)
-    return most
+    count = len(model.row_type)
+    successors = np.bincount(model.classes[model.classes >= 0], minlength=count)
+    rows = np.bincount(model.row_type[model.classes.max(axis=2)].ravel(), minlength=count)
+    each: Integers = successors // rows[model.row_type]
+    return each

@@ -1,6 +1,8 @@
 """The manifest of a policy set on disk: which fields `manifest.json` has, how it is written, checked and read.
 
-Whatever was written by another program or version, or altered by accident or on purpose, ends in one ArtifactError.
+Whatever was written by another program or version, or damaged, ends in one ArtifactError. The hashes show accidents,
+not forgers: who alters a set can compute them anew. Whoever must rule that out compares `PolicyValueSet.digest` with
+one published elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import math
 import re
 import reprlib
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
@@ -19,9 +20,10 @@ from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells, Source
-from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.policyset.policy_value_set import MAX_DEPTH, PolicyValueSet
 
 FORMAT = "surefoot.policyset"
 FORMAT_VERSION = (1, 1)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
@@ -29,7 +31,8 @@ MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 CELLS = "cells.safetensors"
 
-MAX_MANIFEST_BYTES = 32 * 2**20
+MAX_MANIFEST_BYTES = 8 * 2**20
+LIMITS = Limits(size=MAX_MANIFEST_BYTES, values=10**6, depth=MAX_DEPTH + 4)
 MAX_HEADER_BYTES = 2**20
 MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
 MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
@@ -213,30 +216,11 @@ def parse(where: Path | str, content: bytes) -> Manifest:
 
 def parse_json(where: Path | str, content: bytes) -> Any:
     try:
-        document = json.loads(
-            content.decode("utf-8"), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique
-        )
-        json.dumps(document, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
-    except (ValueError, RecursionError) as error:
+        return parse_strictly(content, LIMITS)
+    except ValueError as error:
         raise ArtifactError(
             f"{where}: must be JSON in UTF-8 with finite numbers and no key twice, found: {ascii(str(error))[1:-1]}"
         ) from None
-    return document
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text}")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {reprlib.repr(twice)} more than once")
-    return document
 
 
 def _check_version(where: Path | str, document: dict[str, Any]) -> None:
@@ -270,9 +254,14 @@ def _check_files(where: Path | str, manifest: Manifest) -> None:
         raise ArtifactError(
             f"{where}: files must name exactly {expected}, found {reprlib.repr(sorted(manifest.files))}"
         )
-    elements = sum(math.prod(shape) for record in manifest.files.values() for shape in record.shapes.values())
-    if elements > MAX_ELEMENTS:
-        raise ArtifactError(f"{where}: files declare {elements} array elements, must be at most {MAX_ELEMENTS}")
+    elements = {name: sum(map(math.prod, record.shapes.values())) for name, record in manifest.files.items()}
+    if sum(elements.values()) > MAX_ELEMENTS:
+        raise ArtifactError(
+            f"{where}: files declare {sum(elements.values())} array elements, must be at most {MAX_ELEMENTS}"
+        )
+    for name, record in manifest.files.items():
+        limit = 8 * elements[name] + 8 + MAX_HEADER_BYTES
+        check_size(f"{where}: {name}", record.bytes, limit)
 
 
 def check_header(where: Path | str, content: bytes, shapes: dict[str, list[int]]) -> None:

@@ -154,11 +154,11 @@ class PolicyValueSet:
 
     # The file format imports this class, hence the imports inside the three functions below.
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the folder `path`; see `storage.save`."""
+    def save(self, path: str | PathLike[str], *, force: bool = True) -> None:
+        """Write the folder `path`, replacing a policy set there unless `force` is False; see `storage.save`."""
         from surefoot.policyset import storage
 
-        storage.save(self, path)
+        storage.save(self, path, force=force)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> PolicyValueSet:

@@ -6,18 +6,19 @@
                            are cells, and without the optional arrays that are not there or empty
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
-before reading, hashes before parsing arrays, shapes before making them. There are no timestamps: the same set gives
-the same bytes.
+before reading, hashes before parsing arrays, shapes before making them. The hashes show accidents, not forgers (see
+`manifest`). There are no timestamps: the same set gives the same bytes.
 """
 
 from __future__ import annotations
 
-import os
+import hashlib
 import reprlib
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,8 +32,10 @@ from surefoot.cmdp.model import Floats, Units
 from surefoot.cmdp.policy import Policy, TabularPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.policyset import manifest as manifests
 from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.fit import check_fit
 from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
@@ -51,26 +54,25 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 # --------------------------------------------------------------------------------------------------------------- saving
 
 
-def save(policy_set: PolicyValueSet, path: str | PathLike[str]) -> None:
+def save(policy_set: PolicyValueSet, path: str | PathLike[str], *, force: bool = True) -> None:
     """Write `policy_set` as the folder `path`, replacing a policy set (and nothing else) that is already there.
 
     The files are completed and flushed in a hidden folder beside `path`, which is then renamed. A process killed in
     the midst of replacing leaves at `path` the old set, the new set or, between two renames, nothing: both sets are
-    then whole in the hidden folder. Half a set is never there.
+    then whole in the hidden folder. Half a set is never there. Without `force` a policy set is not replaced either.
     """
     contents = _encode(policy_set)
+    target = check_target(path, force=force)
     try:
-        target = Path(path).resolve()
-        _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except (OSError, RuntimeError, ValueError) as error:  # the latter two: circular links, NUL in the path
+    except OSError as error:
         raise ArtifactError(f"{path}: cannot save a policy set there ({error}); choose a writable folder") from None
     fresh, replaced = scratch / "new", scratch / "old"
     try:
         fresh.mkdir()
         for name, content in contents.items():
-            _write(fresh / name, content)
+            write_new(fresh / name, content)
         sync_folder(fresh)
         _swap(fresh, target, replaced)
     except OSError as error:
@@ -79,6 +81,21 @@ def save(policy_set: PolicyValueSet, path: str | PathLike[str]) -> None:
         # The old set goes only when a set stands in its place.
         if target.exists() or not replaced.exists():
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_target(path: str | PathLike[str], *, force: bool = True, argument: str = "path") -> Path:
+    """The folder behind `path`; refused, before any work is done, if no policy set could be saved there."""
+    try:
+        target = Path(path).resolve()
+        _refuse_foreign(target)
+    except (OSError, RuntimeError, ValueError) as error:  # the latter two: circular links, NUL in the path
+        raise ArtifactError(f"{argument} must be a folder for a policy set, got {str(path)!r}: {error}") from None
+    check_folder(target.parent, argument=argument)
+    if not force and (target / MANIFEST).exists():
+        raise ArtifactError(
+            f"{argument} must be a new folder, got {path}, which holds a policy set (force replaces it)"
+        )
+    return target
 
 
 def digest(policy_set: PolicyValueSet) -> str:
@@ -98,28 +115,11 @@ def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
     kind = policy_set.safe_policy.kind
     if kind not in DECODERS:
         raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
-    _check_fit("the policy set", policy_set)
+    check_fit("the policy set", policy_set)
     groups = _groups(policy_set)
     contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
     manifest = manifests.encode(policy_set, {name: (contents[name], groups[name]) for name in groups})
     return {**contents, MANIFEST: manifest}
-
-
-def _check_fit(where: Path | str, policy_set: PolicyValueSet) -> None:
-    """The cells speak of the parameters of the entries and of the states and actions of the policies."""
-    cells, policy = policy_set.cells, policy_set.safe_policy
-    if cells is None:
-        return
-    pairs = [("low", cells.low.shape[1:], policy_set.entries[0].parameter.shape, "parameters of the entries")]
-    if isinstance(policy, TabularPolicy):
-        table = policy.probabilities.shape
-        if cells.start_lower is not None:
-            pairs.append(("start_lower", cells.start_lower.shape[3:], table[:1], "states of the policies"))
-        if cells.model is not None:
-            pairs.append(("model.reward", cells.model.reward.shape, table, "states and actions of the policies"))
-    for name, found, expected, what in pairs:
-        if found != expected:
-            raise ArtifactError(f"{where}: {name} is for {list(found)} {what}, must be for {list(expected)}")
 
 
 def _groups(policy_set: PolicyValueSet) -> dict[str, Arrays]:
@@ -171,13 +171,6 @@ def _refuse_foreign(target: Path) -> None:
         raise ArtifactError(f"{target}: exists and its {MANIFEST} is not a {manifests.FORMAT} one; choose another path")
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _swap(fresh: Path, target: Path, replaced: Path) -> None:
     """Put `fresh` at `target`, the previous folder at `replaced`; undone if the second rename fails."""
     existed = target.exists()
@@ -192,17 +185,6 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
     sync_folder(target.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Put the names in `folder` on the disk: a renamed file is safe only after this."""
-    if os.name == "nt":  # folders cannot be flushed there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 # -------------------------------------------------------------------------------------------------------------- loading
 
 
@@ -211,14 +193,17 @@ def load(path: str | PathLike[str]) -> PolicyValueSet:
     folder = Path(path)
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder; a policy set is a folder with {MANIFEST} and {POLICIES}")
-    manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
-    _refuse_strays(folder, manifest)
-    groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
-    return _rebuild(folder, manifest, groups)
+    try:
+        manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
+        _refuse_strays(folder, manifest)
+        groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
+        return _rebuild(folder, manifest, groups)
+    except MemoryError:
+        raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
 
 
-def _read(path: Path, limit: int) -> bytes:
-    """The content of a plain file of at most `limit` bytes."""
+def _read(path: Path, limit: int, sha256: str | None = None) -> bytes:
+    """The content of a plain file of at most `limit` bytes, and of that hash if one is given."""
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
@@ -226,11 +211,22 @@ def _read(path: Path, limit: int) -> bytes:
             raise ArtifactError(f"{path}: is {kind}, must be a plain file inside the policy set folder")
         manifests.check_size(path, found.st_size, limit)
         with path.open("rb") as stream:
+            if sha256 is not None:
+                _check_hash(path, stream, sha256)  # in pieces: a file that is not the right one takes no memory
             return stream.read(found.st_size)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: is missing, must be in the policy set folder") from None
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read ({error}), must be a readable file") from None
+
+
+def _check_hash(path: Path, stream: BufferedReader, sha256: str) -> None:
+    found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != sha256:
+        raise ArtifactError(
+            f"{path}: was altered after it was saved (SHA-256 is {found}, must be {sha256} as in {MANIFEST})"
+        )
+    stream.seek(0)
 
 
 def _refuse_strays(folder: Path, manifest: Manifest) -> None:
@@ -244,14 +240,9 @@ def _refuse_strays(folder: Path, manifest: Manifest) -> None:
 
 
 def _read_arrays(path: Path, record: StoredFile) -> Arrays:
-    content = _read(path, limit=record.bytes)
-    if len(content) < record.bytes:
+    content = _read(path, record.bytes, record.sha256)
+    if len(content) != record.bytes:
         raise ArtifactError(f"{path}: has {len(content)} bytes, must have the {record.bytes} that {MANIFEST} records")
-    found = manifests.sha256(content)
-    if found != record.sha256:
-        raise ArtifactError(
-            f"{path}: was altered after it was saved (SHA-256 is {found}, must be {record.sha256} as in {MANIFEST})"
-        )
     manifests.check_header(path, content, record.shapes)
     try:
         arrays = safetensors.numpy.load(content)
@@ -286,7 +277,7 @@ def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> Pol
         )
     except InvalidInput as error:
         raise ArtifactError(f"{folder / MANIFEST}: {error}") from None
-    _check_fit(folder / CELLS, policy_set)
+    check_fit(folder / CELLS, policy_set)
     return policy_set
 
 

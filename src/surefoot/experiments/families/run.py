@@ -25,7 +25,7 @@ from surefoot.train.training_phase import train
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Train and adapt on every family; returns what is written to results.json."""
     check_jobs(jobs)
-    check_folder(out)
+    check_folder(out, *(f"{name}.policyset" for name in settings.families))
     show = progress or silent
     trained: dict[str, PolicyValueSet] = {}
     families: dict[str, dict[str, Any]] = {}

@@ -29,7 +29,7 @@ T = TypeVar("T")
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
     """Everything behind Figures 1 and 2; returns what is written to results.json."""
     check_jobs(jobs)
-    check_folder(out)
+    check_folder(out, "gridworld.policyset")
     began = time.perf_counter()
     show = progress or silent
     show("training", 0, 1)

@@ -1,0 +1,81 @@
+"""JSON from outside. How long it is, how many values it holds and how deep they are nested is checked before parsing:
+a parser takes up to fifty times the memory of what it reads, and recursion ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import reprlib
+from collections import Counter
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NoReturn
+
+# Possessive, so that a match keeps no way back: a plain repetition would take more memory than the text.
+STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Attributes:
+    size: bytes.
+    values: commas and opening brackets.
+    depth: lists and objects inside one another.
+    """
+
+    size: int
+    values: int
+    depth: int
+
+
+def parse(content: bytes, limits: Limits) -> Any:
+    """The value in `content`, UTF-8, for lines that are read in a hurry: numbers such as 1e999 come out infinite.
+
+    Raises:
+        ValueError: says what is wrong with `content`, here and in `parse_strictly`.
+    """
+    check(content, limits)
+    return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+
+
+def parse_strictly(content: bytes, limits: Limits) -> Any:
+    """The value in `content`, whose numbers are finite, whose keys are unique and whose text is whole characters."""
+    check(content, limits)
+    text = content.decode("utf-8")
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+    json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
+    return value
+
+
+def check(content: bytes, limits: Limits) -> None:
+    if len(content) > limits.size:
+        raise ValueError(f"must have at most {limits.size} bytes")
+    opened = content.count(b"[") + content.count(b"{")
+    if opened + content.count(b",") > limits.values:
+        raise ValueError(f"must hold at most {limits.values} values")
+    if opened > limits.depth:
+        brackets = STRINGS.sub(b"", content).translate(None, NO_BRACKETS)
+        if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > limits.depth:
+            raise ValueError(f"must be nested at most {limits.depth} levels deep")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:40]} is not finite")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {reprlib.repr(twice)} more than once")
+    return document
