@@ -142,12 +142,19 @@ def train_command(
             asked = f"safe_noise {safe_noise:g}, xi {xi}" if family == "gridworld" else f"xi {xi}"
             raise Infeasible(f"{asked}: {error}", error.least_cost) from None
     policies.save(out, force=force)
-    facts = {"policies": len(policies), "xi": policies.xi, **policies.training, "path": str(out)}
+    facts = {
+        "policies": len(policies),
+        "xi": policies.xi,
+        "safe_risk": policies.safe_risk,
+        **policies.training,
+        "path": str(out),
+    }
     if as_json:
         print_json(facts)
     else:
         console.print(
-            f"{len(policies)} policies from {facts['samples']:,} tasks, safe margin ξ = {policies.xi:.4g} → {out}",
+            f"{len(policies)} policies from {facts['samples']:,} tasks, safe margin ξ = {policies.xi:.4g}, infeasible "
+            f"safe policy on a fresh task with probability at most {policies.safe_risk:.2g} → {out}",
             highlight=False,
             soft_wrap=True,
         )

@@ -19,6 +19,7 @@ from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
+from surefoot.policyset.fit import MAX_CELLS
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.family import TaskDistribution
 from surefoot.train.affine_cells import affine_cells
@@ -49,6 +50,8 @@ class Envelopes:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if self.cells > MAX_CELLS:
+            raise InvalidInput(f"cells must be at most {MAX_CELLS}, got {self.cells}")
         if not 0 < self.uncovered < 1:
             raise InvalidInput(f"uncovered must lie strictly between 0 and 1, got {self.uncovered!r}")
 
