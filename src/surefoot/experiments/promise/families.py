@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -147,16 +148,16 @@ def _count(runs: Sequence[Watched], twin: Sequence[Watched]) -> Count:
 
 def summarised(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[str, Any]:
     """Counts per method and risk, the same per kind of family, and who was refused why."""
-    pairs = [(method, risk) for method in settings.methods for risk in settings.risks]
     counts, kinds = [], []
-    for method, risk in pairs:
-        rows = [row for row in found if (row.method, row.risk) == (method, risk)]
-        counts.append({"method": method, "risk": risk, **_pooled(rows, risk), "worst": _worst(rows, risk)})
-        if counts[-1]["worst"] is not None and counts[-1]["worst"]["broken"]:
-            counts[-1]["verdict"] = "broken"
-        for kind in KINDS:
-            some = [row for row in rows if row.kind == kind]
-            kinds.append({"kind": kind, "method": method, "risk": risk, **_pooled(some, risk)})
+    for method in settings.methods:
+        for risk in settings.risks:
+            rows = [row for row in found if (row.method, row.risk) == (method, risk)]
+            worst = _worst(rows, risk)
+            broken = {"verdict": "broken"} if worst and worst["broken"] else {}
+            counts.append({"method": method, "risk": risk, **_pooled(rows, risk), **broken, "worst": worst})
+        for kind, risk in product(KINDS, settings.risks):
+            rows = [row for row in found if (row.kind, row.method, row.risk) == (kind, method, risk)]
+            kinds.append({"kind": kind, "method": method, "risk": risk, **_pooled(rows, risk)})
     return {"counts": counts, "kinds": kinds, "refusals": _refusals(found)}
 
 

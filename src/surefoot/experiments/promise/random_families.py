@@ -97,16 +97,17 @@ def large_units(kind: str, rng: np.random.Generator) -> RandomFamily:
 def triangle(kind: str, rng: np.random.Generator) -> RandomFamily:
     """Finitely many hazards whose sum must not exceed 1: most of the box around them holds no task."""
     points = rng.dirichlet(np.ones(3), size=60)[:, :2]
-    on_edge = rng.random(60) < rng.choice([0.0, 0.5, 1.0])
+    on_edge = rng.random(60) < rng.choice([0.3, 0.7, 1.0])
     total = np.where(on_edge, 1 - 1e-4, points.sum(axis=1))
     points = np.vstack([points * (total / points.sum(axis=1))[:, None], [[0, 0], [1 - 1e-4, 0], [0, 1 - 1e-4]]])
-    return _on_simplex(kind, rng, 2, lambda unit: Finite(points * unit))
+    unit = _unit_for_simplex(rng)
+    return _on_simplex(kind, rng, unit, Finite(unit * points))
 
 
 def simplex(kind: str, rng: np.random.Generator) -> RandomFamily:
     """Weights of a mixture of kernels, uniform on the simplex: a distribution that the library does not know."""
-    dimension = int(rng.choice([2, 2, 3]))
-    return _on_simplex(kind, rng, dimension, lambda unit: UniformSimplex(dimension, unit))
+    unit = _unit_for_simplex(rng)
+    return _on_simplex(kind, rng, unit, UniformSimplex(int(rng.choice([2, 2, 3])), unit))
 
 
 def smooth(kind: str, rng: np.random.Generator) -> RandomFamily:
@@ -191,11 +192,13 @@ def _affine(kind: str, rng: np.random.Generator, dimension: int, unit: float, ne
     return _with_candidates(kind, rng, family(task, distribution, affine=(base, slope)), world, safe, cells)
 
 
-def _on_simplex(
-    kind: str, rng: np.random.Generator, dimension: int, distribution: Callable[[float], ParameterDistribution]
-) -> RandomFamily:
+def _unit_for_simplex(rng: np.random.Generator) -> float:
+    return float(10.0 ** rng.integers(-9, 7))
+
+
+def _on_simplex(kind: str, rng: np.random.Generator, unit: float, distribution: ParameterDistribution) -> RandomFamily:
     """Full exposure to hazards that sum to at most 1; the budget ends close beyond, so that boxes there are unsafe."""
-    unit = 10.0 ** rng.integers(-9, 7)
+    dimension = distribution.dimension
     world = random_world(rng, dimension, neutral=False, discounts=(0.5, 0.7, 0.8), alike=True)
     slope = world.slope / unit
     per_axis = {2: 14, 3: 6}[dimension]
@@ -205,12 +208,12 @@ def _on_simplex(
     def task(parameter: Floats) -> TabularCMDP:
         return replace(world, slope=slope).task(parameter)
 
-    tasks = family(task, distribution(unit), affine=(world.base, slope))
+    tasks = family(task, distribution, affine=(world.base, slope))
     return _with_candidates(kind, rng, tasks, world, safe, per_axis**dimension)
 
 
 def _smooth(kind: str, rng: np.random.Generator, cost_varies: bool) -> RandomFamily:
-    dimension, hazards, unit = int(rng.integers(1, 3)), int(rng.integers(1, 3)), 10.0 ** rng.integers(-9, 13)
+    dimension, hazards, unit = int(rng.choice([1, 1, 2])), int(rng.integers(1, 3)), 10.0 ** rng.integers(-9, 13)
     world = random_world(rng, hazards, neutral=False, discounts=PATIENT)
     low, reach = rng.uniform(0.1, 0.2, hazards) / hazards, rng.uniform(0.1, 0.3, hazards) / hazards
     direction, waves = rng.uniform(0.5, 1.5, (hazards, dimension)), bool(rng.random() < 0.5)
@@ -233,7 +236,7 @@ def _smooth(kind: str, rng: np.random.Generator, cost_varies: bool) -> RandomFam
     def task(parameter: Floats) -> TabularCMDP:
         return world.task(strength(parameter), factor(parameter))
 
-    return _with_candidates(kind, rng, family(task, distribution), world, safe, {1: 80, 2: 120}[dimension])
+    return _with_candidates(kind, rng, family(task, distribution), world, safe, {1: 100, 2: 120}[dimension])
 
 
 def _listed(kind: str, rng: np.random.Generator, count: int, spread: float) -> RandomFamily:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from surefoot.errors import InvalidInput
 from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
 from surefoot.methods import METHODS
 
-FAMILIES = ("gridworld", "random")
 # Those that learn and can be wrong.
 COUNTED = ("certified-likelihood", "certified-ball", "certified-returns", "certified-model-free")
 
@@ -40,14 +40,26 @@ class RandomSettings:
     risks: tuple[float, ...] = (0.5, 0.1)
     number: int = 200  # of families
     tasks: int = 20  # of each
-    episodes: int = 300
-    patience: int = 5
+    episodes: int = 240
+    patience: int = 4
     seed: int = 0
     twins: int = 5  # tasks of each family on which the overconfident twins are run
     families: str = "random"
 
     def __post_init__(self) -> None:
         _check(self, "number", "tasks", "episodes", "patience", "twins")
+
+
+def settings_for(families: str, **given: Any) -> Settings | RandomSettings:
+    """The settings of the count on these families; what is None keeps its default."""
+    told = {name: value for name, value in given.items() if value is not None}
+    if families == "random":
+        return RandomSettings(**told)
+    if families != "gridworld":
+        raise InvalidInput(f"families must be gridworld or random, got {families!r}")
+    if "number" in told:
+        raise InvalidInput(f"number is that of random families, got {told['number']} for the gridworld")
+    return Settings(**told)
 
 
 def levels(text: str) -> tuple[float, ...]:

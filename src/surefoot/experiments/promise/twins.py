@@ -17,7 +17,7 @@ from surefoot.cmdp.model import Floats
 
 
 def overconfident(method: Method) -> Method | None:
-    """The twin: safe on the cell that the least speaks against, or by the sample means of costs; None for methods that have none."""
+    """The twin: safe on the cell that the least speaks against, or by mean costs; None for methods that have none."""
     if isinstance(method, Certified):
         return replace(method, evidence=BestCell(method.evidence))
     if isinstance(method, ModelFree):

@@ -56,6 +56,8 @@ class Count:
     def verdict(self, risk: float) -> Verdict:
         if self.chance(risk) < FALSE_ALARM:
             return "broken"
+        if tail(self.tasks, self.tasks, risk) >= FALSE_ALARM:  # nothing could be called broken
+            return "too few tasks to tell"
         if not self.has_power(risk):
             return "no power"
         return "kept" if self.interval[1] <= risk else "too few tasks to tell"
