@@ -13,11 +13,13 @@ import numpy as np
 
 from surefoot.adapt.certified import Certified
 from surefoot.adapt.learner import SAFE, Account, Deployed, Method, Step
-from surefoot.adapt.model_free import ModelFree, ModelFreeState
+from surefoot.adapt.model_free import ModelFree
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
+from surefoot.experiments.promise.twins import ChangedEvidence, overconfident
+from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.family import TaskDistribution, family
@@ -118,36 +120,13 @@ def drawn_per_step(method: Certified) -> Method:
 
 def bound_is_the_mean(method: ModelFree) -> Method:
     """The sample mean in place of the confidence bound."""
-    return _SampleMean(method.policies, method.risk_split, method.truncation)
+    twin = overconfident(method)
+    assert twin is not None
+    return twin
 
 
 @dataclass(frozen=True, eq=False)
-class _Wrapped:
-    """Another evidence, to be changed in one place."""
-
-    inner: Any
-
-    def start(self) -> Any:
-        return self.inner.start()
-
-    def observe(self, *arguments: Any) -> Any:
-        return self.inner.observe(*arguments)
-
-    def abandon(self, *arguments: Any) -> Any:
-        return self.inner.abandon(*arguments)
-
-    def settle(self, *arguments: Any) -> Any:
-        return self.inner.settle(*arguments)
-
-    def log_evidence(self, state: Any) -> Floats:
-        return self.inner.log_evidence(state)
-
-    def belief(self, state: Any) -> Floats:
-        return self.inner.belief(state)
-
-
-@dataclass(frozen=True, eq=False)
-class _Changed(_Wrapped):
+class _Changed(ChangedEvidence):
     factor: float
 
     def log_evidence(self, state: Any) -> Floats:
@@ -155,7 +134,7 @@ class _Changed(_Wrapped):
 
 
 @dataclass(frozen=True, eq=False)
-class _Likeliest(_Wrapped):
+class _Likeliest(ChangedEvidence):
     def log_evidence(self, state: Any) -> Floats:
         belief = self.inner.belief(state)
         return np.where(belief == belief.max(), 0.0, np.inf)
@@ -197,12 +176,36 @@ class _PerStep:
         return self.inner.account(state)
 
 
-class _SampleMean(ModelFree):
-    def _lowest_margin(self, state: ModelFreeState, index: int) -> Floats:
-        sequence, seen = self._sequence(index), state.costs[index]
-        low, high = self._cost_ends
-        if not seen.count:
-            return self.units.budget - high
-        # At the smallest stake b, Σ ln(1 - bX) is -b ΣX but for less than half a percent.
-        mean = -seen.sums[..., 0] / (seen.count * sequence.stakes[0])
-        return self.units.budget - (low + mean * (high - low))
+# ------------------------------------------------------------------------------ errors in what the evidence is made of
+
+
+def with_alternatives_that_are_no_laws(original: Callable[..., Floats]) -> Callable[..., Floats]:
+    """Alternatives beyond the last task of the family, negative probabilities cut off: rows sum to more than 1."""
+
+    def alternatives(cells: Cells, model: TransitionModel) -> Floats:
+        beyond = np.clip(model.class_probability(cells.low + 2 * (cells.high - cells.low)), 0.0, 1.0)
+        impossible = np.abs(beyond @ model.multiplicity - model.probability[0] @ model.multiplicity) > 1e-6
+        return np.concatenate([original(cells, model), beyond[impossible]])
+
+    return alternatives
+
+
+def classes_rounded_absolutely(features: Floats, *_: Any, **__: Any) -> tuple[Any, Any, Floats]:
+    """Entries are one class if their numbers agree to 12 decimals, in whatever unit the parameter is."""
+    rounded = np.round(features, 12) + 0.0
+    classes = np.full(features.shape[:3], -1)
+    rows: dict[Any, int] = {}
+    known: dict[Any, int] = {}
+    row_type: list[int] = []
+    example: list[Floats] = []
+    for s, a in np.ndindex(features.shape[:2]):
+        support = np.flatnonzero(rounded[s, a].any(axis=1))
+        keys = [rounded[s, a, t].tobytes() for t in support]
+        kind = rows.setdefault(tuple(sorted(keys)), len(rows))
+        for t, key in zip(support, keys, strict=True):
+            if (kind, key) not in known:
+                known[kind, key] = len(known)
+                row_type.append(kind)
+                example.append(features[s, a, t])
+            classes[s, a, t] = known[kind, key]
+    return classes, np.array(row_type), np.array(example)

@@ -89,9 +89,8 @@ def small_units(kind: str, rng: np.random.Generator) -> RandomFamily:
 
 def large_units(kind: str, rng: np.random.Generator) -> RandomFamily:
     """Parameters of order 1e3 to 1e12."""
-    return _affine(
-        kind, rng, int(rng.integers(1, 3)), 10.0 ** rng.choice([3, 6, 9, 11, 12]), neutral=bool(rng.random() < 0.5)
-    )
+    unit = 10.0 ** int(rng.choice([3, 9, 11, 12, 12]))
+    return _affine(kind, rng, int(rng.integers(1, 3)), unit, neutral=bool(rng.random() < 0.75))
 
 
 def triangle(kind: str, rng: np.random.Generator) -> RandomFamily:
