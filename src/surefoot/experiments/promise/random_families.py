@@ -27,8 +27,8 @@ from surefoot.tasks.family import TaskDistribution, family, from_arrays
 from surefoot.train.envelopes import build_cells
 
 CANDIDATES = 4  # tasks whose optima are candidates
+PATIENT = (0.9, 0.99, 0.995)  # discounts of tasks whose episodes end by themselves
 # Envelopes from held-out tasks: few of them, so that a family takes a second.
-PATIENT = (0.9, 0.99, 0.995)
 HOLDOUT, UNCOVERED = 149, 0.02
 
 
@@ -214,6 +214,7 @@ def _on_simplex(kind: str, rng: np.random.Generator, unit: float, distribution: 
 def _smooth(kind: str, rng: np.random.Generator, cost_varies: bool) -> RandomFamily:
     dimension, hazards, unit = int(rng.choice([1, 1, 2])), int(rng.integers(1, 3)), 10.0 ** rng.integers(-9, 13)
     world = random_world(rng, hazards, neutral=False, discounts=PATIENT)
+    world = replace(world, largest_factor=1.3 if cost_varies else 1.0)
     low, reach = rng.uniform(0.1, 0.2, hazards) / hazards, rng.uniform(0.1, 0.3, hazards) / hazards
     direction, waves = rng.uniform(0.5, 1.5, (hazards, dimension)), bool(rng.random() < 0.5)
 

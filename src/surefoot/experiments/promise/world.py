@@ -36,14 +36,16 @@ class World:
     discount: float
     steps: int
     budget: Floats
+    largest_factor: float = 1.0
 
     def task(self, hazards: Floats, cost_factor: float = 1.0) -> TabularCMDP:
+        """The task of hazards [K], its costs multiplied by a factor of at most `largest_factor`."""
         kernel = self.base + np.tensordot(hazards, self.slope, axes=1)
         kernel[np.abs(kernel) < ROUNDING] = 0.0
-        cost_range = [[min(2 * table.min(), 0.0), max(2 * table.max(), 0.0)] for table in self.cost]
+        ends = [[min(table.min(), 0.0), max(table.max(), 0.0)] for table in self.largest_factor * self.cost]
         reward_range = (float(self.reward.min()), float(self.reward.max()))
         cost = cost_factor * self.cost
-        return TabularCMDP(kernel, self.reward, cost, self.budget, self.start, self.discount, reward_range, cost_range)
+        return TabularCMDP(kernel, self.reward, cost, self.budget, self.start, self.discount, reward_range, ends)
 
 
 def random_world(
