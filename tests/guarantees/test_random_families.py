@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
 from surefoot.train import transition_model
 
 LIKELIHOOD, BALL = "certified-likelihood", "certified-ball"
-FEW = RandomSettings(number=20, tasks=3, twins=1, risks=(0.1,), seed=1)
+FEW = RandomSettings(number=10, tasks=4, twins=2, risks=(0.1,), seed=1)
 LONG = RandomSettings(number=60, tasks=10, twins=2, seed=2)
 
 
@@ -54,7 +55,7 @@ def test_families_are_what_they_should_be(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_most_families_have_cells(kind: str) -> None:
     sources = []
-    for family in drawn(kind, 3):
+    for family in drawn(kind, 2):
         try:
             sources.append(family.policies().cells.source)
         except InvalidInput:
@@ -95,13 +96,14 @@ def pooled(rows: Iterable[FamilyCount], method: str, risk: float) -> Count:
 
 
 def check(rows: list[FamilyCount], settings: RandomSettings) -> None:
-    for method in settings.methods:
-        for risk in settings.risks:
-            for kind in KINDS:
-                count = pooled([row for row in rows if row.kind == kind], method, risk)
-                assert count.chance(risk) * len(KINDS) > FALSE_ALARM, f"{method} at risk {risk}, {kind}: {count}"
-            count = pooled(rows, method, risk)
-            assert count.chance(risk) > FALSE_ALARM, f"{method} at risk {risk}: {count}"
+    """No promise is broken, neither on all families together nor on those of one kind."""
+    for method, risk in product(settings.methods, settings.risks):
+        counted = [row for row in rows if row.count is not None and (row.method, row.risk) == (method, risk)]
+        for kind in {row.kind for row in counted}:
+            count = pooled([row for row in counted if row.kind == kind], method, risk)
+            assert count.chance(risk) * len(KINDS) > FALSE_ALARM, f"{method} at risk {risk}, {kind}: {count}"
+        count = pooled(counted, method, risk)
+        assert count.chance(risk) > FALSE_ALARM, f"{method} at risk {risk}: {count}"
 
 
 def test_promises_are_kept_on_families_of_every_kind() -> None:
@@ -124,7 +126,7 @@ def test_promises_are_kept_on_families_of_every_kind_at_length(capsys: pytest.Ca
 # -------------------------------------------------------------------------------------------- errors that must be found
 
 
-STRICT = replace(FEW, methods=(LIKELIHOOD, BALL), risks=(0.02,), tasks=5)
+STRICT = replace(FEW, methods=(LIKELIHOOD, BALL), risks=(0.02,), tasks=4)
 
 
 def check_caught(families: list[RandomFamily]) -> None:
