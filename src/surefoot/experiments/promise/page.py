@@ -10,13 +10,13 @@ from surefoot.report.page import MISSING, Cell, Page, Section, Table, versions
 
 Rows: TypeAlias = tuple[tuple[str, ...], ...]
 
-VERDICTS = (
-    "kept: the 95 % interval lies below the risk, and the count has power. "
-    "broken: a method that keeps its promise would be counted like this with probability below 0.0001. "
+LEGEND = (
+    "kept: the 95 % interval lies below the risk, and the count has power.",
+    "broken: a method that keeps its promise would be counted like this with probability below 0.0001.",
     "no power: the count could not have told. Either the method used more than half of the safe policy's margin on too "
     "few tasks (tested), or its overconfident twin, which takes its best estimate for the truth, was unsafe on so few "
-    "that it would have passed as well. "
-    "too few tasks to tell: the interval reaches beyond the risk."
+    "that it would have passed as well.",
+    "too few tasks to tell: the interval reaches beyond the risk.",
 )
 TONES: dict[str, Any] = {"kept": "good", "broken": "bad", "no power": "quiet", "too few tasks to tell": "quiet"}
 
@@ -29,7 +29,7 @@ def promise_page(results: Mapping[str, Any]) -> Report:
         Section(title, table=_toned(Table(headers, rows, numbers=tuple(range(1, len(headers) - 1)))))
         for title, headers, rows in tables(results)
     ]
-    legend = Section("How to read the tables", paragraphs=(VERDICTS,))
+    legend = Section("How to read the tables", paragraphs=LEGEND)
     if random:
         sections += [_worst_section(results), _refused_section(results)]
     page = Page(
