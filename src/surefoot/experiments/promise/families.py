@@ -152,9 +152,7 @@ def summarised(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[s
     for method in settings.methods:
         for risk in settings.risks:
             rows = [row for row in found if (row.method, row.risk) == (method, risk)]
-            worst = _worst(rows, risk)
-            broken = {"verdict": "broken"} if worst and worst["broken"] else {}
-            counts.append({"method": method, "risk": risk, **_pooled(rows, risk), **broken, "worst": worst})
+            counts.append({"method": method, "risk": risk, **_pooled(rows, risk)})
         for kind, risk in product(KINDS, settings.risks):
             rows = [row for row in found if (row.kind, row.method, row.risk) == (kind, method, risk)]
             kinds.append({"kind": kind, "method": method, "risk": risk, **_pooled(rows, risk)})
@@ -162,10 +160,13 @@ def summarised(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[s
 
 
 def _pooled(rows: Sequence[FamilyCount], risk: float) -> dict[str, Any]:
-    """All families in one count; each keeps its risk, so their tasks together do."""
+    """All families in one count; each keeps its risk, so their tasks together do. One that does not is enough."""
     parts = [row.count for row in rows if row.count is not None]
-    head = {"families": len(parts), "refused": len(rows) - len(parts)}
-    return {**head, **added(parts).summary(risk)} if parts else {**head, "tasks": 0, "verdict": None}
+    head: dict[str, Any] = {"families": len(parts), "refused": len(rows) - len(parts), "worst": _worst(rows, risk)}
+    if not parts:
+        return {**head, "tasks": 0, "verdict": None}
+    broken = {"verdict": "broken"} if head["worst"]["broken"] else {}
+    return {**head, **added(parts).summary(risk), **broken}
 
 
 def added(parts: Iterable[Count]) -> Count:

@@ -89,7 +89,7 @@ def small_units(kind: str, rng: np.random.Generator) -> RandomFamily:
 
 def large_units(kind: str, rng: np.random.Generator) -> RandomFamily:
     """Parameters of order 1e3 to 1e12."""
-    unit = 10.0 ** int(rng.choice([3, 9, 11, 12, 12]))
+    unit = 10.0 ** int(rng.choice([3, 9, 11, 12, 12, 12]))
     return _affine(kind, rng, int(rng.integers(1, 3)), unit, neutral=bool(rng.random() < 0.75))
 
 

@@ -84,7 +84,7 @@ def random_world(
     reward = rng.uniform(0, 0.2, (places, 1)) + boldness * rng.uniform(0.5, 1.0, (places, 1))
     start = np.append(rng.dirichlet(np.ones(work)), np.zeros(hazards))
     world = World(base, slope, reward, cost, start, 0.0, 0, np.zeros(constraints))
-    if rng.random() < 0.3:
+    if rng.random() < (0.9 if neutral else 0.3):
         discount = float(rng.choice([0.5, 0.7, 0.8]))
         return replace(world, discount=discount, steps=default_horizon(discount))
     return replace(_unrolled(world, int(rng.integers(2, 5))), discount=float(rng.choice(discounts)))
