@@ -13,15 +13,18 @@ import numpy as np
 
 from surefoot.adapt.certified import Certified
 from surefoot.adapt.learner import SAFE, Account, Deployed, Method, Step
-from surefoot.adapt.model_free import ModelFree, ModelFreeState
+from surefoot.adapt.model_free import ModelFree
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.evaluate import evaluate
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
+from surefoot.experiments.promise.twins import ChangedEvidence, overconfident
+from surefoot.policyset.cells import Cells, TransitionModel
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.family import TaskDistribution, family
 from surefoot.train.envelopes import Envelopes, build_cells
+from surefoot.train.transition_model import affine_model, transition_classes
 
 Mutant = Callable[[Any], Method]
 
@@ -118,39 +121,13 @@ def drawn_per_step(method: Certified) -> Method:
 
 def bound_is_the_mean(method: ModelFree) -> Method:
     """The sample mean in place of the confidence bound."""
-    return _SampleMean(method.policies, method.risk_split, method.truncation)
+    twin = overconfident(method)
+    assert twin is not None
+    return twin
 
 
 @dataclass(frozen=True, eq=False)
-class _Wrapped:
-    """Another evidence, to be changed in one place."""
-
-    inner: Any
-
-    def start(self) -> Any:
-        return self.inner.start()
-
-    def observe(self, *arguments: Any) -> Any:
-        return self.inner.observe(*arguments)
-
-    def impossible(self, *arguments: Any) -> Any:
-        return self.inner.impossible(*arguments)
-
-    def abandon(self, *arguments: Any) -> Any:
-        return self.inner.abandon(*arguments)
-
-    def settle(self, *arguments: Any) -> Any:
-        return self.inner.settle(*arguments)
-
-    def log_evidence(self, state: Any) -> Floats:
-        return self.inner.log_evidence(state)
-
-    def belief(self, state: Any) -> Floats:
-        return self.inner.belief(state)
-
-
-@dataclass(frozen=True, eq=False)
-class _Changed(_Wrapped):
+class _Changed(ChangedEvidence):
     factor: float
 
     def log_evidence(self, state: Any) -> Floats:
@@ -158,7 +135,7 @@ class _Changed(_Wrapped):
 
 
 @dataclass(frozen=True, eq=False)
-class _Likeliest(_Wrapped):
+class _Likeliest(ChangedEvidence):
     def log_evidence(self, state: Any) -> Floats:
         belief = self.inner.belief(state)
         return np.where(belief == belief.max(), 0.0, np.inf)
@@ -200,12 +177,28 @@ class _PerStep:
         return self.inner.account(state)
 
 
-class _SampleMean(ModelFree):
-    def _lowest_margin(self, state: ModelFreeState, index: int) -> Floats:
-        sequence, seen = self._sequence(index), state.costs[index]
-        low, high = self._cost_ends
-        if not seen.count:
-            return self.units.budget - high
-        # At the smallest stake b, Σ ln(1 - bX) is -b ΣX but for less than half a percent.
-        mean = -seen.sums[..., 0] / (seen.count * sequence.stakes[0])
-        return self.units.budget - (low + mean * (high - low))
+# ------------------------------------------------------------------------------ errors in what the evidence is made of
+
+
+def with_alternatives_that_are_no_laws(original: Callable[..., Floats]) -> Callable[..., Floats]:
+    """Alternatives beyond the last task of the family, negative probabilities cut off: rows sum to more than 1."""
+
+    def alternatives(cells: Cells, model: TransitionModel) -> Floats:
+        lowest, highest = cells.low.min(axis=0), cells.high.max(axis=0)
+        shares = np.stack(np.meshgrid(*[(np.arange(14) + 0.5) / 14] * len(lowest)), axis=-1).reshape(-1, len(lowest))
+        beyond = model.class_probability(lowest + shares * (highest - lowest))
+        return np.concatenate([original(cells, model), np.clip(beyond[beyond.min(axis=1) < -1e-9], 0.0, 1.0)])
+
+    return alternatives
+
+
+def merged_in_the_unit_of_the_parameter(
+    affine: tuple[Floats, Floats], example: TabularCMDP, low: Floats, high: Floats
+) -> TransitionModel:
+    """Entries are one class if base and slope agree to 12 decimals, in whatever unit the parameter is."""
+    features = np.moveaxis(np.concatenate([affine[0][None], affine[1]]), 0, -1)
+    classes, row_type, place = transition_classes(np.round(features, 12))
+    base, slope = features[place][:, 0], features[place][:, 1:]
+    probability = np.clip(base + (low + high) / 2 @ slope.T, 0.0, 1.0)
+    right = affine_model(affine, example, low, high)
+    return replace(right, classes=classes, row_type=row_type, probability=probability, affine=(base, slope))

@@ -38,6 +38,9 @@ ROW_TYPE_WEIGHT, ROW_WEIGHT = 0.01, 0.01
 # Alternatives whose likelihood is below this fraction of the best one are left out.
 NEGLIGIBLE = 1e-12
 
+# Tangents touch log p no further down than this: any point is valid, and slopes of parameters in tiny units are large.
+LEAST_TANGENT = 1e-100
+
 # Newton sweeps over the parameters: for the overall maximum, and within each cell.
 PEAK_SWEEPS, CELL_SWEEPS = 10, 2
 
@@ -113,10 +116,10 @@ class LikelihoodRatio:
 
     def _tangent_bound(self, seen: Floats, point: Floats) -> Floats:
         """[J] the most that the tangent of the log-likelihood at point [J, d] reaches in each cell."""
-        probability = self.model.class_probability(point)
-        gradient = (seen / np.maximum(probability, 1e-300)) @ self.model.affine[1]  # type: ignore[index]
+        probability = np.maximum(self.model.class_probability(point), LEAST_TANGENT)
+        gradient = (seen / probability) @ self.model.affine[1]  # type: ignore[index]
         rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
-        bound: Floats = log_floored(probability) @ seen + rise.sum(axis=1)
+        bound: Floats = np.log(probability) @ seen + rise.sum(axis=1)
         return bound
 
     def _least_log_mixture(self, likelihood: Floats, steps: int) -> Floats:
@@ -215,7 +218,7 @@ def _ascend(seen: Floats, model: TransitionModel, point: Floats, low: Floats, hi
     base, slope, count = base[seen > 0], slope[seen > 0], seen[seen > 0]
     point = point.copy()
     for k in np.tile(np.arange(point.shape[1]), sweeps):
-        ratio = slope[:, k] / np.maximum(base + point @ slope.T, 1e-300)  # [n, C]
+        ratio = slope[:, k] / np.maximum(base + point @ slope.T, LEAST_TANGENT)  # [n, C]
         step = ratio @ count / np.maximum(ratio**2 @ count, 1e-300)
         point[:, k] += np.clip(step, 0.9 * (low[:, k] - point[:, k]), 0.9 * (high[:, k] - point[:, k]))
     return point

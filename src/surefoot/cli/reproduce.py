@@ -84,20 +84,28 @@ def gridworld_command(
 @reproduce_app.command("promise")
 def promise_command(
     out: Out,
-    tasks: Annotated[int, typer.Option(min=1, help="Fresh tasks per method and risk.")] = promise.Settings.tasks,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = promise.Settings.episodes,
+    on: Annotated[
+        str, typer.Option("--families", help="gridworld, or random: small families of every kind.")
+    ] = "gridworld",
+    number: Annotated[int | None, typer.Option(min=1, help="Random families; 200 by default.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Fresh tasks per method and risk: 2000 gridworlds, or 20 per family.")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes per task; 3000, or 240 on random ones.")] = None,
     methods: Annotated[str | None, typer.Option(help="Comma-separated names.")] = None,
-    risks: Annotated[str, typer.Option(help="Comma-separated levels.")] = "0.05,0.5",
+    risks: Annotated[str | None, typer.Option(help="Comma-separated; 0.05,0.5, or 0.5,0.1 on random ones.")] = None,
     seed: Seed = promise.Settings.seed,
     jobs: Jobs = 2,
     as_json: Json = False,
 ) -> None:
-    """How often certified methods were ever unsafe on fresh gridworlds, against the risk they were given."""
-    settings = promise.Settings(
-        methods=promise.Settings.methods if methods is None else _names(methods),
-        risks=promise.levels(risks),
+    """How often certified methods were ever unsafe on fresh tasks, against the risk they were given."""
+    settings = promise.settings_for(
+        on,
+        number=number,
         tasks=tasks,
         episodes=episodes,
+        methods=None if methods is None else _names(methods),
+        risks=None if risks is None else promise.levels(risks),
         seed=seed,
     )
     with progress(not as_json) as show:
@@ -105,16 +113,12 @@ def promise_command(
     if as_json:
         print_json(results)
         return
-    table = plain_table(
-        "method", "risk", "unsafe tasks", "fraction", "95 % interval", "regret", numbers=(1, 2, 3, 4, 5)
-    )
-    for item in results["counts"]:
-        low, high = item["interval"]
-        unsafe = f"{item['unsafe_tasks']:,} of {item['tasks']:,}"
-        interval = f"{low:.4f} - {high:.4f}"
-        fraction, regret = f"{item['fraction']:.4f}", f"{item['regret_mean']:,.0f}"
-        table.add_row(item["method"], f"{item['risk']:g}", unsafe, fraction, interval, regret)
-    console.print(table)
+    for title, headers, rows in promise.tables(results):
+        console.print(title, style="bold")
+        table = plain_table(*headers, numbers=range(1, len(headers) - 1))
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
     print_path(out / "report.html", "results.json beside it")
 
 
