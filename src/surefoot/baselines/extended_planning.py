@@ -122,15 +122,24 @@ def plan_extended(problem: PlanningProblem, probability: Floats, widths: Floats)
 
 def policy_values(problem: PlanningProblem, probability: Floats, policy: Floats) -> tuple[float, float]:
     """(reward, cost) of action probabilities [S, A] or [H, S, A] over the H steps under P̂."""
-    tables = np.broadcast_to(policy, (problem.horizon, *problem.reward.shape))
-    every, paid = problem.signals
+    tables = policy[None] if policy.ndim == 2 else policy
+    followed = [
+        _followed(problem, probability, table) for table in tables
+    ]  # a stationary policy has the same each step
     values = np.zeros((len(problem.start), 2))
-    for table in tables[::-1]:
-        ahead = np.einsum("sad,sadk->sak", probability, values[problem.successors])
-        values = np.einsum("sa,sak->sk", table, paid + problem.discount * ahead)
-        paid = every
+    for h in range(problem.horizon - 1, -1, -1):
+        transitions, every, last = followed[min(h, len(followed) - 1)]
+        values = (last if h == problem.horizon - 1 else every) + problem.discount * transitions @ values
     reward, cost = problem.start @ values
     return float(reward), float(cost)
+
+
+def _followed(problem: PlanningProblem, probability: Floats, table: Floats) -> tuple[Floats, Floats, Floats]:
+    """([S, S], [S, 2], [S, 2]) transitions, and reward and cost of every step and of the last, of actions [S, A]."""
+    transitions = np.zeros((len(table), len(table)))
+    np.add.at(transitions, (np.arange(len(table))[:, None, None], problem.successors), table[:, :, None] * probability)
+    every, last = (np.einsum("sa,sak->sk", table, signals) for signals in problem.signals)
+    return transitions, every, last
 
 
 # ------------------------------------------------------------------------------------- the dual, helpers in call order

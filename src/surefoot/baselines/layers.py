@@ -7,6 +7,7 @@ mean nothing on any other task, so the structure is checked and not believed.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.cmdp.episode import Integers
 from surefoot.cmdp.model import Floats
@@ -46,14 +47,20 @@ def _check_transitions(classes: Integers, size: int, layers: int) -> None:
     base, end = classes[:size, :, size : 2 * size], layers * size
     for here in range(0, end - size, size):
         expected[here : here + size, :, here + size : here + 2 * size] = base
-    expected[end - size :, :, end] = classes[end, :, end, None].T
-    wrong = classes != expected
-    if wrong.any():
-        state, action, successor = (int(index) for index in np.argwhere(wrong)[0])
-        step = f"state {state} under action {action} to state {successor}"
-        if classes[state, action, successor] >= 0 and expected[state, action, successor] < 0:
-            raise _refused(layers, f"a possible transition from {step}, which is not in the layer that follows")
-        raise _refused(layers, f"a transition from {step} unlike that of the first layer")
+    expected[end - size :, :, end] = classes[end - size :, :, end]
+    elsewhere, unlike = (classes >= 0) & (expected < 0), classes != expected
+    if elsewhere.any():
+        raise _refused(
+            layers, f"a possible transition from {_first(elsewhere)}, which is not in the layer that follows"
+        )
+    if unlike.any():
+        raise _refused(layers, f"a transition from {_first(unlike)} unlike that of the first layer")
+
+
+def _first(marked: NDArray[np.bool_]) -> str:
+    """The first transition marked in [S, A, S], in words."""
+    state, action, successor = np.argwhere(marked)[0].tolist()
+    return f"state {state} under action {action} to state {successor}"
 
 
 def _check_signal(name: str, signal: Floats, size: int, discount: float, layers: int) -> None:
@@ -61,7 +68,7 @@ def _check_signal(name: str, signal: Floats, size: int, discount: float, layers:
     expected = np.concatenate([*(factor * signal[:size] for factor in growth), np.zeros((1, signal.shape[1]))])
     wrong = np.abs(signal - expected) > ROUNDING * np.abs(expected).max()
     if wrong.any():
-        state, action = (int(index) for index in np.argwhere(wrong)[0])
+        state, action = np.argwhere(wrong)[0].tolist()
         raise _refused(
             layers,
             f"{name}[{state}, {action}] = {signal[state, action]:g} where {expected[state, action]:g} makes the "
