@@ -146,7 +146,10 @@ def _followed(problem: PlanningProblem, probability: Floats, table: Floats) -> t
 
 
 class _Box:
-    """The transitions of every row: at least `lower`, and the rest of the mass where the value is largest."""
+    """The transitions of every row: at least `lower`, and the rest of the mass where the value is largest.
+
+    `every` and `last` are reward and cost of a row, [S·A, 2], in every step but the last and in the last.
+    """
 
     def __init__(self, problem: PlanningProblem, probability: Floats, widths: Floats) -> None:
         shape = (-1, probability.shape[2])
@@ -157,6 +160,7 @@ class _Box:
         self.free = np.maximum(1 - lower.sum(axis=1, keepdims=True), 0.0)
         self.successors = problem.successors.reshape(shape)
         self.first = np.arange(len(lower))[:, None] * shape[1]
+        self.every, self.last = (signals.reshape(-1, 2) for signals in problem.signals)
 
     def best(self, order: Integers) -> Floats:
         """[S·A, D] the transitions that maximise a value that falls along `order` [S]."""
@@ -182,7 +186,7 @@ class _Response:
 def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) -> _Response:
     """Maximise worth·reward - price·cost over policies and transitions inside the box, backwards in time."""
     states, width = problem.reward.shape
-    every, paid = (signals.reshape(-1, 2) for signals in problem.signals)  # [S·A, 2]
+    paid = box.last
     weights = np.array([worth, -price])
     actions = np.empty((problem.horizon, states), dtype=np.min_scalar_type(width))
     rows = np.arange(states) * width
@@ -190,11 +194,11 @@ def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) ->
     for h in range(problem.horizon - 1, -1, -1):
         # The best transition depends on nothing but the order of the values, and that soon settles.
         now = np.argsort(values @ -weights, kind="stable")
-        if order is None or not np.array_equal(order, now):
+        if order is None or (order != now).any():
             order, transitions = now, problem.discount * box.best(now)
         ahead = np.einsum("kd,kdj->kj", transitions, values.take(box.successors, axis=0))
         ahead += paid
-        paid = every
+        paid = box.every
         chosen = (ahead @ weights).reshape(states, width).argmax(axis=1)
         actions[h] = chosen
         values = ahead.take(rows + chosen, axis=0)
