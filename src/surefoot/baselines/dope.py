@@ -150,7 +150,7 @@ class PlanningState:
     visits: [S, A] when the last plan was made.
     next_plan: the episode before which to plan, unless a visit count has grown enough before.
     planned: policies 1, 2, … of the method.
-    voided: whether an episode was abandoned, after which no certificate holds.
+    voided: whether an episode was abandoned or there were more than planned for: no certificate holds any more.
     """
 
     counts: Counts
@@ -169,7 +169,8 @@ class OptimisticPlanning:
     every state. Both have the same pessimistic cost, and hence the same guarantee.
 
     An abandoned episode is not counted. The theorems say nothing of that: if episodes are abandoned because of how they
-    went, the estimate is biased. So the first one ends the certificate; planning goes on as before.
+    went, the estimate is biased. So the first one ends the certificate, as does a plan after more than `episodes`;
+    planning goes on as before.
 
     Attributes:
         replan: see `dope_method`.
@@ -237,11 +238,9 @@ class OptimisticPlanning:
     def abandon(self, state: PlanningState, episode: int, drawn: int) -> Step:
         if not self.needs_transitions:
             return Step(state, 1)
-        step = self._moved(replace(state, voided=True), episode, 1)
-        if state.voided or not self.certified:
-            return step
-        message = f"{self.name} is not proved for runs with an abandoned episode: certificate void, planning goes on"
-        return replace(step, events=(Event(episode + 1, "alarm", message), *step.events))
+        state, alarm = self._voided(state, episode + 1, "runs with an abandoned episode")
+        step = self._moved(state, episode, 1)
+        return replace(step, events=alarm + step.events)
 
     def account(self, state: PlanningState) -> Account:
         """Nothing is ruled out and no margin is claimed."""
@@ -267,14 +266,25 @@ class OptimisticPlanning:
             return Step(state, used)
         following = {"episode": now + 1, "growth": next_decision(now)}.get(str(self.replan), NEVER)
         state = replace(state, visits=state.counts.sum(axis=2), next_plan=following)
+        events: tuple[Event, ...] = ()
+        if now > self.episodes:
+            state, events = self._voided(state, now, f"more than the {self.episodes} episodes it was made for")
         found = self.planner(state.counts)
         was_safe = state.deployed.weight == 0
         if found is None:
-            events = () if was_safe else (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
+            if not was_safe:
+                events += (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
             return Step(replace(state, deployed=SAFE_ONLY), used, events)
         planned, deployed = _deployment(state, *found)
-        events = (Event(now, "planned", "the first plan within the budget"),) if was_safe else ()
+        if was_safe:
+            events += (Event(now, "planned", "the first plan within the budget"),)
         return Step(replace(state, planned=planned, deployed=deployed), used, events)
+
+    def _voided(self, state: PlanningState, now: int, unproved: str) -> tuple[PlanningState, tuple[Event, ...]]:
+        """The state without a certificate, and the alarm that says so if there was one."""
+        message = f"{self.name} is not proved for {unproved}: certificate void, planning goes on"
+        alarm = () if state.voided or not self.certified else (Event(now, "alarm", message),)
+        return replace(state, voided=True), alarm
 
 
 def _deployment(state: PlanningState, tables: NDArray[Any], weights: Floats) -> tuple[tuple[Compact, ...], Deployed]:
