@@ -65,7 +65,7 @@ def test_layers_are_pooled(seed: int) -> None:
     assert np.array_equal(pooled.possible, support.possible)
     path, taken = walk(rng, kernel, 5, layers + 2)
     place = np.minimum(np.arange(layers + 3) * 3 + path, layers * 3)
-    # The last layer leads to the end, so its successor is never seen.
+    # The last layer leads to the end for sure, so there is nothing to count.
     assert np.array_equal(pooled.count(place, taken), support.count(path[:, :layers], taken[:, : layers - 1]))
     expected = support.visits_by_episode(path[:, :layers], taken[:, : layers - 1])
     assert np.array_equal(pooled.visits_by_episode(place, taken), expected)

@@ -171,8 +171,8 @@ class Learner:
 
     @property
     def certified(self) -> bool:
-        """Whether the method comes with a proof and no alarm has voided it."""
-        return self.method.certified and not self.state.voided
+        """Whether the method comes with a proof and no alarm has voided it, the learner's or the method's own."""
+        return self.method.certified and not (self.state.voided or getattr(self.state.method, "voided", False))
 
     @property
     def risk_split(self) -> Mapping[str, float]:

@@ -9,6 +9,7 @@ smaller by the most it could cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,6 +32,7 @@ from surefoot.baselines.dope_planning import (
 )
 from surefoot.baselines.empirical_model import Counts, Support, known_support
 from surefoot.baselines.known import known_model
+from surefoot.baselines.layers import check_layers
 from surefoot.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
 from surefoot.cmdp.episode import Integers, Outcomes
 from surefoot.cmdp.model import Floats, Units
@@ -46,7 +48,10 @@ Layout: TypeAlias = Literal["timed", "layered", "stationary"]
 # A planner makes one or two policies of the counts, in the compact form of `Layout`, with weights; None if it fails.
 Planner: TypeAlias = Callable[[Counts], tuple[NDArray[Any], Floats] | None]
 
-# Episodes looked at together for a visit count that has doubled.
+# Plan again when some visit count has grown by this fraction. The regret is then within 3 % of what planning before
+# every episode brings (docs/baselines.md), at a fiftieth of the plans.
+VISIT_GROWTH = 0.03
+# Episodes looked at together for a visit count that has grown so.
 CHUNK = 256
 NEVER = 2**62
 
@@ -59,7 +64,7 @@ def dope_method(
     risk: float,
     horizon: int,
     layers: int | None = None,
-    replan: Schedule = "doubling",
+    replan: Schedule | float = VISIT_GROWTH,
     scale: float = 1.0,
     widths: Widths = "bernstein",
     warm_up: int | None = None,
@@ -73,12 +78,16 @@ def dope_method(
         risk: δ.
         horizon: the most steps of an episode.
         layers: the task is layered, states h·S + s for h < layers and an end state; plan on its base task and pool
-            counts over layers, as DOPE's authors do. The last step's successor is not seen and not counted.
-        replan: when to plan again after the warm-up: "doubling", when some visit count n(s, a) has doubled since the
-            last plan; "growth", when episodes have grown by 1/24, which is cheaper but keeps a bad plan for long;
-            "episode", always, as their authors do.
+            counts over layers, as DOPE's authors do. Refused where the task is not like that. The last step leads to
+            the end, so there is nothing to count or to be unsure of: it is planned without a bonus. The authors pay
+            one there, and count a last successor, which a layered task does not have.
+        replan: when to plan again after the warm-up: a number x, when some visit count n(s, a) is 1 + x times what it
+            was at the last plan; "doubling", for x = 1; "growth", when episodes have grown by 1/24, which is cheap but
+            keeps a bad plan for long; "episode", always, as their authors do.
         scale: multiplies all widths and bonuses; below 1 to show the algorithm at its best, without a guarantee.
-        widths: "inventory" for those of the authors' inventory script, which adds no bonus to the reward either.
+        widths: dope-published alone. "factored" for those of the authors' factored script, whose β̄ is over all states,
+            the impossible ones too, and not cut at 1; "inventory" for those of their inventory script, which adds no
+            bonus to the reward either.
         warm_up: episodes of the safe policy before the first plan; by default the preset's.
         planning_horizon: H on a discounted task; by default from `dope_planning.TOLERANCE`.
     """
@@ -92,6 +101,8 @@ def dope_method(
     if not isinstance(safe, TabularPolicy):
         raise InvalidInput(f"safe_policy must be tabular for method {name!r}, got {safe.kind!r}")
     _check_options(name, scale, widths, replan, {"warm_up": (warm_up, 0), "planning_horizon": (planning_horizon, 1)})
+    if layers is not None:
+        check_layers(model, policies.units.discount, layers)
     as_in_figure = preset == "published" and layers is None and algorithm != "optpess-lp"
     support = known_support(model.classes, layers, ends=as_in_figure)
     wait: int
@@ -137,8 +148,9 @@ class PlanningState:
     """Attributes:
     counts: [S, A, D] transitions so far.
     visits: [S, A] when the last plan was made.
-    next_plan: the episode before which to plan, unless a visit count doubles first.
+    next_plan: the episode before which to plan, unless a visit count has grown enough before.
     planned: policies 1, 2, … of the method.
+    voided: whether an episode was abandoned or there were more than planned for: no certificate holds any more.
     """
 
     counts: Counts
@@ -146,6 +158,7 @@ class PlanningState:
     next_plan: int
     deployed: Deployed
     planned: tuple[Compact, ...] = ()
+    voided: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,12 +169,14 @@ class OptimisticPlanning:
     every state. Both have the same pessimistic cost, and hence the same guarantee.
 
     An abandoned episode is not counted. The theorems say nothing of that: if episodes are abandoned because of how they
-    went, the estimate is biased and the guarantee lost.
+    went, the estimate is biased. So the first one ends the certificate, as does a plan after more than `episodes`;
+    planning goes on as before.
 
     Attributes:
-        certified: their theorem promises zero violation with probability 1 - risk. True for DOPE and OptPess-LP with
-            the constants of the theorem on layered tasks, which it is about, and where the warm-up outlasts the run;
-            DOPE+ is reconstructed, so nothing is claimed for it.
+        replan: see `dope_method`.
+        certified: their theorem promises zero violation with probability 1 - risk. True where the warm-up outlasts the
+            run, and for `theory` of DOPE and OptPess-LP on layered tasks, which it is about (docs/guarantees.md,
+            section 10, says which constants these are); DOPE+ is reconstructed, so nothing is claimed for it.
     """
 
     name: str
@@ -172,7 +187,7 @@ class OptimisticPlanning:
     layout: Layout
     episodes: int
     warm_up: int
-    schedule: Schedule
+    replan: Schedule | float
     certified: bool
     needs_first_state: ClassVar[bool] = False
 
@@ -180,6 +195,11 @@ class OptimisticPlanning:
     def needs_transitions(self) -> bool:
         """Whether there will ever be a plan; otherwise this is the safe policy and counting would be idle."""
         return self.warm_up < self.episodes
+
+    @property
+    def visit_growth(self) -> float | None:
+        """The fraction by which some visit count must have grown for a new plan; None where none need have."""
+        return 1.0 if self.replan == "doubling" else None if isinstance(self.replan, str) else float(self.replan)
 
     @property
     def note(self) -> str:
@@ -208,23 +228,28 @@ class OptimisticPlanning:
         if states is None or actions is None:
             raise InvalidInput(f"{self.name} needs the visited states and the actions of every episode, got none")
         used = min(len(outcomes), state.next_plan - episode)
-        doubled = 0
-        if self.schedule == "doubling" and episode >= self.warm_up:
-            doubled = self._first_doubled(state, states[:used], actions[:used])
-            used = doubled or used
+        grown = 0
+        if self.visit_growth is not None and episode >= self.warm_up:
+            grown = self._first_grown(state, self.visit_growth, states[:used], actions[:used])
+            used = grown or used
         counts = state.counts + self.support.count(states[:used], actions[:used])
-        return self._moved(replace(state, counts=counts), episode, used, due=doubled > 0)
+        return self._moved(replace(state, counts=counts), episode, used, due=grown > 0)
 
     def abandon(self, state: PlanningState, episode: int, drawn: int) -> Step:
-        return self._moved(state, episode, 1) if self.needs_transitions else Step(state, 1)
+        if not self.needs_transitions:
+            return Step(state, 1)
+        state, alarm = self._voided(state, episode + 1, "runs with an abandoned episode")
+        step = self._moved(state, episode, 1)
+        return replace(step, events=alarm + step.events)
 
     def account(self, state: PlanningState) -> Account:
         """Nothing is ruled out and no margin is claimed."""
         return Account(0, 0, None)
 
-    def _first_doubled(self, state: PlanningState, states: Integers, actions: Integers) -> int:
-        """How many episodes until some n(s, a) is twice what it was at the last plan; 0 if that is not among them."""
-        visits, target = state.counts.sum(axis=2), np.maximum(2 * state.visits, 1)
+    def _first_grown(self, state: PlanningState, growth: float, states: Integers, actions: Integers) -> int:
+        """How many episodes until some n(s, a) is 1 + growth times what the last plan had; 0 if not within these."""
+        visits = state.counts.sum(axis=2)
+        target = np.maximum((1 + growth) * state.visits, state.visits + 1)
         for first in range(0, len(states), CHUNK):
             part = slice(first, first + CHUNK)
             so_far = visits + self.support.visits_by_episode(states[part], actions[part]).cumsum(axis=0)
@@ -239,16 +264,27 @@ class OptimisticPlanning:
         now = episode + used
         if not due and now < state.next_plan:
             return Step(state, used)
-        following = {"episode": now + 1, "growth": next_decision(now), "doubling": NEVER}[self.schedule]
+        following = {"episode": now + 1, "growth": next_decision(now)}.get(str(self.replan), NEVER)
         state = replace(state, visits=state.counts.sum(axis=2), next_plan=following)
+        events: tuple[Event, ...] = ()
+        if now > self.episodes:
+            state, events = self._voided(state, now, f"more than the {self.episodes} episodes it was made for")
         found = self.planner(state.counts)
         was_safe = state.deployed.weight == 0
         if found is None:
-            events = () if was_safe else (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
+            if not was_safe:
+                events += (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
             return Step(replace(state, deployed=SAFE_ONLY), used, events)
         planned, deployed = _deployment(state, *found)
-        events = (Event(now, "planned", "the first plan within the budget"),) if was_safe else ()
+        if was_safe:
+            events += (Event(now, "planned", "the first plan within the budget"),)
         return Step(replace(state, planned=planned, deployed=deployed), used, events)
+
+    def _voided(self, state: PlanningState, now: int, unproved: str) -> tuple[PlanningState, tuple[Event, ...]]:
+        """The state without a certificate, and the alarm that says so if there was one."""
+        message = f"{self.name} is not proved for {unproved}: certificate void, planning goes on"
+        alarm = () if state.voided or not self.certified else (Event(now, "alarm", message),)
+        return replace(state, voided=True), alarm
 
 
 def _deployment(state: PlanningState, tables: NDArray[Any], weights: Floats) -> tuple[tuple[Compact, ...], Deployed]:
@@ -277,15 +313,18 @@ def _policy(compact: Compact, safe: TabularPolicy, layout: Layout) -> Policy:
 
 
 def _check_options(
-    name: str, scale: float, widths: str, replan: str, whole_numbers: dict[str, tuple[Any, int]]
+    name: str, scale: float, widths: str, replan: Any, whole_numbers: dict[str, tuple[Any, int]]
 ) -> None:
     """`whole_numbers` are options that may be None, each with the least that it may be otherwise."""
     if not scale >= 0:
         raise InvalidInput(f"scale must not be negative, got {scale!r}")
-    if widths not in get_args(Widths) or (widths == "inventory" and name != "dope-published"):
-        raise InvalidInput(f"widths must be 'bernstein', or 'inventory' for dope-published, got {widths!r} for {name}")
-    if replan not in get_args(Schedule):
-        raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))}, got {replan!r}")
+    if widths not in get_args(Widths) or (widths != "bernstein" and name != "dope-published"):
+        raise InvalidInput(
+            f"widths must be 'bernstein', or 'factored' or 'inventory' for dope-published, got {widths!r} for {name}"
+        )
+    is_number = isinstance(replan, int | float | np.number) and not isinstance(replan, bool)
+    if not (0 < replan < math.inf if is_number else replan in get_args(Schedule)):
+        raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))} or positive, got {replan!r}")
     for option, (value, least) in whole_numbers.items():
         if value is not None and (not isinstance(value, int | np.integer) or value < least):
             raise InvalidInput(f"{option} must be an integer of at least {least}, got {value!r}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.baselines.layers import base_states
 from surefoot.cmdp.episode import Integers
 from surefoot.cmdp.model import Floats
 from surefoot.errors import InvalidInput
@@ -62,7 +63,7 @@ class Support:
         return np.bincount(index, minlength=len(states) * size * width).reshape(len(states), size, width)
 
     def _steps(self, states: Integers, actions: Integers) -> tuple[Counts, Counts, Counts, Counts]:
-        """(state, action, next state, episode) of all steps; the last layer's have no successor of their own."""
+        """(state, action, next state, episode) of all steps; the last layer's lead to the end, which is known."""
         size, width = self.successors.shape[:2]
         total = size if self.layers is None else size * self.layers + 1
         for name, values, limit in (("states", states, total), ("actions", actions, width)):
@@ -89,15 +90,11 @@ def known_support(classes: Integers, layers: int | None = None, ends: bool = Fal
 
     Args:
         layers: state h·S + s is state s in layer h and the last state ends every episode; the support is the one
-            between the first two layers.
+            between the first two layers (`layers.check_layers` refuses tasks whose others differ).
         ends: an episode counts as ended in a state that cannot be left.
     """
     if layers is not None:
-        size, rest = divmod(len(classes) - 1, layers)
-        if layers < 2 or rest or not size:
-            raise InvalidInput(
-                f"layers must be at least 2 and divide the number of states but one, {len(classes) - 1}, got {layers}"
-            )
+        size = base_states(len(classes), layers)
         classes = classes[:size, :, size : 2 * size]
     states, actions, _ = classes.shape
     row, successor = np.nonzero(classes.reshape(states * actions, states) >= 0)
@@ -148,6 +145,16 @@ def total_width(widths: Floats) -> Floats:
     return total
 
 
+def script_total_width(widths: Floats, visits: Counts, possible: NDArray[np.bool_], log_term: float) -> Floats:
+    """β̄(s, a) [S, A] of the factored script of DOPE's authors: over all S states, each impossible one 14 L/(3 (n∨1)).
+
+    `widths` are those of `bernstein_widths`, which the script does not cut at 1.
+    """
+    impossible = len(visits) - possible.sum(axis=2)
+    total: Floats = (widths * possible).sum(axis=2) + impossible * 14 * log_term / (3 * np.maximum(visits, 1))
+    return total
+
+
 def dope_plus_widths(probability: Floats, visits: Counts, log_term: float) -> Floats:
     """DOPE+'s ε(s'|s, a) [S, A, D] = 2 √(P̂ L/((n-1)∨1)) + 14 L/(3 ((n-1)∨1)) (reconstructed)."""
     n = np.maximum(visits - 1, 1)[:, :, None]
@@ -185,8 +192,9 @@ def hoeffding_width(visits: Counts, log_term: float) -> Floats:
 def dope_log_term(states: int, actions: int, horizon: int, episodes: int, risk: float) -> float:
     """L = log(2SAHK/δ), DOPE's theorem.
 
-    The factor S for the successors is not in it. It need not be: the width at L is the Maurer-Pontil width at
-    probability 2 e^{-1.5 L} for n ≥ 4 and exceeds 1 before, and those sum to less than δ over s, a, s' and n ≤ HK.
+    The factor S for the successors is not in it. It need not be: the width at L is, for n ≥ 4, the Maurer-Pontil width
+    that either side leaves with probability 2 e^{-1.5 L}, and it exceeds 1 before. Over both sides, s, a, s' and n ≤ HK
+    that is 4 S²A HK e^{-1.5 L} = √2 δ^1.5 √(S/(AHK)), less than δ unless S > AHK/(2δ).
     """
     return math.log(2 * states * actions * horizon * episodes / risk)
 
@@ -202,7 +210,11 @@ def dope_plus_log_term(states: int, actions: int, horizon: int, episodes: int, r
 
 
 def optpess_log_term(states: int, horizon: int, episodes: int, risk: float) -> float:
-    """L = log(32S²HK/δ) for OptPess-LP, as in the code of DOPE's authors."""
+    """L = log(32S²HK/δ) for OptPess-LP, as in the factored script of DOPE's authors.
+
+    Not from a theorem, but enough for one: some |P̂ - P| exceeds √(L/n) for some s, a, s' and n ≤ HK with probability
+    at most 2 S²A HK e^{-2L} = A δ²/(512 S² HK), less than δ.
+    """
     return math.log(32 * states**2 * horizon * episodes / risk)
 
 

@@ -1,6 +1,6 @@
 """Finite-horizon planning when transitions are known up to a box: DOPE's extended linear program, by its dual.
 
-maximise Σ γ^h z_h(s,a,s') r(s,a)   over z ≥ 0 on the support   subject to   Σ γ^h z_h(s,a,s') c(s,a) ≤ budget,
+maximise Σ γ^h z_h(s,a,s') r_h(s,a)   over z ≥ 0 on the support   subject to   Σ γ^h z_h(s,a,s') c_h(s,a) ≤ budget,
 Σ_{a,s'} z_h(s,a,s') = Σ_{s0,a0} z_{h-1}(s0,a0,s),   Σ_{a,s'} z_0(s,a,s') = start(s),
 (P̂-β) Σ_y z_h(s,a,y) ≤ z_h(s,a,s') ≤ (P̂+β) Σ_y z_h(s,a,y).
 
@@ -38,6 +38,7 @@ class PlanningProblem:
     successors, possible: [S, A, D] known support, see `empirical_model.Support`.
     discount: γ of one step, 1 for plain sums.
     horizon: H.
+    last: (reward [S, A], cost [S, A]) of the last step; None where they are those of every step.
     """
 
     reward: Floats
@@ -48,6 +49,7 @@ class PlanningProblem:
     possible: NDArray[np.bool_]
     discount: float
     horizon: int
+    last: tuple[Floats, Floats] | None = None
 
     def __post_init__(self) -> None:
         if self.cost.shape != (1, *self.reward.shape):
@@ -59,6 +61,12 @@ class PlanningProblem:
             raise InvalidInput(f"horizon must be at least 1, got {self.horizon}")
         if not 0 < self.discount <= 1:
             raise InvalidInput(f"discount must lie in (0, 1], got {self.discount!r}")
+
+    @property
+    def signals(self) -> tuple[Floats, Floats]:
+        """([S, A, 2], [S, A, 2]) reward and cost of every step but the last, and of the last one."""
+        every = np.stack([self.reward, self.cost[0]], axis=2)
+        return every, every if self.last is None else np.stack(self.last, axis=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,21 +122,34 @@ def plan_extended(problem: PlanningProblem, probability: Floats, widths: Floats)
 
 def policy_values(problem: PlanningProblem, probability: Floats, policy: Floats) -> tuple[float, float]:
     """(reward, cost) of action probabilities [S, A] or [H, S, A] over the H steps under P̂."""
-    tables = np.broadcast_to(policy, (problem.horizon, *problem.reward.shape))
-    signals = np.stack([problem.reward, problem.cost[0]], axis=2)
+    tables = policy[None] if policy.ndim == 2 else policy
+    followed = [
+        _followed(problem, probability, table) for table in tables
+    ]  # a stationary policy has the same each step
     values = np.zeros((len(problem.start), 2))
-    for table in tables[::-1]:
-        ahead = np.einsum("sad,sadk->sak", probability, values[problem.successors])
-        values = np.einsum("sa,sak->sk", table, signals + problem.discount * ahead)
+    for h in range(problem.horizon - 1, -1, -1):
+        transitions, every, last = followed[min(h, len(followed) - 1)]
+        values = (last if h == problem.horizon - 1 else every) + problem.discount * transitions @ values
     reward, cost = problem.start @ values
     return float(reward), float(cost)
+
+
+def _followed(problem: PlanningProblem, probability: Floats, table: Floats) -> tuple[Floats, Floats, Floats]:
+    """([S, S], [S, 2], [S, 2]) transitions, and reward and cost of every step and of the last, of actions [S, A]."""
+    transitions = np.zeros((len(table), len(table)))
+    np.add.at(transitions, (np.arange(len(table))[:, None, None], problem.successors), table[:, :, None] * probability)
+    every, last = (np.einsum("sa,sak->sk", table, signals) for signals in problem.signals)
+    return transitions, every, last
 
 
 # ------------------------------------------------------------------------------------- the dual, helpers in call order
 
 
 class _Box:
-    """The transitions of every row: at least `lower`, and the rest of the mass where the value is largest."""
+    """The transitions of every row: at least `lower`, and the rest of the mass where the value is largest.
+
+    `every` and `last` are reward and cost of a row, [S·A, 2], in every step but the last and in the last.
+    """
 
     def __init__(self, problem: PlanningProblem, probability: Floats, widths: Floats) -> None:
         shape = (-1, probability.shape[2])
@@ -139,6 +160,7 @@ class _Box:
         self.free = np.maximum(1 - lower.sum(axis=1, keepdims=True), 0.0)
         self.successors = problem.successors.reshape(shape)
         self.first = np.arange(len(lower))[:, None] * shape[1]
+        self.every, self.last = (signals.reshape(-1, 2) for signals in problem.signals)
 
     def best(self, order: Integers) -> Floats:
         """[S·A, D] the transitions that maximise a value that falls along `order` [S]."""
@@ -164,7 +186,7 @@ class _Response:
 def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) -> _Response:
     """Maximise worth·reward - price·cost over policies and transitions inside the box, backwards in time."""
     states, width = problem.reward.shape
-    signals = np.stack([problem.reward.ravel(), problem.cost.ravel()], axis=1)  # [S·A, 2]
+    paid = box.last
     weights = np.array([worth, -price])
     actions = np.empty((problem.horizon, states), dtype=np.min_scalar_type(width))
     rows = np.arange(states) * width
@@ -172,10 +194,11 @@ def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) ->
     for h in range(problem.horizon - 1, -1, -1):
         # The best transition depends on nothing but the order of the values, and that soon settles.
         now = np.argsort(values @ -weights, kind="stable")
-        if order is None or not np.array_equal(order, now):
+        if order is None or (order != now).any():
             order, transitions = now, problem.discount * box.best(now)
         ahead = np.einsum("kd,kdj->kj", transitions, values.take(box.successors, axis=0))
-        ahead += signals
+        ahead += paid
+        paid = box.every
         chosen = (ahead @ weights).reshape(states, width).argmax(axis=1)
         actions[h] = chosen
         values = ahead.take(rows + chosen, axis=0)
@@ -213,8 +236,7 @@ def _mixed(rich: _Response, thrifty: _Response, limit: float, price: float, boun
 def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -> float | None:
     """The optimal reward by HiGHS, with every z_h(s, a, s') a variable; None if infeasible. For checking, small H."""
     matrix, lower, upper = _constraints(problem, probability, widths)
-    repeated = np.repeat(problem.reward.ravel(), problem.possible.reshape(-1, problem.possible.shape[2]).sum(axis=1))
-    objective = np.concatenate([problem.discount**h * repeated for h in range(problem.horizon)])
+    objective = _summed(problem, 0)
     unit = float(np.abs(objective).max()) or 1.0
     highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
@@ -241,6 +263,14 @@ def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -
     return unit * float(highs.getInfo().objective_function_value)
 
 
+def _summed(problem: PlanningProblem, which: int) -> Floats:
+    """[variables] what a unit of each z_h(s, a, s') adds to the reward (0) or to the cost (1)."""
+    each = problem.possible.sum(axis=2).ravel()
+    every, final = (np.repeat(signals[:, :, which].ravel(), each) for signals in problem.signals)
+    steps = [final if h == problem.horizon - 1 else every for h in range(problem.horizon)]
+    return np.concatenate([problem.discount**h * step for h, step in enumerate(steps)])
+
+
 def _constraints(problem: PlanningProblem, probability: Floats, widths: Floats) -> tuple[Any, Floats, Floats]:
     """(matrix, row lower, row upper): flow for every (h, s), the box for every variable from both sides, the cost."""
     states, width, slots = problem.possible.shape
@@ -258,7 +288,7 @@ def _constraints(problem: PlanningProblem, probability: Floats, widths: Floats) 
     high = np.minimum(probability + widths, 1.0).ravel()[held]
     above = sp.kron(sp.eye_array(horizon), sp.eye_array(count) - sp.diags_array(low) @ same_row)
     below = sp.kron(sp.eye_array(horizon), sp.diags_array(high) @ same_row - sp.eye_array(count))
-    spent = np.kron(problem.discount ** np.arange(horizon), problem.cost.ravel()[row])
+    spent = _summed(problem, 1)
     unit = float(np.abs(spent).max()) or 1.0
     matrix = sp.csc_array(sp.vstack([flow, above, below, sp.csc_array(spent[None] / unit)]))
     entering = np.zeros(horizon * states)
