@@ -137,7 +137,7 @@ def test_report(journal: Path, tmp_path: Path) -> None:
     assert "operator pressed stop" in text
     assert "30, abandoned 5" in text
     with pytest.raises(ArtifactError):
-        report_journal(journal, tmp_path / "no" / "such" / "folder")
+        report_journal(journal, journal / "page.html")
 
 
 def test_policies_leave_as_files(stored: Path, journal: Path, tmp_path: Path) -> None:
