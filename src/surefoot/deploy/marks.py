@@ -28,6 +28,7 @@ from surefoot.files import sync_folder
 
 SLOT = 512  # bytes: what a disk writes as one piece
 FORM = re.compile(rb"surefoot-mark ([0-9]{1,18}) ([0-9a-f]{64}) ([0-9a-f]{16}) *\n")
+sync_data = getattr(os, "fdatasync", os.fsync)
 OPEN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -58,20 +59,19 @@ def read_mark(journal: Path) -> Mark | None:
 def write_mark(journal: Path, mark: Mark) -> None:
     """On the disk when this returns; OSError if it could not be put there."""
     path = mark_path(journal)
-    new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_CREAT | OPEN, 0o644)
     try:
         first, second = _slots(handle)
         if first is None and second is None:
             _write(handle, 0, 2 * _slot(mark))
+            os.fsync(handle)
+            sync_folder(path.parent)
         else:
             older = 0 if first is None or (second is not None and first < second) else 1
             _write(handle, older * SLOT, _slot(mark))
-        os.fsync(handle)
+            sync_data(handle)  # the file does not grow
     finally:
         os.close(handle)
-    if new:
-        sync_folder(path.parent)
 
 
 def _slots(handle: int) -> tuple[Mark | None, Mark | None]:

@@ -46,8 +46,14 @@ class History:
 
 
 def deployment_page(path: str | PathLike[str]) -> Page:
+    history = read_history(path)
     with understood(Path(path)):
-        return _page(gather(read(path)))
+        return _page(history)
+
+
+def read_history(path: str | PathLike[str]) -> History:
+    with understood(Path(path)):
+        return gather(read(path))
 
 
 def _page(history: History) -> Page:
