@@ -46,14 +46,15 @@ def read_mark(journal: Path) -> Mark | None:
     path = mark_path(journal)
     try:
         handle = os.open(path, os.O_RDONLY | OPEN)
+        try:
+            return max(filter(None, _slots(handle)), default=None)
+        finally:
+            os.close(handle)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror}), must be the mark of {journal.name}") from None
-    try:
-        return max(filter(None, _slots(handle)), default=None)
-    finally:
-        os.close(handle)
+        why = error.strerror or error
+        raise ArtifactError(f"{path}: cannot be read ({why}), must be the mark of {journal.name}") from None
 
 
 def write_mark(journal: Path, mark: Mark) -> None:
@@ -76,7 +77,7 @@ def write_mark(journal: Path, mark: Mark) -> None:
 
 def _slots(handle: int) -> tuple[Mark | None, Mark | None]:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
-        raise OSError("the mark is no file")
+        raise OSError("not a file")
     content = os.read(handle, 2 * SLOT)
     return _parsed(content[:SLOT]), _parsed(content[SLOT:])
 
