@@ -165,10 +165,12 @@ def test_a_row_is_not_acknowledged_before_the_mark(tmp_path: Path, monkeypatch: 
 
 def test_marks_are_written_in_turn_and_survive_nonsense(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    for rows in (1, 2, 5, 6):
+    mark = tmp_path / "journal.mark"
+    for before, rows in ((1, 1), (1, 2), (2, 5), (5, 6)):
         write_mark(path, Mark(rows, bytes([rows] * 32)))
         assert read_mark(path) == (rows, bytes([rows] * 32))
-    mark = tmp_path / "journal.mark"
+        slots = mark.read_bytes()[:SLOT], mark.read_bytes()[SLOT:]
+        assert sorted(int(slot.split()[1]) for slot in slots) == [before, rows]  # only the older one is overwritten
     for content in (b"", b"x" * 2000, bytes(2 * SLOT), mark.read_bytes()[:100]):
         mark.write_bytes(content)
         assert read_mark(path) is None

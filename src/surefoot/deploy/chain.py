@@ -85,10 +85,16 @@ def read(path: str | os.PathLike[str], *, key: bytes | None = None) -> Iterator[
     `Damaged` if fewer are there than the mark records, or if a `key` is given and its seal is missing or wrong.
     """
     target = located(path)
-    for n, kind, payload, digest in checked_rows(target, key=key):
-        with understood(target, n):
-            row = Row(n, kind.decode(), payload, digest)
-        yield row
+    for row in checked_rows(target, key=key):
+        yield named(row, target)
+
+
+def named(row: RawRow, path: Path) -> Row:
+    n, kind, payload, digest = row
+    try:
+        return Row(n, kind.decode(), payload, digest)
+    except UnicodeDecodeError:
+        raise Damaged(f"{path}: row {n} must be of a kind that is text, found {kind[:20]!r}", n) from None
 
 
 def checked_rows(path: Path, *, key: bytes | None = None, mark: Mark | None = None) -> Iterator[RawRow]:
@@ -141,11 +147,10 @@ def _piece(path: Path, first: int) -> tuple[list[RawRow], _End | None]:
         with closing(reader(path)) as connection:
             sealed = check_schema(connection, path)
             connection.execute("BEGIN")
-            for row in connection.execute(query, (first or LOWEST,)):
-                size += len(row[2]) + len(row[1])
-                if len(row[3]) != len(BEGINNING):
-                    raise ValueError("its hash is too short or too long")
-                rows.append(row)
+            cursor = connection.execute(query, (first or LOWEST,))
+            while some := cursor.fetchmany(64):
+                size += sum([len(kind) + len(payload) for _, kind, payload, _ in some])
+                rows += some
                 if size > PIECE:
                     return rows, None
             seals = connection.execute("SELECT seal FROM seals").fetchall() if sealed else None

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from os import PathLike
 from types import TracebackType
@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Learner, Order
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import STRANGE, Damaged, Row, canonical, understood
+from surefoot.deploy.chain import STRANGE, Damaged, canonical, named
 from surefoot.deploy.forms import opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
@@ -289,30 +289,28 @@ def _check_fresh(learner: Learner) -> None:
 
 
 def _recorded(journal: Journal) -> Mapping[str, Any] | None:
-    return opening(next(_rows(journal)), str(journal.path)) if journal.exists else None
+    if not journal.exists:
+        return None
+    return opening(named(next(journal.rows()), journal.path), str(journal.path))
 
 
 def _resumed(journal: Journal, learner: Learner, key: str | None) -> tuple[Replay, Tally]:
     """Check all rows against each other, and replay all that no sealed snapshot covers."""
     replay, tally = Replay(learner), Tally()
     covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
-    for row in _rows(journal):
+    for raw in journal.rows():
+        row = named(raw, journal.path)
         tally.add(row)
+        if 0 < row.n <= covered:
+            continue
         try:
             if row.n == 0:
                 check_header(opening(row, str(journal.path)), learner, str(journal.path), key)
-            elif row.n > covered:
+            else:
                 replay.follow(row)
         except (Departure, *STRANGE) as error:
             raise Damaged(f"{journal.path}: row {row.n} does not follow: {error}", row.n) from None
     return replay, tally
-
-
-def _rows(journal: Journal) -> Iterator[Row]:
-    for n, kind, payload, digest in journal.rows():
-        with understood(journal.path, n):
-            text = kind.decode()
-        yield Row(n, text, payload, digest)
 
 
 def _restored(replay: Replay, state: bytes) -> bool:
