@@ -1,8 +1,10 @@
 """Deployments that die: run by test_crashes.py in a process of its own, which forks one child per attempt.
 
-Reads one JSON request a line: {"path", "method", "episodes", "statement": k or null, "seconds": t or null}. The child
-drives the deployment at `path` to `episodes` episodes and kills itself with SIGKILL before its k-th SQL statement, or
-is killed after t seconds. Answers {"status": wait status, "statements": number run, "said": acknowledged lines}.
+Reads one JSON request a line: {"path", "method", "episodes", and "statement": k, "seconds": t, "call": k or null}. The
+child drives the deployment at `path` to `episodes` episodes and kills itself with SIGKILL before its k-th SQL
+statement, or is killed after t seconds, or before its k-th system call that writes (k = 0: it is only watched). With
+"how": "lines" it does so through the command line. Answers {"status": wait status, "said": acknowledged lines, "calls":
+system calls that write, if they were counted}.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import deployments
+import syscalls
 
+from surefoot.cli.app import main
 from surefoot.deploy.session import Deployment
 
 count, deadly = 0, None
@@ -59,7 +63,35 @@ def child(request: dict[str, Any], out: int) -> None:
     say(f"statements {count}")
 
 
+def lines(request: dict[str, Any], out: int) -> None:
+    """The same as a controller would: every request from the first episode on; what was told before changes nothing."""
+    asked, answers = os.pipe(), os.dup(out)
+    os.write(asked[1], deployments.requests(request["episodes"]).encode())
+    os.close(asked[1])
+    os.dup2(asked[0], 0)
+    os.dup2(answers, 1)
+    folder = Path(request["path"]).parent / "set"
+    sys.argv = ["surefoot", "deploy", str(folder), "--journal", request["path"], *deployments.OPTIONS]
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    try:
+        main()
+    except SystemExit as stopped:
+        if stopped.code:
+            raise
+
+
+def watched(request: dict[str, Any]) -> dict[str, Any]:
+    receive, send = os.pipe()
+    work = lines if request["how"] == "lines" else child
+    status, calls = syscalls.traced(lambda: work(request, send), request["call"] or None)
+    os.close(send)
+    with os.fdopen(receive) as stream:
+        return {"status": status, "said": stream.read().splitlines(), "calls": calls}
+
+
 def attempt(request: dict[str, Any]) -> dict[str, Any]:
+    if request["call"] is not None:
+        return watched(request)
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from surefoot.tasks.family import from_arrays
 from surefoot.train.training_phase import train
 
 HORIZON = 20
+OPTIONS = ("--method", "certified-returns", "--risk", "0.3", "--seed", "5", "--horizon", str(HORIZON))
 
 
 def task(slip: float) -> TabularCMDP:
@@ -108,6 +110,15 @@ def deployed(path: Path, episodes: int, method: str = "certified-returns") -> st
     with Deployment.open(path, fresh(method)) as deployment:
         drive(deployment, episodes, method)
         return deployment.head()
+
+
+def requests(episodes: int) -> str:
+    """The same story in lines of the protocol, for a controller that forgets how far it came."""
+    lines: list[dict[str, Any]] = []
+    for k in range(episodes):
+        told = {"reward": 1.0, "cost": 0.25 + k / 1000, "first_state": 0}
+        lines += [{"do": "ask"}, {"do": "tell", "episode": k, **told}]
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def contents(path: Path) -> list[tuple[str, bytes, bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,18 @@ from typing import Any
 import deployments
 import numpy as np
 import pytest
+import syscalls
 
 from surefoot.deploy.chain import read
-from surefoot.deploy.verify import verify
+from surefoot.deploy.session import Deployment
+from surefoot.deploy.status import read_status
+from surefoot.deploy.verify import read_header, verify
+from surefoot.methods import learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 KILLED = signal.SIGKILL
+ASSETS = Path(__file__).parents[1] / "assets"
 
 
 class Driver:
@@ -36,7 +43,14 @@ class Driver:
         )
 
     def run(
-        self, path: Path, method: str, episodes: int, statement: int | None = None, seconds: float | None = None
+        self,
+        path: Path,
+        method: str,
+        episodes: int,
+        statement: int | None = None,
+        seconds: float | None = None,
+        call: int | None = None,
+        how: str = "python",
     ) -> dict[str, Any]:
         request = {
             "path": str(path),
@@ -44,6 +58,8 @@ class Driver:
             "episodes": episodes,
             "statement": statement,
             "seconds": seconds,
+            "call": call,
+            "how": how,
         }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -98,6 +114,113 @@ def test_killed_before_every_statement(driver: Driver, tmp_path: Path, method: s
         assert driver.run(path, method, episodes)["status"] == 0
         assert deployments.contents(path) == whole, f"killed before statement {statement}"
     assert verify(reference, deployments.fresh(method)).holds
+
+
+def acknowledged(said: list[str]) -> list[str]:
+    """What the answers of the command line promise, in the words of the driver."""
+    promised = []
+    for line in said:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue  # cut off by the kill
+        assert answer["ok"], answer
+        if "order" in answer:
+            promised.append(f"order {answer['order']['episode']}")
+        elif answer["episodes"]:
+            promised.append(f"told {answer['episodes'] - 1}")
+    return promised
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("set") / "set"
+    deployments.tiny_set().save(folder)
+    return folder
+
+
+def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) -> Path:
+    """A place for a journal that is new, was closed after two episodes, or killed in the third."""
+    path = folder / "journal"
+    folder.mkdir()
+    (folder / "set").symlink_to(stored)
+    if start != "new":
+        assert driver.run(path, "certified-returns", 2, call=0, how=how)["status"] == 0
+    if start == "killed":
+        assert driver.run(path, "certified-returns", 3, call=34, how=how)["status"] == KILLED
+        assert path.with_name("journal-wal").stat().st_size
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "start", "episodes", "every"),
+    [
+        ("lines", "new", 1, 7),
+        ("python", "closed", 3, 2),
+        *(
+            pytest.param(how, start, 4, 1, marks=pytest.mark.long)
+            for how in ("python", "lines")
+            for start in ("new", "closed", "killed")
+        ),
+    ],
+)
+def test_killed_before_every_system_call_that_writes(
+    driver: Driver, tmp_path: Path, stored: Path, how: str, start: str, episodes: int, every: int
+) -> None:
+    """Whatever it was about to write, sync, rename or remove: nothing acknowledged is lost, and it goes on exactly."""
+    if not syscalls.possible():
+        pytest.skip("needs ptrace on Linux")
+    method, prepared = "certified-returns", tmp_path / "prepared"
+    before = started(driver, prepared, stored, how, start)
+    earlier = deployments.contents(before) if before.exists() else []
+    reference = Path(shutil.copytree(prepared, tmp_path / "reference", symlinks=True)) / "journal"
+    complete = driver.run(reference, method, episodes, call=0, how=how)
+    assert complete["status"] == 0
+    assert complete["calls"] > 30
+    whole = deployments.contents(reference)
+    for call in range(1, complete["calls"] + 1, every):
+        path = Path(shutil.copytree(prepared, tmp_path / f"{call}", symlinks=True)) / "journal"
+        killed = driver.run(path, method, episodes, call=call, how=how)
+        assert killed["status"] == KILLED
+        check_acknowledged(path, killed["said"] if how == "python" else acknowledged(killed["said"]))
+        if path.exists():
+            assert deployments.contents(path)[: len(earlier)] == earlier
+            assert read_status(path).rows >= len(earlier)
+        again = driver.run(path, method, episodes, call=0, how=how)
+        assert again["status"] == 0, f"killed before call {call}: {again}"
+        rows = deployments.contents(path)
+        assert rows[: len(whole)] == whole, f"killed before call {call}"
+        assert all(kind != "outcome" for kind, _, _ in rows[len(whole) :])
+        shutil.rmtree(path.parent)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("asset", ["journal-1.0-returns.journal", "journal-1.0-paper.journal"])
+def test_killed_while_an_early_journal_is_taken_over(tmp_path: Path, asset: str) -> None:
+    """It has no mark; before every system call that writes until its first new row is there."""
+    if not syscalls.possible():
+        pytest.skip("needs ptrace on Linux")
+    old = ASSETS / asset
+    policies = PolicyValueSet.load(old.with_suffix(".policyset"))
+    settings, earlier = read_header(old)["settings"], deployments.contents(old)
+
+    def go_on() -> None:
+        with Deployment.open(tmp_path / "journal", learner(policies, **settings)) as deployment:
+            deployment.abandon(deployment.ask(), "operator pressed stop")
+
+    shutil.copyfile(old, tmp_path / "journal")
+    status, calls = syscalls.traced(go_on)
+    assert status == 0
+    whole = deployments.contents(tmp_path / "journal")
+    assert len(whole) > len(earlier)
+    for call in range(1, calls + 1):
+        for left in tmp_path.iterdir():
+            left.unlink()
+        shutil.copyfile(old, tmp_path / "journal")
+        assert syscalls.traced(go_on, call)[0] == KILLED
+        assert deployments.contents(tmp_path / "journal")[: len(earlier)] == earlier
+        go_on()
+        assert deployments.contents(tmp_path / "journal")[: len(whole)] == whole
 
 
 def killed_at_random(driver: Driver, folder: Path, method: str, episodes: int, kills: int, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,11 +14,16 @@ import pytest
 from deployments import fresh
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutations import forge
 
+from surefoot.cli.deployment import export_lines
 from surefoot.deploy.chain import BEGINNING, canonical, chained, read
 from surefoot.deploy.session import Deployment
-from surefoot.deploy.verify import verify
+from surefoot.deploy.status import read_status
+from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import ArtifactError
+from surefoot.methods import learner
+from surefoot.report.deployment_page import deployment_page
 
 EPISODES = 25
 
@@ -158,6 +164,9 @@ def rows_of(kind: str) -> list[tuple[int, dict[str, Any]]]:
         return [(row.n, row.data) for row in read(path) if row.kind == kind]
 
 
+MISSING, DRAW_OFF = object(), object()
+
+
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -171,14 +180,47 @@ def rows_of(kind: str) -> list[tuple[int, dict[str, Any]]]:
         ("outcome", {"rewards": [0.5], "costs": [[9.0]]}),
         ("outcome", {"first_state": 0}),
         ("abandoned", {"episode": 99}),
+        ("order", {"draw": DRAW_OFF}),
+        ("order", {"approved_by": "nobody"}),
+        ("order", {"policy": True}),
+        ("decision", {"approved_by": "nobody"}),
+        ("decision", {"certified": 1}),
+        ("decision", {"total": 4.0}),
+        ("outcome", {"episode": 24.0}),
+        ("outcome", {"states": []}),
+        ("outcome", {"states": ""}),
+        ("outcome", {"breach": False}),
+        ("outcome", {"breach": 1}),
+        ("outcome", {"approved_by": "nobody"}),
+        ("abandoned", {"episode": 22.0}),
+        ("abandoned", {"reason": MISSING}),
+        ("abandoned", {"reason": 7}),
+        ("abandoned", {"reason": " "}),
+        ("abandoned", {"approved_by": "nobody"}),
+        ("abandoned", {"reason": MISSING, "reward": 1.0, "cost": [0.5], "states": [0]}),
         ("open", {"seed": 6}),
+        ("open", {"seed": 5.0}),
+        ("open", {"certified": False}),
+        ("open", {"certified": MISSING}),
+        ("open", {"certified": 1}),
+        ("open", {"risk_split": {"elimination": 1e-9}}),
+        ("open", {"risk_split": {}}),
+        ("open", {"risk_split": MISSING}),
+        ("open", {"approved_by": "nobody"}),
+        ("open", {"format_version": [1, 99]}),
+        ("open", {"format_version": [1, 0]}),
+        ("open", {"format_version": [1.0, 1]}),
         ("open", {"format_version": [2, 0]}),
+        ("open", {"key": "0123456789abcdef", "horizon": 21}),
     ],
 )
 def test_a_forged_row_with_right_hashes_is_named(tmp_path: Path, kind: str, changes: dict[str, Any]) -> None:
     """Hashes do not stop a forger; the replay from the policy set does."""
     n, data = rows_of(kind)[-1]
-    path = rehashed(tmp_path, {n: (kind, {**data, **changes})})
+    if changes == {"draw": DRAW_OFF}:
+        changes = {"draw": data["draw"] + 1e-10}
+    forged = {name: value for name, value in {**data, **changes}.items() if value is not MISSING}
+    path = rehashed(tmp_path, {n: (kind, forged)})
     list(read(path))  # the chain itself is in order
     assert first_bad(path) == n
 
@@ -218,19 +260,68 @@ def test_triggers_and_strange_tables_are_refused(tmp_path: Path) -> None:
             verify(path, fresh())
 
 
-def test_a_tampered_snapshot_is_not_believed_by_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged snapshot is ignored; a forged one may mislead a writer that trusts its own disk, but not `verify`."""
-    from surefoot.deploy import session
+def test_another_risk_than_the_one_that_was_split_is_named(tmp_path: Path) -> None:
+    """The learner is made as row 0 says, and then the split of its risk is another."""
+    n, data = rows_of("open")[0]
+    settings = {**data["settings"], "risk": 0.9}
+    path = rehashed(tmp_path, {n: ("open", {**data, "settings": settings})})
+    made = learner(deployments.tiny_set(), **settings)
+    verdict = verify(path, made)
+    assert (verdict.holds, verdict.first_bad) == (False, 0)
+    assert "risk_split" in verdict.reason
 
-    monkeypatch.setattr(session, "SNAPSHOT_EVERY", 10)
+
+def test_the_verdict_tells_method_risk_and_rounding(tmp_path: Path) -> None:
+    n, data = rows_of("decision")[-1]
+    verdict = verify(rehashed(tmp_path, {}), fresh())
+    assert (verdict.method, verdict.risk, verdict.rounding) == ("certified-returns", 0.3, 0.0)
+    weights = [data["weights"][0] * (1 + 1e-10), *data["weights"][1:]]
+    other = tmp_path / "other"
+    other.mkdir()
+    near = verify(rehashed(other, {n: ("decision", {**data, "weights": weights})}), fresh())
+    assert near.holds  # as another processor might round
+    assert 0 < near.rounding < 1e-9
+
+
+@pytest.mark.parametrize("place", ["schema", "page"])
+def test_strange_bytes_are_no_defect_of_the_reader(tmp_path: Path, place: str) -> None:
+    """Text in the schema that is no UTF-8, and a page in the place of another."""
+    content = bytearray(whole()[0])
+    if place == "schema":
+        content[content.index(b"CREATE TABLE rows") - 270] = 0xFF  # in a text that SQLite repeats in its message
+    else:
+        content[4096:8192], content[8192:12288] = content[8192:12288], content[4096:8192]
     path = tmp_path / "journal"
-    head = deployments.deployed(path, 25)
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT count(*) FROM snapshots").fetchone()[0] == 2
-    connection.execute("UPDATE snapshots SET state = x'5b5d'")
-    connection.commit()
-    connection.close()
-    assert verify(path, fresh()).holds
-    with Deployment.open(path, fresh()) as deployment:
-        assert deployment.head() == head
-        assert deployment.learner.state.episode == 25
+    path.write_bytes(content)
+    for reader in (read_status, deployment_page, read_header, lambda path: list(export_lines(path))):
+        with pytest.raises(ArtifactError):
+            reader(path)
+    with pytest.raises(ArtifactError):
+        Deployment.open(path, fresh())
+    with suppress(ArtifactError):
+        assert not verify(path, fresh()).holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("open", "[" * 100_000), ("open", "{}"), ("open", "nonsense"), ("open", "null"), ("decision", "[1]"),
+        ("decision", '{"margin":"high"}'), ("abandoned", '{"episode":22}'), ("order", '{"episode":1e999}'),
+        ("event", '{"kind":"alarm"}'), ("decision", '{"weight":NaN}'),
+    ],
+)  # fmt: skip
+def test_strange_payloads_are_no_defect_of_the_reader(tmp_path: Path, kind: str, payload: str) -> None:
+    """With all hashes right; who only shows what is there refuses what it cannot show."""
+    rows = [(kind, data) for kind, data, _ in whole()[1]]
+    at = 0 if kind == "open" else len(rows)
+    rows[at : at + 1] = [(kind, payload.encode())]
+    path = tmp_path / "journal"
+    path.write_bytes(whole()[0])
+    forge(path, rows)
+    for refusing in (deployment_page, lambda path: Deployment.open(path, fresh())):
+        with pytest.raises(ArtifactError):
+            refusing(path)
+    for showing in (read_status, lambda path: list(export_lines(path)), read_header):
+        with suppress(ArtifactError):
+            showing(path)
+    assert not verify(path, fresh()).holds

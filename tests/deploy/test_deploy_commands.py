@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,13 @@ import pytest
 import safetensors.numpy
 import typer
 from deployments import fresh
+from mutations import forge
 from typer.testing import CliRunner
 
 from surefoot.cli.deployment import register, report_journal
-from surefoot.deploy.chain import read
+from surefoot.deploy.chain import canonical, read
+from surefoot.deploy.session import Deployment
+from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -115,8 +119,6 @@ def test_verify(journal: Path, stored: Path, tmp_path: Path) -> None:
     assert json.loads(run("verify", journal, "--policies", stored, "--json").stdout) == verdict.as_dict()
     assert run("verify", journal, "--policies", stored, "--head", verdict.head).exit_code == 0
     assert run("verify", journal, "--policies", stored, "--head", "00" * 32).exit_code == 1
-    import sqlite3
-
     connection = sqlite3.connect(journal)
     connection.execute("UPDATE rows SET payload = replace(payload, '0.', '1.') WHERE n = 7")
     connection.commit()
@@ -137,7 +139,7 @@ def test_report(journal: Path, tmp_path: Path) -> None:
     assert "operator pressed stop" in text
     assert "30, abandoned 5" in text
     with pytest.raises(ArtifactError):
-        report_journal(journal, tmp_path / "no" / "such" / "folder")
+        report_journal(journal, journal / "page.html")
 
 
 def test_policies_leave_as_files(stored: Path, journal: Path, tmp_path: Path) -> None:
@@ -166,3 +168,92 @@ def test_onnx_says_when_it_is_missing(stored: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "onnx", None)
     refused = run("export-policy", stored, 2, "--out", tmp_path / "policy.onnx")
     assert "pip install 'surefoot[onnx]'" in str(refused.exception)
+
+
+def test_verify_prints_method_risk_and_what_it_cannot_tell(journal: Path, stored: Path) -> None:
+    text = run("verify", journal, "--policies", stored).stdout
+    assert "method certified-returns (certified), risk 0.3" in text
+    assert "whether the outcomes are true cannot be seen" in text
+
+
+def test_a_key_on_the_command_line(stored: Path, tmp_path: Path) -> None:
+    key, other, path = tmp_path / "key", tmp_path / "other", tmp_path / "sealed"
+    key.write_bytes(bytes(range(32)))
+    other.write_bytes(bytes(range(1, 33)))
+    options = ("--method", "certified-returns", "--risk", 0.3, "--horizon", 20)
+    assert (
+        run("deploy", stored, "--journal", path, *options, "--key", key, stdin=requests({"do": "ask"})).exit_code == 0
+    )
+    right = run("verify", path, "--policies", stored, "--key", key)
+    assert right.exit_code == 0
+    assert "sealed with this key" in right.stdout
+    assert run("verify", path, "--policies", stored, "--key", other).exit_code == 1
+    for words in ((), ("--key", other), ("--key", tmp_path / "missing")):
+        assert isinstance(run("deploy", stored, "--journal", path, *words, stdin="").exception, SurefootError)
+
+
+def test_backup(journal: Path, stored: Path, tmp_path: Path) -> None:
+    made = run("backup", journal, tmp_path / "copy")
+    assert made.exit_code == 0
+    assert read_status(journal).head in made.stdout
+    assert run("verify", tmp_path / "copy", "--policies", stored).exit_code == 0
+    again = run("backup", journal, tmp_path / "copy")
+    assert isinstance(again.exception, ArtifactError)
+    document = json.loads(run("backup", journal, tmp_path / "more", "--json").stdout)
+    assert document["rows"] == read_status(journal).rows
+    older = (tmp_path / "copy").read_bytes()
+    with Deployment.open(journal, fresh()) as deployment:
+        deployments.drive(deployment, 31)
+    journal.write_bytes(older)
+    lost = run("backup", journal, tmp_path / "rest")
+    assert "--accept-loss" in str(lost.exception)
+    assert run("backup", journal, tmp_path / "rest", "--accept-loss").exit_code == 0
+
+
+def test_files_are_never_written_through_links(journal: Path, stored: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    for name, words in (
+        ("journal.html", None),
+        ("rows", ("export", journal, "--out")),
+        ("policy.safetensors", ("export-policy", stored, 2, "--out")),
+    ):
+        victim.write_text("mine")
+        link = tmp_path / name
+        link.symlink_to(victim)
+        if words is None:
+            report_journal(journal)
+        else:
+            assert run(*words, link).exit_code == 0
+        assert victim.read_text() == "mine"
+        assert not link.is_symlink()
+        assert link.stat().st_size > 100
+
+
+def test_a_failing_export_leaves_the_old_file(journal: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rows"
+    out.write_text("mine")
+    connection = sqlite3.connect(journal)
+    connection.execute("UPDATE rows SET payload = '{}' WHERE n = 40")
+    connection.commit()
+    connection.close()
+    assert isinstance(run("export", journal, "--out", out).exception, ArtifactError)
+    assert out.read_text() == "mine"
+
+
+def test_what_steers_a_terminal_is_shown_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    deployments.deployed(path, 2)
+    rows = [(kind, payload) for kind, payload, _ in deployments.contents(path)]
+    alarm = {"episode": 2, "kind": "alarm", "message": "\x1b[2J\x1b]0;owned\x07", "data": {}}
+    forge(path, [*rows, ("event", canonical(alarm))])
+    path.with_name("journal.mark").unlink()
+    text = run("status", path).stdout
+    assert "\x1b" not in text
+    assert "\\x1b[2J" in text
+
+
+def test_a_path_that_no_terminal_can_print(stored: Path, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"odd-\xff")
+    deployments.deployed(path, 2)
+    for words in (("status", path), ("verify", path, "--policies", stored), ("backup", path, tmp_path / "copy")):
+        assert run(*words).exit_code == 0

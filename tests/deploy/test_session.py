@@ -294,15 +294,16 @@ def test_a_lost_lock_or_a_strange_row_falls_back(tmp_path: Path, what: str) -> N
 
 @pytest.mark.parametrize("method", METHODS)
 def test_going_on_equals_never_having_stopped(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opened again after every few episodes, with and without snapshots, against one uninterrupted run."""
-    deployments.deployed(tmp_path / "whole", 60, method)
-    for every in (10**9, 13):
-        monkeypatch.setattr(session, "SNAPSHOT_EVERY", every)
-        path = tmp_path / f"{every}"
+    """Opened again after every few episodes, replayed or from snapshots, against one uninterrupted run."""
+    monkeypatch.setattr(session, "SNAPSHOT_EVERY", 13)
+    for key in (None, bytes(range(16))):
+        whole, path = tmp_path / f"whole {key}", tmp_path / f"{key}"
+        with Deployment.open(whole, fresh(method), key=key) as deployment:
+            deployments.drive(deployment, 60, method)
         for until in (1, 2, 9, 17, 40, 41, 60):
-            with Deployment.open(path, fresh(method)) as deployment:
+            with Deployment.open(path, fresh(method), key=key) as deployment:
                 deployments.drive(deployment, until, method)
-        assert deployments.contents(path) == deployments.contents(tmp_path / "whole")
+        assert deployments.contents(path) == deployments.contents(whole)
     assert verify(path, fresh(method)).holds
 
 

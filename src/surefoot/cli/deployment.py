@@ -11,13 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.adapt.learner import Learner
-from surefoot.deploy.chain import read
+from surefoot.deploy.backup import backup
+from surefoot.deploy.chain import STRANGE, read, understood
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
+from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import Status, read_status
-from surefoot.deploy.verify import read_header, verify
+from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.files import check_file, write_file
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.deployment_page import deployment_page
@@ -26,6 +29,9 @@ from surefoot.report.page import render
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
+]
 Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The policy set that was deployed.")]
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
@@ -37,6 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status_command)
     app.command("export")(export_command)
     app.command("verify")(verify_command)
+    app.command("backup")(backup_command)
     app.command("export-policy")(export_policy_command)
 
 
@@ -49,6 +56,7 @@ def deploy_command(
     seed: Annotated[int | None, typer.Option(min=0, help="Of the draws; 0.")] = None,
     horizon: Annotated[int | None, typer.Option(min=1, help="Steps of an episode that does not end by itself.")] = None,
     observes: Annotated[str | None, typer.Option(help="For certified: transitions, first-state or sums.")] = None,
+    key: KeyFile = None,
 ) -> None:
     """Ask and tell in JSON lines on standard input and output, for controllers in any language."""
     given = {
@@ -61,8 +69,7 @@ def deploy_command(
     }
     try:
         policies = PolicyValueSet.load(path)
-        chosen = _learner(policies, journal, {name: value for name, value in given.items() if value is not None})
-        deployment = Deployment.open(journal, chosen)
+        deployment = Deployment.open(journal, lambda header: _learner(policies, journal, header, given), key=_key(key))
     except SurefootError as error:
         _send(json.dumps(failure(error)))
         raise
@@ -80,7 +87,7 @@ def status_command(path: JournalPath, as_json: Json = False) -> None:
         _print_json(status.as_dict())
         return
     for name, value in _status_lines(status):
-        typer.echo(f"{name:<18} {value}")
+        typer.echo(printable(f"{name:<18} {value}"))
 
 
 def export_command(
@@ -88,41 +95,71 @@ def export_command(
     out: Annotated[Path | None, typer.Option("--out", help="File to write to instead of standard output.")] = None,
 ) -> None:
     """The rows of a journal as JSON lines."""
-    lines = export_lines(path)
     if out is None:
-        for line in lines:
+        for line in export_lines(path):
             sys.stdout.write(line)
         return
-    try:
-        with out.open("w", encoding="utf-8") as stream:
-            stream.writelines(lines)
-    except OSError as error:
-        raise ArtifactError(f"out: cannot write to {out}: {error.strerror or error}") from None
+    check_file(out)
+    write_file(out, (line.encode() for line in export_lines(path)))
 
 
 def export_lines(path: Path) -> Iterator[str]:
     for row in read(path):
         line = {"n": row.n, "kind": row.kind, "payload": row.data, "hash": row.hash.hex()}
-        yield json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+        with understood(path, row.n):
+            text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+            text.encode()  # JSON can name half characters, which no file can hold
+        yield text
 
 
 def verify_command(
     path: JournalPath,
     policies: Policies,
     head: Annotated[str | None, typer.Option("--head", help="A hash published earlier; it must occur.")] = None,
+    key: KeyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one."""
-    recorded = _recorded(read_header(path))
-    verdict = verify(path, _made(PolicyValueSet.load(policies), recorded), head=head)
+    """Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.
+
+    Whether the outcomes in it are what happened, it cannot tell.
+    """
+    made = _made(PolicyValueSet.load(policies), _recorded(read_header(path)))
+    verdict = verify(path, made, head=head, key=_key(key))
     if as_json:
         _print_json(verdict.as_dict())
-    elif verdict.holds:
-        typer.echo(f"{path}: all {verdict.rows:,} rows of {verdict.episodes:,} episodes follow; head {verdict.head}")
     else:
-        typer.echo(f"{path}: first bad row {verdict.first_bad}: {verdict.reason}")
+        for line in _verdict_lines(path, made, verdict):
+            typer.echo(printable(line))
     if not verdict.holds:
         raise typer.Exit(1)
+
+
+def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]:
+    if not verdict.holds:
+        yield f"{path}: first bad row {verdict.first_bad}: {verdict.reason}"
+        return
+    yield f"{path}: all {verdict.rows:,} rows of {verdict.episodes:,} episodes follow; head {verdict.head}"
+    risk = "no risk stated" if verdict.risk is None else f"risk {verdict.risk:g}"
+    yield f"method {verdict.method} ({'certified' if made.method.certified else 'no certificate'}), {risk}"
+    yield f"weights and margins agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
+    if verdict.sealed:
+        yield "sealed with this key"
+
+
+def backup_command(
+    path: JournalPath,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the copy.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Also if rows that had been acknowledged are missing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """A copy of a journal as one file, also while a deployment writes to it."""
+    rows, head = backup(path, file, accept_loss=accept_loss)
+    if as_json:
+        _print_json({"file": str(file), "rows": rows, "head": head.hex()})
+    else:
+        typer.echo(printable(f"{file}: {rows:,} rows; head {head.hex()}"))
 
 
 def export_policy_command(
@@ -152,29 +189,44 @@ def export_policy_command(
         )
     else:
         write_policy(known[policy], out)
-    typer.echo(str(out))
+    typer.echo(printable(str(out)))
 
 
 def report_journal(path: Path, out: Path | None = None) -> Path:
     """The HTML page of a journal; by default beside it."""
     target = out if out is not None else path.with_name(path.name + ".html")
-    page = render(deployment_page(path))
-    try:
-        target.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ArtifactError(f"out: cannot write to {target}: {error.strerror or error}") from None
+    check_file(target)
+    write_file(target, render(deployment_page(path)).encode())
     return target
 
 
-def _learner(policies: PolicyValueSet, journal: Path, given: Mapping[str, Any]) -> Learner:
+def printable(text: str) -> str:
+    """Without what would steer a terminal: a journal may hold anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def _learner(
+    policies: PolicyValueSet, journal: Path, header: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> Learner:
     """As the journal records, if there is one; options that say otherwise are refused."""
-    if not journal.exists():
+    given = {name: value for name, value in options.items() if value is not None}
+    if header is None:
         return _made(policies, {**DEFAULTS, **given})
-    recorded = _recorded(read_header(journal))
+    recorded = _recorded(header)
     for name, value in given.items():
         if recorded.get(name) != value:
             raise InvalidInput(f"{name} must be {recorded.get(name)!r} as when {journal} was begun, got {value!r}")
     return _made(policies, recorded)
+
+
+def _key(file: Path | None) -> bytes | None:
+    if file is None:
+        return None
+    try:
+        with file.open("rb") as stream:
+            return stream.read(LONGEST + 1)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"key: cannot read {file} ({getattr(error, 'strerror', None) or error})") from None
 
 
 def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +239,9 @@ def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:
 def _made(policies: PolicyValueSet, settings: Mapping[str, Any]) -> Learner:
     try:
         return learner(policies, **settings)
-    except TypeError as error:
+    except SurefootError:
+        raise
+    except (*STRANGE, MemoryError) as error:
         raise ArtifactError(f"row 0 of the journal has settings that make no learner: {error}") from None
 
 

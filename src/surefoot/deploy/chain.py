@@ -2,7 +2,11 @@
 
 rows       n, kind, payload, hash: SHA-256(hash of row n-1 ‖ kind ‖ space ‖ payload), with 32 zeros before row 0
 head       the number of rows and the last hash, so that missing rows at the end show
-snapshots  what a writer may use to save time; no part of the log, and no proof
+snapshots  what a writer with a key may use to save time; no part of the log, and no proof
+seals      only in a journal with a key: the seal of the head
+
+Rows are only ever added, and each vouches for those before it. So readers fetch them piece by piece and hold no lock
+while they work: a reader that stalls stops nobody.
 """
 
 from __future__ import annotations
@@ -11,14 +15,18 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
-from surefoot.errors import ArtifactError
+from surefoot.deploy.marks import Mark, mark_path, read_mark
+from surefoot.deploy.seals import head_seal, same
+from surefoot.errors import ArtifactError, SurefootError
 
 APPLICATION_ID = 0x53465F4A  # "SF_J", how file(1) tells the format
+MARKED = 1  # user_version of a journal that keeps a mark while it is in use; the first versions kept none
 SCHEMA = {
     "rows": "CREATE TABLE rows (n INTEGER PRIMARY KEY, kind TEXT NOT NULL, payload TEXT NOT NULL, "
     "hash BLOB NOT NULL) STRICT",
@@ -26,8 +34,14 @@ SCHEMA = {
     "snapshots": "CREATE TABLE snapshots (n INTEGER PRIMARY KEY, hash BLOB NOT NULL, state BLOB NOT NULL, "
     "digest BLOB NOT NULL) STRICT",
 }
+SEALS = {"seals": "CREATE TABLE seals (id INTEGER PRIMARY KEY, seal BLOB NOT NULL) STRICT"}
 BEGINNING = bytes(32)
-BUSY_SECONDS = 10.0  # a reader may hold the file for a moment
+BUSY_SECONDS = 10.0  # another connection may hold the file for a moment
+PIECE = 4 * 2**20  # bytes of payload that a reader fetches at once
+LOWEST = -(2**63)
+
+# What can go wrong in Python when a file holds anything whatever.
+STRANGE = (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class Damaged(ArtifactError):
@@ -46,7 +60,10 @@ class Row(NamedTuple):
 
     @property
     def data(self) -> Any:
-        return json.loads(self.payload)
+        try:
+            return json.loads(self.payload, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise Damaged(f"row {self.n} must hold JSON: {error}", self.n) from None
 
 
 RawRow = tuple[int, bytes, bytes, bytes]
@@ -62,67 +79,133 @@ def chained(previous: bytes, kind: bytes, payload: bytes) -> bytes:
     return sha256(previous + kind + b" " + payload).digest()
 
 
-def read(path: str | os.PathLike[str]) -> Iterator[Row]:
-    """All rows of a journal, each checked against the one before, also while a deployment writes to it."""
-    target = Path(path)
-    identity(target)
-    connection = _reader(target)
+def read(path: str | os.PathLike[str], *, key: bytes | None = None) -> Iterator[Row]:
+    """All rows of a journal, each checked against the one before, also while a deployment writes to it.
+
+    `Damaged` if fewer are there than the mark records, or if a `key` is given and its seal is missing or wrong.
+    """
+    target = located(path)
+    for row in checked_rows(target, key=key):
+        yield named(row, target)
+
+
+def named(row: RawRow, path: Path) -> Row:
+    n, kind, payload, digest = row
     try:
-        check_schema(connection, target)
-        for n, kind, payload, digest in checked_rows(connection, target):
-            yield Row(n, kind.decode(), payload, digest)
-    finally:
-        connection.close()
+        return Row(n, kind.decode(), payload, digest)
+    except UnicodeDecodeError:
+        raise Damaged(f"{path}: row {n} must be of a kind that is text, found {kind[:20]!r}", n) from None
 
 
-def checked_rows(connection: sqlite3.Connection, path: Path) -> Iterator[RawRow]:
+def checked_rows(path: Path, *, key: bytes | None = None, mark: Mark | None = None) -> Iterator[RawRow]:
     """The rows in order; `Damaged` at the first one that is missing, altered, out of place or unreadable.
 
-    There may be millions: they are passed on as SQLite returns them.
+    There may be millions: they are passed on as SQLite returns them. `mark` is by default the journal's own.
     """
-    previous, n = BEGINNING, 0
-    try:
-        connection.execute("BEGIN")  # rows and head of one moment
-        for row in connection.execute("SELECT n, kind, payload, hash FROM rows ORDER BY n"):
+    count, marked = mark or needed_mark(path) or Mark(0, BEGINNING)
+    previous, n, end = BEGINNING, 0, None
+    while end is None:
+        rows, end = _piece(path, n)
+        for row in rows:
             found, kind, payload, digest = row
             if found != n:
                 raise Damaged(f"{path}: row {n} is missing, the next one there is {found}", n)
             previous = sha256(previous + kind + b" " + payload).digest()  # `chained`, without the call
             if digest != previous:
                 raise Damaged(f"{path}: row {n} or a row before it was altered: its hash does not follow", n)
-            yield row
             n += 1
-        heads = connection.execute("SELECT count, hash FROM head").fetchall()
-    except (sqlite3.Error, UnicodeDecodeError, TypeError) as error:
+            if n == count and previous != marked:
+                raise Damaged(f"{path}: row {n - 1} is not the one that {mark_path(path).name} records", n - 1)
+            yield row
+    _check_end(path, n, previous, end, key)
+    if n < count:
+        raise Damaged(
+            f"{path}: ends before row {n}, but {mark_path(path).name} records that {count} rows were acknowledged: the "
+            f"-wal file beside it was lost or damaged, or an older copy was put in its place. {WAY_OUT}",
+            n,
+        )
+
+
+WAY_OUT = (
+    "Put back all files that belong to it; to go on without what was lost, make a copy with surefoot backup "
+    "--accept-loss and read in the documentation what that means"
+)
+
+
+class _End(NamedTuple):
+    """What stands behind the last row."""
+
+    heads: list[Any]
+    seals: list[Any] | None
+
+
+def _piece(path: Path, first: int) -> tuple[list[RawRow], _End | None]:
+    """Some rows from number `first` on; with the last ones also the end, of the same moment."""
+    rows: list[RawRow] = []
+    size, query = 0, "SELECT n, kind, payload, hash FROM rows WHERE n >= ? ORDER BY n"
+    try:
+        with closing(reader(path)) as connection:
+            sealed = check_schema(connection, path)
+            connection.execute("BEGIN")
+            cursor = connection.execute(query, (first or LOWEST,))
+            while some := cursor.fetchmany(64):
+                size += sum([len(kind) + len(payload) for _, kind, payload, _ in some])
+                rows += some
+                if size > PIECE:
+                    return rows, None
+            seals = connection.execute("SELECT seal FROM seals").fetchall() if sealed else None
+            return rows, _End(connection.execute("SELECT count, hash FROM head").fetchall(), seals)
+    except STRANGE as error:
+        n = first + len(rows)
         raise Damaged(f"{path}: row {n} cannot be read ({error})", n) from None
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+
+
+def _check_end(path: Path, n: int, last: bytes, end: _End, key: bytes | None) -> None:
     if n == 0:
         raise Damaged(f"{path}: row 0 is missing", 0)
-    if heads != [(n, previous)]:
-        counted = heads[0][0] if heads else "nothing"
+    if end.heads != [(n, last)]:
+        counted = end.heads[0][0] if end.heads else "nothing"
         raise Damaged(f"{path}: row {n} is missing: the journal ends there, but its head says {counted} rows", n)
+    if key is not None and not (end.seals and same(head_seal(key, n, last), end.seals[0][0])):
+        raise Damaged(f"{path}: its {n} rows are not sealed with this key: who wrote them did not hold it", n)
 
 
-def connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path))}?mode={mode}"
+def needed_mark(path: Path) -> Mark | None:
+    """What `path` must contain. A journal that is in use must have a mark; one that was closed need not.
+
+    The mark is read after the mode, and before any rows: so it is there if the mode demands it, and the rows that are
+    read later are not fewer.
+    """
+    identity(path)
+    with closing(reader(path)) as connection:
+        check_schema(connection, path)
+        demanded = _in_use(connection, path)
+    found = read_mark(path)
+    if found is None and demanded:
+        raise Damaged(
+            f"{path}: is in use or was not closed, and {mark_path(path).name}, which records what it must contain, is "
+            f"missing or damaged: rows may have been lost. {WAY_OUT}"
+        )
+    return found
+
+
+def _in_use(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether rows may be in the write-ahead log, so that this file is not all there is."""
+    with understood(path):
+        if connection.execute("PRAGMA user_version").fetchone()[0] < MARKED:
+            return False
+        if _unwritable(path):  # SQLite leaves the log alone then; nobody can hold locks that reading would drop
+            with path.open("rb") as stream:
+                return stream.read(20)[18:19] == b"\x02"
+        return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal")
+
+
+def located(path: str | os.PathLike[str]) -> Path:
+    """The file itself, whatever links lead to it: lock, mark and log are named after it."""
     try:
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
-        connection.text_factory = bytes
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("PRAGMA cell_size_check=ON")
-    except sqlite3.Error as error:
-        refuse_file(path, error)
-    return connection
-
-
-def _reader(path: Path) -> sqlite3.Connection:
-    """A closed journal can also be read where nothing may be written, not even SQLite's shared memory file."""
-    left = path.with_name(path.name + "-wal")
-    if os.access(path.parent, os.W_OK) or (left.exists() and left.stat().st_size):
-        return connect(path, "ro")
-    return connect(path, "ro&immutable=1")
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # the latter two: circular links, NUL in the path
+        raise ArtifactError(f"{os.fspath(path)!a}: cannot be the path of a journal ({error})") from None
 
 
 def identity(path: Path) -> tuple[int, int]:
@@ -136,17 +219,73 @@ def identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Exactly our tables: no trigger, view or index that would act on its own."""
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Used by one thread at a time, which is for the caller to see to."""
+    place = quote(os.fsencode(path.as_posix()))
+    uri = f"file://{'' if place.startswith('/') else '/'}{place}?mode={mode}"
+    try:
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
+        connection.text_factory = bytes
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA cell_size_check=ON")
+    except STRANGE as error:
+        refuse_file(path, error)
+    return connection
+
+
+def reader(path: Path) -> sqlite3.Connection:
+    """A closed journal can also be read where nothing may be written, not even SQLite's shared memory file."""
+    if _unwritable(path):
+        return connect(path, "ro&immutable=1")
+    # A kill while the journal changed its mode leaves what only a connection that may write can put right.
+    return connect(path, "rw" if _holds(path, "-journal") and os.access(path, os.W_OK) else "ro")
+
+
+def _unwritable(path: Path) -> bool:
+    return not os.access(path.parent, os.W_OK) and not _holds(path, "-wal")
+
+
+def _holds(path: Path, suffix: str) -> bool:
+    try:
+        return path.with_name(path.name + suffix).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def check_schema(connection: sqlite3.Connection, path: Path) -> bool:
+    """Exactly our tables: no trigger, view or index that would act on its own. Whether there is one for seals."""
     try:
         identity = connection.execute("PRAGMA application_id").fetchone()[0]
         found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-    except sqlite3.Error as error:
+    except STRANGE as error:
         refuse_file(path, error)
-    expected = sorted((b"table", name.encode(), sql.encode()) for name, sql in SCHEMA.items())
-    if identity != APPLICATION_ID or sorted(found, key=str) != sorted(expected, key=str):
+    plain, sealed = (
+        sorted((b"table", name.encode(), sql.encode()) for name, sql in tables.items())
+        for tables in (SCHEMA, {**SCHEMA, **SEALS})
+    )
+    found.sort(key=str)
+    if identity != APPLICATION_ID or found not in (plain, sealed):
         raise Damaged(f"{path}: is not a journal of a deployment, or its tables were altered")
+    return found == sealed
 
 
-def refuse_file(path: Path, error: sqlite3.Error) -> NoReturn:
-    raise Damaged(f"{path}: cannot be opened as a journal ({error})") from None
+def refuse_file(path: Path, error: Exception) -> NoReturn:
+    advice = "; it was interrupted in the midst of a write: open it once where it may be written to"
+    hint = advice if _holds(path, "-journal") else ""
+    raise Damaged(f"{path}: cannot be opened as a journal ({error}){hint}") from None
+
+
+@contextmanager
+def understood(path: Path | str, row: int | None = None) -> Iterator[None]:
+    """Whatever cannot be made sense of inside is the file's fault, since anything may be in it."""
+    try:
+        yield
+    except SurefootError:
+        raise
+    except STRANGE as error:
+        where = f"{path}: row {row}" if row is not None else str(path)
+        raise Damaged(f"{where} is not what a deployment writes ({type(error).__name__}: {error})", row) from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")

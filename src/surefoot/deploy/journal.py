@@ -1,22 +1,29 @@
 """A durable, append-only log in one SQLite file. It knows nothing of policies: rows have a kind and a JSON payload.
 
-A write is on the disk when `append` returns (write-ahead log, synchronous=FULL), or it is not there at all. The file
-appears under its name only when its first row is in it. One writer at a time; readers do not disturb it.
+A write is on the disk when `append` returns (write-ahead log, synchronous=FULL, then the mark), or it is not there at
+all. The file appears under its name only when its first row is in it. One writer at a time; readers do not disturb it.
+
+A journal that was closed is this one file. While it is in use SQLite's mode, which the file itself records, is "wal":
+then `-wal` belongs to it, and `.mark` says what both together must contain. See `marks` for the order of writes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from surefoot.deploy.chain import (
     APPLICATION_ID,
     BEGINNING,
+    MARKED,
     SCHEMA,
+    SEALS,
+    STRANGE,
     RawRow,
     Row,
     canonical,
@@ -25,9 +32,13 @@ from surefoot.deploy.chain import (
     checked_rows,
     connect,
     identity,
+    located,
+    reader,
     refuse_file,
 )
 from surefoot.deploy.locks import WriterLock
+from surefoot.deploy.marks import Mark, mark_path, read_mark, write_mark
+from surefoot.deploy.seals import head_seal, same, snapshot_seal
 from surefoot.errors import ArtifactError
 from surefoot.files import sync_folder
 
@@ -41,54 +52,55 @@ class JournalError(ArtifactError):
 
 
 class Journal:
-    """The writer's end. `count` rows, the last with hash `hash`."""
+    """The writer's end. `count` rows, the last with hash `hash`; nothing is there before `begin`."""
 
-    def __init__(self, path: str | os.PathLike[str], lock: WriterLock) -> None:
-        self.path, self._lock = Path(path), lock
+    def __init__(self, path: str | os.PathLike[str], key: bytes | None = None) -> None:
+        """Takes the lock. The rows are yet to be read, by `rows`."""
+        self.path, self._key = located(path), key
         self.count, self.hash = 0, BEGINNING
-        self._file: tuple[int, int] | None = None
-        self._ahead = False  # whether the write-ahead log is in use
+        self._ready = False  # whether the mark and the write-ahead log are in use
         self._connection: sqlite3.Connection | None = None
-        self._connect()
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], first: Entry) -> Journal:
-        """The journal at `path`, made with the one row `first` if there is none. The rows are yet to be read."""
-        target = Path(path).absolute()
-        lock = WriterLock(target.with_name(target.name + ".lock"))
+        self._lock = WriterLock(self.path.with_name(self.path.name + ".lock"))
         try:
-            if not target.exists():
-                _create(target, first)
-            return cls(target, lock)
+            self._file = _only_name(self.path) if self.path.exists() else None
         except BaseException:
-            lock.release()
+            self._lock.release()
             raise
 
-    def rows(self) -> Iterator[RawRow]:
-        """All rows, each checked against the one before; takes note of the last one when all are read."""
-        yield from checked_rows(self._connected(), self.path)
-        self.count, self.hash = self._run("SELECT count, hash FROM head").fetchone()
+    @property
+    def exists(self) -> bool:
+        return self._file is not None
 
-    def rows_after(self, n: int) -> Iterator[Row]:
-        """The rows behind number n, which were checked before: nobody else can write."""
-        query = "SELECT n, kind, payload, hash FROM rows WHERE n > ? ORDER BY n"
-        try:
-            for number, kind, payload, digest in self._run(query, (n,)):
-                yield Row(number, kind.decode(), payload, digest)
-        except sqlite3.Error as error:
-            raise JournalError(f"{self.path}: cannot be read ({error})") from None
+    def begin(self, first: Entry) -> None:
+        """Make the journal, with the one row `first`."""
+        _create(self.path, first, self._key)
+        self._file = _only_name(self.path)
+
+    def rows(self) -> Iterator[RawRow]:
+        """All rows, each checked against the one before; takes note of the last one when all are read.
+
+        Only then is the file opened for writing: SQLite tidies up on closing, and nothing of a journal that is
+        refused may be lost.
+        """
+        for row in checked_rows(self.path, key=self._key):
+            self.count, self.hash = row[0] + 1, row[3]
+            yield row
+        self._connect()
 
     def append(self, entries: Sequence[Entry]) -> list[Row]:
         """Add rows, all or none."""
         rows = self._following(entries)
-        count, head = self.count + len(rows), rows[-1].hash if rows else self.hash
+        head = Mark(self.count + len(rows), rows[-1].hash if rows else self.hash)
         try:
             self._check_ownership()
-            self._write(rows, count, head)
-        except (sqlite3.Error, OSError, ArtifactError) as error:
+            self._make_ready()
+            self._write(rows, head)
+            write_mark(self.path, head)
+        except (sqlite3.Error, OSError, ArtifactError, MemoryError) as error:
             self._disconnect()
-            raise JournalError(f"{self.path}: cannot be written ({error}); nothing was recorded") from None
-        self.count, self.hash = count, head
+            what = str(error) or type(error).__name__
+            raise JournalError(f"{self.path}: cannot be written ({what}); nothing was recorded") from None
+        self.count, self.hash = head
         return rows
 
     def find(self, kinds: Sequence[str], episode: int) -> Row | None:
@@ -102,13 +114,13 @@ class Journal:
         return None if found is None else Row(found[0], found[1].decode(), *found[2:])
 
     def save_snapshot(self, state: bytes) -> None:
-        """Keep `state` for the row written last. Failing to is no loss."""
-        digest = hashlib.sha256(self.hash + state).digest()
+        """Keep `state` for the row written last, sealed; without a key nobody could trust it. Failing to is no loss."""
+        if self._key is None:
+            return
+        seal = snapshot_seal(self._key, self.count - 1, self.hash, state)
         try:
             self._run("BEGIN IMMEDIATE")
-            self._run(
-                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (self.count - 1, self.hash, state, digest)
-            )
+            self._run("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (self.count - 1, self.hash, state, seal))
             self._run(
                 "DELETE FROM snapshots WHERE n NOT IN (SELECT n FROM snapshots ORDER BY n DESC LIMIT ?)",
                 (KEPT_SNAPSHOTS,),
@@ -117,20 +129,25 @@ class Journal:
         except sqlite3.Error:
             self._disconnect()
 
-    def snapshots(self) -> list[tuple[int, bytes, bytes]]:
-        """(row, its hash, state) of the snapshots that are whole, the latest first."""
-        try:
-            found = self._run("SELECT n, hash, state, digest FROM snapshots ORDER BY n DESC").fetchall()
-        except sqlite3.Error:
+    def snapshots(self) -> list[tuple[int, bytes]]:
+        """(row, state) of the snapshots of this history that the key sealed, the latest first."""
+        if self._key is None:
             return []
-        return [(n, at, state) for n, at, state, digest in found if hashlib.sha256(at + state).digest() == digest]
+        query = "SELECT n, s.hash, state, digest FROM snapshots s JOIN rows r USING (n) WHERE s.hash = r.hash"
+        try:
+            with closing(reader(self.path)) as connection:
+                found = connection.execute(query + " ORDER BY n DESC").fetchall()
+            return [(n, state) for n, at, state, seal in found if same(snapshot_seal(self._key, n, at, state), seal)]
+        except STRANGE:
+            return []
 
     def close(self) -> None:
+        """Any number of times."""
         try:
             if self._connection is not None:
                 try:
-                    if self._ahead:  # back to one file, which can be read where nothing may be written
-                        self._run("PRAGMA journal_mode=DELETE")
+                    # Back to one file, which can be read where nothing may be written.
+                    self._connection.execute("PRAGMA journal_mode=DELETE")
                 finally:
                     self._connection.close()
         except sqlite3.Error:
@@ -147,13 +164,30 @@ class Journal:
             rows.append(Row(n, kind, text, previous))
         return rows
 
-    def _write(self, rows: list[Row], count: int, head: bytes) -> None:
-        self._connected()
-        if not self._ahead:  # not before the first write: a journal that is only looked at stays as it is
-            self._ahead = self._run("PRAGMA journal_mode=WAL").fetchone()[0] == b"wal"
+    def _check_ownership(self) -> None:
+        if not self._lock.held():
+            raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
+        if not self.path.exists() or self._file != identity(self.path):
+            raise OSError("the file was removed or replaced; open the journal again")
+
+    def _make_ready(self) -> None:
+        """Before the first write, not earlier: a journal that is only looked at stays as it is.
+
+        The file itself must record that a mark belongs to it before a row is anywhere else than in this file.
+        """
+        if self._ready:
+            return
+        write_mark(self.path, Mark(self.count, self.hash))
+        if self._run("PRAGMA user_version").fetchone()[0] < MARKED:  # begun by an early version
+            self._run(f"PRAGMA user_version={MARKED}")
+            if self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                raise sqlite3.OperationalError("somebody is reading it; try again")
+        self._ready = self._run("PRAGMA journal_mode=WAL").fetchone()[0] == b"wal"
+
+    def _write(self, rows: list[Row], head: Mark) -> None:
         self._run("BEGIN IMMEDIATE")
         stored = self._run("SELECT count, hash FROM head").fetchone()
-        if rows and stored == (count, head):
+        if rows and stored == head:
             self._run("ROLLBACK")  # an earlier attempt that was reported as failed did reach the disk
             return
         if stored != (self.count, self.hash):
@@ -161,24 +195,17 @@ class Journal:
         for row in rows:
             values = (row.n, row.kind, row.payload.decode(), row.hash)
             self._run("INSERT INTO rows VALUES (?, ?, ?, ?)", values)
-        self._run("UPDATE head SET count = ?, hash = ?", (count, head))
+        self._run("UPDATE head SET count = ?, hash = ?", head)
+        if self._key is not None:
+            self._run("UPDATE seals SET seal = ?", (head_seal(self._key, *head),))
         self._run("COMMIT")
 
-    def _check_ownership(self) -> None:
-        if not self._lock.held():
-            raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
-        if not self.path.exists() or self._file != identity(self.path):
-            raise OSError("the file was removed or replaced; open the journal again")
-
     def _connect(self) -> None:
-        if self._file is None:
-            self._file = identity(self.path)
         connection = connect(self.path, "rw")
         try:
             check_schema(connection, self.path)
             connection.execute("PRAGMA synchronous=FULL")
-            self._ahead = connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal"
-        except sqlite3.DatabaseError as error:
+        except STRANGE as error:
             connection.close()
             refuse_file(self.path, error)
         except ArtifactError:
@@ -190,9 +217,10 @@ class Journal:
         """After a failed write: the next one starts from what is on the disk."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = None
+        self._connection, self._ready = None, False
 
-    def _connected(self) -> sqlite3.Connection:
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Every statement of a writer goes through here."""
         if self._connection is None:
             try:
                 self._connect()
@@ -200,40 +228,54 @@ class Journal:
                 raise sqlite3.OperationalError(str(error)) from None
         if self._connection is None:
             raise sqlite3.OperationalError("not connected")
-        return self._connection
+        return self._connection.execute(statement, values)
 
-    def _run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Every statement of a writer goes through here."""
-        return self._connected().execute(statement, values)
+
+def _only_name(path: Path) -> tuple[int, int]:
+    """Which file this is. Lock, log and mark are named after it, so under another name they would be others."""
+    found, names = identity(path), path.stat().st_nlink
+    if names > 1:
+        raise ArtifactError(
+            f"{path}: must have one name, has {names} (hard links); remove the others, or copy the file"
+        )
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- creating
 
 
-def _create(path: Path, first: Entry) -> None:
-    """Complete under another name, then renamed: a journal without its first row never exists."""
+def _create(path: Path, first: Entry, key: bytes | None) -> None:
+    """Complete in a folder of its own, then renamed: a journal without its first row never exists."""
     leftover = path.with_name(path.name + "-wal")
     if leftover.exists() and leftover.stat().st_size:
         raise ArtifactError(f"{leftover}: is there without its journal {path.name}; put that back, or move both away")
-    fresh = path.with_name(path.name + ".new")
+    lost = read_mark(path)
+    if lost is not None:
+        raise ArtifactError(
+            f"{mark_path(path)}: records {lost.rows} rows of {path.name}, which is gone; put that back, or move the "
+            "mark away too"
+        )
     text = canonical(first[1])
     digest = chained(BEGINNING, first[0].encode(), text)
     try:
-        for stale in (fresh, fresh.with_name(fresh.name + "-journal")):
-            stale.unlink(missing_ok=True)
-        connection = sqlite3.connect(fresh, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute("BEGIN")
-            for statement in SCHEMA.values():
-                connection.execute(statement)
-            connection.execute("INSERT INTO rows VALUES (0, ?, ?, ?)", (first[0], text.decode(), digest))
-            connection.execute("INSERT INTO head VALUES (0, 1, ?)", (digest,))
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
-        fresh.rename(path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".surefoot-", ignore_cleanup_errors=True) as staging:
+            fresh = Path(staging) / "journal"
+            connection = sqlite3.connect(fresh, isolation_level=None)
+            try:
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={MARKED}")
+                connection.execute("BEGIN")
+                for statement in (SCHEMA if key is None else {**SCHEMA, **SEALS}).values():
+                    connection.execute(statement)
+                connection.execute("INSERT INTO rows VALUES (0, ?, ?, ?)", (first[0], text.decode(), digest))
+                connection.execute("INSERT INTO head VALUES (0, 1, ?)", (digest,))
+                if key is not None:
+                    connection.execute("INSERT INTO seals VALUES (0, ?)", (head_seal(key, 1, digest),))
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+            fresh.rename(path)
         sync_folder(path.parent)
     except (sqlite3.Error, OSError) as error:
         raise JournalError(f"{path}: cannot be created ({error}); choose a place that can be written to") from None

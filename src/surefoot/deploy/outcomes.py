@@ -20,6 +20,7 @@ from surefoot.cmdp.model import Floats, Units, finite_array
 from surefoot.errors import InvalidInput
 
 KEYS = ("reward", "cost", "rewards", "costs", "states", "actions")
+LONGEST_REASON = 1000
 
 
 def record(
@@ -92,6 +93,17 @@ def breach(plain: Mapping[str, Any], units: Units) -> str | None:
         f"reward and cost must lie in {list(units.reward_value_range)} and {units.cost_value_range.tolist()}, "
         f"got {outcome.reward:g} and {outcome.cost.tolist()}"
     )
+
+
+def checked_reason(reason: Any) -> str:
+    """Why an episode was abandoned."""
+    if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON:
+        raise InvalidInput(f"reason must be a text of 1 to {LONGEST_REASON} characters, got {reason!r}"[:200])
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"reason must be text that UTF-8 can hold, got {ascii(reason)[:80]}") from None
+    return reason
 
 
 def _well_inside(plain: Mapping[str, Any], units: Units) -> bool:

@@ -12,7 +12,8 @@ import safetensors.numpy
 
 from surefoot.cmdp.policy import Policy, TabularPolicy
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.errors import InvalidInput
+from surefoot.files import write_file
 
 OPSET, IR_VERSION = 13, 8  # of 2020 and 2021: read by every runtime in use
 
@@ -28,10 +29,7 @@ def write_policy(policy: Policy, path: str | PathLike[str]) -> None:
             content = onnx_model(policy)
         case other:
             raise InvalidInput(f"out must end in .safetensors or .onnx, got {other!r}")
-    try:
-        target.write_bytes(content)
-    except OSError as error:
-        raise ArtifactError(f"{target}: cannot be written ({error.strerror or error})") from None
+    write_file(target, content)
 
 
 def onnx_model(policy: Policy) -> bytes:

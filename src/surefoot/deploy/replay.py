@@ -13,20 +13,26 @@ A session writes these rows and a check compares with them, so that both follow 
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from surefoot.adapt.learner import Learner, Order, counter_uniforms
+from surefoot.deploy.chain import Row, canonical
 from surefoot.deploy.journal import Entry
-from surefoot.deploy.outcomes import KEYS, breach, outcome_of, record
+from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record
 from surefoot.errors import ArtifactError, InvalidInput
 
-FORMAT, FORMAT_VERSION = "surefoot-journal", (1, 0)
+FORMAT = "surefoot-journal"
+# Since 1.1 row 0 names the key, if there is one, and a method may tell more of how it splits the risk.
+FIRST_VERSION, FORMAT_VERSION = [1, 0], [1, 1]
 TOLD = ("outcome", "abandoned")
 
-# Other processors and libraries round differently; a weight computed again may differ by this much.
+# Other processors and libraries round differently; a weight or margin computed again may differ by this much.
 TOLERANCE = 1e-9
 
 
@@ -38,44 +44,66 @@ class OtherPolicySet(ArtifactError):
     """Nothing is wrong with the journal: it belongs to another policy set."""
 
 
-def header(learner: Learner) -> dict[str, Any]:
-    """The payload of row 0."""
+def header(learner: Learner, key: str | None = None) -> dict[str, Any]:
+    """The payload of row 0; `key` is the name of the key that seals the journal."""
     units = learner.method.units
     policies = getattr(learner.method, "policies", None)
-    return {
-        "format": FORMAT,
-        "format_version": list(FORMAT_VERSION),
-        "method": learner.name,
-        "certified": learner.method.certified,
-        "policies": None if policies is None else policies.digest(),
-        "settings": dict(learner.settings),
-        "risk_split": learner.risk_split,
-        "seed": learner.seed,
-        "horizon": learner.horizon,
-        "discount": units.discount,
-        "budget": units.budget.tolist(),
-        "reward_range": list(units.reward_range),
-        "cost_range": units.cost_range.tolist(),
-    }
+    return _plain(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "settings": dict(learner.settings),  # the first to be compared: the rest follows
+            "method": learner.name,
+            "certified": learner.method.certified,
+            "policies": None if policies is None else policies.digest(),
+            "risk_split": learner.risk_split,
+            "seed": learner.seed,
+            "horizon": learner.horizon,
+            "discount": units.discount,
+            "budget": units.budget.tolist(),
+            "reward_range": list(units.reward_range),
+            "cost_range": units.cost_range.tolist(),
+            "key": key,
+        }
+    )
 
 
-def check_header(found: Any, learner: Learner, where: str) -> None:
-    """Refuse a journal of another format, policy set or setting, naming what differs."""
+def _plain(payload: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from a file."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(payload, allow_nan=False, default=np.generic.item))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"the learner's settings must be plain data, got {payload['settings']!r} ({error})"
+        ) from None
+    return plain
+
+
+def check_header(found: Any, learner: Learner, where: str, key: str | None) -> None:
+    """Refuse a journal of another format, policy set, setting or key, naming what differs."""
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         raise ArtifactError(f"{where}: row 0 must open a {FORMAT}")
     version = found.get("format_version")
-    if not isinstance(version, list) or version[:1] != [FORMAT_VERSION[0]]:
-        raise ArtifactError(f"{where}: format_version must be [{FORMAT_VERSION[0]}, …], found {version!r}")
-    expected = header(learner)
+    if canonical(version) not in (canonical(FIRST_VERSION), canonical(FORMAT_VERSION)):
+        raise ArtifactError(f"{where}: format_version must be {FIRST_VERSION} or {FORMAT_VERSION}, found {version!r}")
+    expected = header(learner, key) | {"format_version": version}
+    if version == FIRST_VERSION:
+        del expected["key"]  # some of them do not have, or have less of, the risk's split
+        known = found.get("risk_split", {})
+        split = {name: part for name, part in expected.pop("risk_split").items() if name in known}
+        expected |= {"risk_split": split} if "risk_split" in found else {}
     if found.get("policies") != expected["policies"]:
         raise OtherPolicySet(
             f"{where}: belongs to the policy set with digest {str(found.get('policies'))[:16]}…, "
             f"got one with digest {str(expected['policies'])[:16]}…"
         )
-    for name in ("settings", "method", "seed", "horizon", "discount", "budget", "reward_range", "cost_range"):
-        if found.get(name) != expected[name]:
+    for name in [*expected, *found]:
+        if name not in expected or name not in found:
+            what = "must not have" if name in found else "must have"
+            raise ArtifactError(f"{where}: row 0 {what} {name!r}")
+        if canonical(found[name]) != canonical(expected[name]):
             raise ArtifactError(
-                f"{where}: was begun with {name} {found.get(name)!r}, got a learner with {expected[name]!r}"
+                f"{where}: was begun with {name} {found[name]!r}, got a learner with {expected[name]!r}"
             )
 
 
@@ -87,6 +115,8 @@ class Replay:
         self.outstanding: Order | None = None
         self.events = 0  # of the learner's events, how many have been written
         self.decision: dict[str, Any] | None = None  # the latest written, without its episode
+        self.rounding = 0.0  # by how much the numbers of rows that were followed differ from those computed here
+        self._next: Order | None = None
 
     def owed(self) -> list[Entry]:
         """The rows up to and including the next order; none while one is outstanding."""
@@ -95,9 +125,9 @@ class Replay:
         learner = self.learner
         entries: list[Entry] = [("event", asdict(event)) for event in learner.events[self.events :]]
         decision = _decision(learner)
-        if decision != self.decision and (self.decision is None or _difference(decision, self.decision)):
+        if decision != self.decision and _difference(decision, self.decision)[0] > TOLERANCE:
             entries.append(("decision", {"episode": learner.state.episode, **decision}))
-        order = learner.ask()
+        self._next = order = learner.ask()
         draw = float(counter_uniforms(learner.seed, order.episode, 1)[0])
         return [*entries, ("order", {"episode": order.episode, "policy": order.policy_index, "draw": draw})]
 
@@ -109,7 +139,7 @@ class Replay:
             elif kind == "decision":
                 self.decision = {name: value for name, value in payload.items() if name != "episode"}
             else:
-                self.outstanding = self.learner.ask()
+                self.outstanding = self._next
 
     def after(self, kind: str, payload: Mapping[str, Any]) -> Learner:
         """The learner once the outstanding order was told or abandoned like this; the one here does not move."""
@@ -127,42 +157,57 @@ class Replay:
     def move(self, learner: Learner) -> None:
         """Make what `after` returned the state."""
         self.learner.state, self.learner.events = learner.state, learner.events
-        self.outstanding = None
+        self.outstanding = self._next = None
 
-    def follow(self, kind: str, payload: Any) -> None:
+    def follow(self, row: Row) -> None:
         """Take over a row that was written earlier, or say why it does not follow."""
-        if not isinstance(payload, dict):
-            raise Departure("its payload must be an object")
-        if kind in TOLD:
-            self._follow_told(kind, payload)
+        if row.kind in TOLD:
+            self._follow_told(row)
             return
         owed = self.owed()
         if not owed:
-            raise Departure(f"{kind!r} where the outcome of episode {self._expected_episode()} must come")
-        if kind != owed[0][0]:
-            raise Departure(f"{kind!r} where {owed[0][0]!r} must come: {owed[0][1]}")
-        different = _difference(owed[0][1], payload)
-        if different:
-            raise Departure(f"{kind}: {different}")
-        self.wrote([owed[0]] if kind != "decision" else [(kind, payload)])
+            raise Departure(f"{row.kind!r} where the outcome of episode {self.learner.state.episode} must come")
+        kind, expected = owed[0]
+        if row.kind != kind:
+            raise Departure(f"{row.kind!r} where {kind!r} must come: {expected}")
+        if kind == "order":  # the draw is exact on every machine
+            _check_written(kind, expected, row.payload)
+        else:
+            found = row.data
+            _check_written(kind, found, row.payload)
+            size, different = _difference(json.loads(canonical(expected)), found)
+            if size > TOLERANCE:
+                raise Departure(f"{kind}: {different}")
+            self.rounding = max(self.rounding, size)
+            expected = found
+        self.wrote([(kind, expected)])
 
-    def _follow_told(self, kind: str, payload: dict[str, Any]) -> None:
+    def _follow_told(self, row: Row) -> None:
+        payload = row.data
+        if not isinstance(payload, dict):
+            raise Departure("its payload must be an object")
         if self.outstanding is None or payload.get("episode") != self.outstanding.episode:
             raise Departure(f"tells of episode {payload.get('episode')!r}, which is not the one ordered last")
         try:
-            if kind == "outcome":
-                _check_told(payload, self.learner)
-            moved = self.after(kind, payload)
-        except (InvalidInput, KeyError, TypeError, ValueError) as error:
-            raise Departure(f"{kind} that would have been refused: {error}") from None
+            plain = _as_told(row.kind, payload, self.learner)
+            _check_written(row.kind, {"episode": self.outstanding.episode, **plain}, row.payload)
+            moved = self.after(row.kind, payload)
+        except (InvalidInput, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise Departure(f"{row.kind} that would have been refused: {error}") from None
         self.move(moved)
 
-    def _expected_episode(self) -> int:
-        return self.learner.state.episode
+
+def _check_written(kind: str, expected: Any, payload: bytes) -> None:
+    """To the byte."""
+    if canonical(expected) != payload:
+        found = payload[:200].decode(errors="replace")
+        raise Departure(f"{kind} must be written {canonical(expected)[:200].decode(errors='replace')}, found {found}")
 
 
-def _check_told(payload: dict[str, Any], learner: Learner) -> None:
-    """As if it were told now."""
+def _as_told(kind: str, payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
+    """What would be written if it were told now, without the episode."""
+    if kind == "abandoned":
+        return {"reason": checked_reason(payload.get("reason"))}
     units = learner.method.units
     told = {name: value for name, value in payload.items() if name in KEYS}
     states = {name: told.pop(name) for name in ("states", "actions") if name in told}
@@ -171,11 +216,12 @@ def _check_told(payload: dict[str, Any], learner: Learner) -> None:
     else:
         first_state = states["states"][0] if states else None
         plain = record(len(units.budget), learner.horizon, **told, first_state=first_state)
-    expected = {"episode": payload["episode"], **plain, **({"breach": True} if payload.get("breach") else {})}
-    if expected != payload:
-        raise InvalidInput("it is not written as it would be")
-    if not payload.get("breach") and breach(plain, units):
-        raise InvalidInput(str(breach(plain, units)))
+    if payload.get("breach"):
+        return {**plain, "breach": True}
+    outside = breach(plain, units)
+    if outside:
+        raise InvalidInput(outside)
+    return plain
 
 
 def _decision(learner: Learner) -> dict[str, Any]:
@@ -191,16 +237,17 @@ def _decision(learner: Learner) -> dict[str, Any]:
     }
 
 
-def _difference(expected: Any, found: Any, where: str = "") -> str | None:
-    """What differs between two payloads by more than rounding."""
-    if isinstance(expected, float) and isinstance(found, float | int) and not isinstance(found, bool):
-        close = math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        return None if close else f"{where} must be {expected!r}, found {found!r}"
-    if isinstance(expected, Mapping) and isinstance(found, Mapping) and expected.keys() == found.keys():
-        parts = [(expected[key], found[key], f"{where}.{key}" if where else str(key)) for key in expected]
-    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple) and len(expected) == len(found):
-        parts = [(a, b, f"{where}[{k}]") for k, (a, b) in enumerate(zip(expected, found, strict=True))]
+def _difference(expected: Any, found: Any, where: str = "") -> tuple[float, str]:
+    """By how much two payloads differ at most, and where: floats by rounding, all else not at all or infinitely."""
+    text = f"{where or 'payload'} must be {expected!r}, found {found!r}"
+    if type(expected) is not type(found):
+        return math.inf, text
+    if isinstance(expected, float):
+        return abs(expected - found) / max(1.0, abs(expected), abs(found)), text
+    if isinstance(expected, dict) and expected.keys() == found.keys():
+        parts = [_difference(expected[key], found[key], f"{where}.{key}" if where else key) for key in expected]
+    elif isinstance(expected, list) and len(expected) == len(found):
+        parts = [_difference(a, b, f"{where}[{k}]") for k, (a, b) in enumerate(zip(expected, found, strict=True))]
     else:
-        same = type(expected) is type(found) and expected == found
-        return None if same else f"{where or 'payload'} must be {expected!r}, found {found!r}"
-    return next((text for text in (_difference(*part) for part in parts) if text), None)
+        return (0.0 if expected == found else math.inf), text
+    return max(parts, key=lambda part: part[0], default=(0.0, ""))

@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from functools import wraps
 from os import PathLike
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.adapt.learner import SAFE, SAFE_ONLY, Learner, Order
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import Damaged, RawRow, Row, canonical
-from surefoot.deploy.journal import Journal, JournalError
+from surefoot.deploy.chain import STRANGE, Damaged, canonical, named
+from surefoot.deploy.forms import opening
+from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
+from surefoot.deploy.seals import checked_key, key_name
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
 
 # Number of an order that is not in the journal: the safe policy, because nothing else may be ordered now.
 FALLBACK = -1
 SNAPSHOT_EVERY = 500  # episodes
-LONGEST_REASON = 1000
+
+Maker = Callable[[Mapping[str, Any] | None], Learner]
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Closed(SurefootError):
+    """The deployment was closed, or belongs to another process; open the journal again."""
+
+
+def _alone(method: Callable[Concatenate[Deployment, P], R]) -> Callable[Concatenate[Deployment, P], R]:
+    """One thread after the other, and nobody after `close` or in a forked child."""
+
+    @wraps(method)
+    def guarded(self: Deployment, /, *arguments: P.args, **named: P.kwargs) -> R:
+        if self._process != os.getpid():
+            raise Closed("the deployment belongs to the process that opened it, not to one forked from it")
+        with self._turn:
+            if self._closed:
+                raise Closed("the deployment is closed; open the journal again")
+            return method(self, *arguments, **named)
+
+    return guarded
 
 
 class Deployment:
@@ -31,24 +61,38 @@ class Deployment:
         deployment.tell(order, rewards=[...], costs=[...])
 
     Killed at any moment and opened again, it goes on as if nothing had happened. When the journal cannot be written,
-    `ask` returns a fallback order: the safe policy, for which nothing needs to be told.
+    or anything else goes wrong inside, `ask` returns a fallback order: the safe policy, for which nothing needs to be
+    told. Threads may share a deployment; processes may not.
     """
 
     def __init__(self, journal: Journal, replay: Replay, tally: Tally) -> None:
         self._journal, self._replay, self._tally = journal, replay, tally
-        self._fault: str | None = None  # why the journal cannot be written
+        self._fault: str | None = None  # why nothing but the safe policy can be ordered
         self._suspended: str | None = None  # why the outstanding order must not be repeated
-        self._unrecorded: tuple[str, dict[str, Any]] | None = None  # told, but the journal could not take it
+        self._unrecorded: Entry | None = None  # told, but the journal could not take it
+        self._halfway = False  # whether the journal may be ahead of what is known here
         self._kept = replay.learner.state.episode  # episodes of the latest snapshot
+        self._process, self._turn, self._closed = os.getpid(), threading.RLock(), False
 
     @classmethod
-    def open(cls, path: str | PathLike[str], learner: Learner) -> Deployment:
-        """Begin a journal at `path` or go on with the one there. `learner` must be fresh and made as it was then."""
-        if learner.state.episode:
-            raise InvalidInput(f"learner must be fresh, got one that was told {learner.state.episode} episodes")
-        journal = Journal.open(path, ("open", header(learner)))
+    def open(cls, path: str | PathLike[str], learner: Learner | Maker, *, key: bytes | None = None) -> Deployment:
+        """Begin a journal at `path` or go on with the one there.
+
+        Args:
+            learner: fresh and made as it was then; or a function that makes it of the payload of row 0, which is None
+                if there is no journal yet.
+            key: at least 16 random bytes that are kept elsewhere. They seal the journal, from its beginning on.
+        """
+        if isinstance(learner, Learner):
+            _check_fresh(learner)
+        journal = Journal(path, checked_key(key))
         try:
-            replay, tally = _resumed(journal, learner)
+            made = learner if isinstance(learner, Learner) else learner(_recorded(journal))
+            _check_fresh(made)
+            if not journal.exists:
+                journal.begin(("open", header(made, key_name(key))))
+            replay, tally = _resumed(journal, made, key_name(key))
+            _deployed.add(made)
             return cls(journal, replay, tally)
         except BaseException:
             journal.close()
@@ -63,6 +107,7 @@ class Deployment:
         """The order that has been asked for and neither told nor abandoned."""
         return self._replay.outstanding
 
+    @_alone
     def ask(self) -> Order:
         """The next order, or the same again as long as it has not been told or abandoned."""
         if self._suspended is not None:
@@ -71,14 +116,14 @@ class Deployment:
             if self._unrecorded is not None:
                 self._record(*self._unrecorded)
             if self._replay.outstanding is None:
-                entries = self._replay.owed()
-                self._append(entries)
-                self._replay.wrote(entries)
-        except JournalError as error:
-            log.error("%s", error)
+                self._append(self._replay.owed(), self._replay.wrote)
+        except Exception as error:  # whatever it is, the system must be told to run the safe policy
+            self._fault = str(error) or type(error).__name__
+            log.error("%s", error, exc_info=not isinstance(error, JournalError))
             return self._fallback()
         return self._replay.outstanding or self._fallback()
 
+    @_alone
     def tell(
         self,
         order: Order,
@@ -123,11 +168,12 @@ class Deployment:
             raise InvalidInput(f"{outside}; tell it again as it should be, or with breach=True if it was observed so")
         self._record("outcome", payload)
 
+    @_alone
     def abandon(self, order: Order, reason: str) -> None:
         """The order was begun and has no outcome; every conclusion takes the one that is worst for it."""
         if order.episode == FALLBACK:
             return
-        payload = {"episode": order.episode, "reason": _checked_reason(reason)}
+        payload = {"episode": order.episode, "reason": outcomes.checked_reason(reason)}
         if not self._settled("abandoned", order, payload):
             self._record("abandoned", payload)
 
@@ -139,16 +185,23 @@ class Deployment:
         return self._journal.hash.hex()
 
     def close(self) -> None:
-        """Also writes the events that the next order would have brought along."""
+        """Also writes the events that the next order would have brought along. Any number of times."""
+        if self._process != os.getpid():
+            return  # a forked child holds nothing
+        with self._turn:
+            if not self._closed:
+                self._closed = True
+                self._finish()
+
+    def _finish(self) -> None:
         try:
             if self._unrecorded is not None:
                 self._record(*self._unrecorded)
             if self._replay.outstanding is None:
                 events = [entry for entry in self._replay.owed() if entry[0] == "event"]
                 if events:
-                    self._append(events)
-                    self._replay.wrote(events)
-        except JournalError as error:
+                    self._append(events, self._replay.wrote)
+        except Exception as error:  # none of this was promised to anybody
             log.error("%s", error)
         finally:
             self._journal.close()
@@ -191,21 +244,25 @@ class Deployment:
             self._suspended = f"the method failed on the outcome of episode {payload['episode']}: {error}"
             raise
         self._unrecorded = kind, payload  # `ask` tries again if this fails
-        self._append([(kind, payload)])
+        self._append([(kind, payload)], lambda _: self._replay.move(moved))
         self._unrecorded = self._suspended = None
-        self._replay.move(moved)
         if self.learner.state.episode - self._kept >= SNAPSHOT_EVERY:
             self._snapshot()
 
-    def _append(self, entries: list[tuple[str, Any]]) -> None:
+    def _append(self, entries: list[Entry], then: Callable[[list[Entry]], None]) -> None:
+        """Write rows, `then` take note of them. Nothing follows if that was interrupted between the two."""
+        if self._halfway:
+            raise JournalError("the deployment was interrupted in the midst of a write; open the journal again")
+        self._halfway = True
         try:
             rows = self._journal.append(entries)
         except JournalError as error:
-            self._fault = str(error)
+            self._fault, self._halfway = str(error), False
             raise
-        self._fault = None
         for row in rows:
             self._tally.add(row)
+        then(entries)
+        self._fault, self._halfway = None, False
 
     def _snapshot(self) -> None:
         replay = self._replay
@@ -220,42 +277,44 @@ class Deployment:
         return Order(FALLBACK, SAFE, self.learner.policy(SAFE), 0.0, SAFE_ONLY)
 
 
-def _resumed(journal: Journal, learner: Learner) -> tuple[Replay, Tally]:
-    """Check all rows against each other, and replay those that no snapshot covers."""
-    replay, tally, start = Replay(learner), Tally(), 0
-    known = {n: (digest, state) for n, digest, state in journal.snapshots()}
-    counts: dict[bytes, int] = {}
-    latest: dict[bytes, RawRow] = {}
-    for row in journal.rows():  # millions, so nothing is called for most of them
-        n, kind, payload, digest = row
-        counts[kind] = counts.get(kind, 0) + 1
-        latest[kind] = row
-        if kind == b"event":
-            tally.add(Row(n, "event", payload, digest))
-        elif n in known and known[n][0] == digest and _restored(replay, known[n][1]):
-            start = n
-        elif n == 0:
-            _check_opening(Row(n, kind.decode(), payload, digest), learner, journal)
-    tally.counts = {kind.decode(): count for kind, count in counts.items()}
-    tally.latest = {kind.decode(): Row(row[0], kind.decode(), *row[2:]) for kind, row in latest.items()}
-    for later in journal.rows_after(start):
+# A learner follows one journal: outcomes of one system must not steer another.
+_deployed: weakref.WeakSet[Learner] = weakref.WeakSet()
+
+
+def _check_fresh(learner: Learner) -> None:
+    if learner.state.episode:
+        raise InvalidInput(f"learner must be fresh, got one that was told {learner.state.episode} episodes")
+    if learner in _deployed:
+        raise InvalidInput("learner must be fresh, got one that belongs to another deployment")
+
+
+def _recorded(journal: Journal) -> Mapping[str, Any] | None:
+    if not journal.exists:
+        return None
+    return opening(named(next(journal.rows()), journal.path), str(journal.path))
+
+
+def _resumed(journal: Journal, learner: Learner, key: str | None) -> tuple[Replay, Tally]:
+    """Check all rows against each other, and replay all that no sealed snapshot covers."""
+    replay, tally = Replay(learner), Tally()
+    covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
+    for raw in journal.rows():
+        row = named(raw, journal.path)
+        tally.add(row)
+        if 0 < row.n <= covered:
+            continue
         try:
-            replay.follow(later.kind, later.data)
-        except (Departure, ValueError, SurefootError) as error:
-            raise Damaged(f"{journal.path}: row {later.n} does not follow: {error}", later.n) from None
+            if row.n == 0:
+                check_header(opening(row, str(journal.path)), learner, str(journal.path), key)
+            else:
+                replay.follow(row)
+        except (Departure, *STRANGE) as error:
+            raise Damaged(f"{journal.path}: row {row.n} does not follow: {error}", row.n) from None
     return replay, tally
 
 
-def _check_opening(row: Row, learner: Learner, journal: Journal) -> None:
-    try:
-        found = row.data if row.kind == "open" else None
-    except ValueError:
-        found = None
-    check_header(found, learner, str(journal.path))
-
-
 def _restored(replay: Replay, state: bytes) -> bool:
-    """Put a snapshot in force; false if it is none."""
+    """Put a snapshot in force; false if it is of another version."""
     try:
         learner_state, events, written, decision = snapshots.decode(state)
     except (snapshots.NotPlain, SurefootError, ValueError, TypeError):
@@ -263,13 +322,3 @@ def _restored(replay: Replay, state: bytes) -> bool:
     replay.learner.state, replay.learner.events = learner_state, events
     replay.events, replay.decision, replay.outstanding = written, decision, None
     return True
-
-
-def _checked_reason(reason: Any) -> str:
-    if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON:
-        raise InvalidInput(f"reason must be a text of 1 to {LONGEST_REASON} characters, got {reason!r}"[:200])
-    try:
-        reason.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"reason must be text that UTF-8 can hold, got {ascii(reason)[:80]}") from None
-    return reason

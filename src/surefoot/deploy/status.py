@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from surefoot.deploy.chain import Damaged, Row, read
+from surefoot.deploy.chain import Damaged, Row, read, understood
+from surefoot.deploy.forms import checked
 
 # Events that put a deployment back on the safe policy.
 ALARMS = ("alarm", "exhausted")
@@ -59,11 +61,11 @@ class Tally:
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         self.latest[row.kind] = row
         if row.kind == "event":
-            self.events.append(row.data)
+            self.events.append(checked(row))
 
     def status(self, rows: int, head: bytes, fault: str | None = None) -> Status:
-        opened = self.latest["open"].data
-        decision = self.latest["decision"].data if "decision" in self.latest else {}
+        opened = checked(self.latest["open"])
+        decision = checked(self.latest["decision"]) if "decision" in self.latest else {}
         told = self.counts.get("outcome", 0) + self.counts.get("abandoned", 0)
         waiting = self.counts.get("order", 0) > told
         alarms = tuple(event["message"] for event in self.events if event["kind"] in ALARMS)
@@ -75,7 +77,7 @@ class Tally:
             decision.get("certified", opened["certified"]),
             told,
             self.counts.get("abandoned", 0),
-            self.latest["order"].data["episode"] if waiting else None,
+            checked(self.latest["order"])["episode"] if waiting else None,
             decision.get("weight", 0.0),
             decision.get("surviving", 0),
             decision.get("total", 0),
@@ -102,7 +104,8 @@ class Tally:
 def read_status(path: str | PathLike[str]) -> Status:
     """The status of the journal at `path`, whether or not a deployment is writing to it."""
     tally, last = tallied(read(path))
-    return tally.status(last.n + 1, last.hash)
+    with understood(Path(path)):
+        return tally.status(last.n + 1, last.hash)
 
 
 def tallied(rows: Iterable[Row]) -> tuple[Tally, Row]:

@@ -8,8 +8,10 @@ from os import PathLike
 from typing import Any
 
 from surefoot.adapt.learner import Learner
-from surefoot.deploy.chain import Damaged, canonical, read
+from surefoot.deploy.chain import STRANGE, Damaged, canonical, located, read
+from surefoot.deploy.forms import opening
 from surefoot.deploy.replay import Departure, OtherPolicySet, Replay, check_header
+from surefoot.deploy.seals import checked_key, key_name
 from surefoot.errors import SurefootError
 
 Observer = Callable[[int], None]  # rows checked so far
@@ -23,6 +25,9 @@ class Verdict:
     head: hash of the last row that is right.
     first_bad: number of the first row that is not; None if all are.
     reason: what is wrong with it.
+    method, risk: of the learner that was deployed.
+    sealed: whether all rows carry the seal of the key that was given; None if none was.
+    rounding: by how much weights and margins differ at most from those computed here.
     """
 
     holds: bool
@@ -31,6 +36,10 @@ class Verdict:
     head: str
     first_bad: int | None = None
     reason: str = ""
+    method: str = ""
+    risk: float | None = None
+    sealed: bool | None = None
+    rounding: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,32 +48,45 @@ class Verdict:
 def read_header(path: str | PathLike[str]) -> Mapping[str, Any]:
     """The payload of row 0: method, settings and the digest of the policy set."""
     for row in read(path):
-        data = _parsed(row.payload, row.data) if row.kind == "open" else None
-        if isinstance(data, Mapping) and isinstance(data.get("settings"), Mapping):
-            return data
-        break
-    raise Damaged(f"{path}: row 0 must open a journal", 0)
+        return opening(row, str(path))
+    raise Damaged(f"{path}: row 0 is missing", 0)
 
 
 def verify(
-    path: str | PathLike[str], learner: Learner, *, head: str | None = None, observer: Observer | None = None
+    path: str | PathLike[str],
+    learner: Learner,
+    *,
+    head: str | None = None,
+    key: bytes | None = None,
+    observer: Observer | None = None,
 ) -> Verdict:
     """Replay the journal at `path` with a fresh learner made as row 0 says; snapshots are not looked at.
 
+    It says whether the rows follow from the policy set and from the outcomes in them. Whether those outcomes are what
+    happened, no journal can show.
+
     Args:
         head: a hash published earlier; the journal must contain it.
+        key: the one that it was sealed with; the seal must be there and right.
         observer: called now and then with the number of rows checked.
     """
-    replay, count, last, published = Replay(learner), 0, "", head is None
+    where, replay = str(located(path)), Replay(learner)
+    count, last, published = 0, "", head is None
+    risk = learner.settings.get("risk")
+
+    def verdict(holds: bool, first_bad: int | None = None, reason: str = "") -> Verdict:
+        episodes, sealed = learner.state.episode, None if key is None else holds
+        return Verdict(holds, count, episodes, last, first_bad, reason, learner.name, risk, sealed, replay.rounding)
+
     try:
-        for row in read(path):
-            data = _parsed(row.payload, row.data)
+        for row in read(path, key=checked_key(key)):
             if row.n == 0:
-                if row.kind != "open":
-                    raise Departure(f"{row.kind!r} where 'open' must come")
-                check_header(data, learner, str(path))
+                found = opening(row, where)
+                if canonical(found) != row.payload:
+                    raise Departure("its payload is not written in the canonical form")
+                check_header(found, learner, where, found.get("key") if key is None else key_name(key))
             else:
-                replay.follow(row.kind, data)
+                replay.follow(row)
             count, last = row.n + 1, row.hash.hex()
             published = published or last == head
             if observer and not count % 1000:
@@ -72,18 +94,12 @@ def verify(
     except Damaged as error:
         if error.row is None:
             raise
-        return Verdict(False, count, learner.state.episode, last, error.row, str(error))
+        return verdict(False, error.row, str(error))
     except OtherPolicySet:
         raise
-    except (Departure, SurefootError, ValueError, RecursionError) as error:
-        return Verdict(False, count, learner.state.episode, last, count, f"row {count} does not follow: {error}")
+    except (Departure, SurefootError, *STRANGE) as error:
+        return verdict(False, count, f"row {count} does not follow: {error}")
     if not published:
         reason = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
-        return Verdict(False, count, learner.state.episode, last, count, reason)
-    return Verdict(True, count, learner.state.episode, last)
-
-
-def _parsed(payload: bytes, data: Any) -> Any:
-    if canonical(data) != payload:
-        raise Departure("its payload is not written in the canonical form")
-    return data
+        return verdict(False, count, reason)
+    return verdict(True)

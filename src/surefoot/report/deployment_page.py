@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -13,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from surefoot.cmdp.model import Floats
-from surefoot.deploy.chain import Row, read
+from surefoot.deploy.chain import Row, read, understood
+from surefoot.deploy.forms import checked
 from surefoot.deploy.outcomes import outcome_of
 from surefoot.deploy.status import ALARMS, Status, Tally
 from surefoot.report.figures import BUDGET_COLOUR, COLOURS, STYLE, png
@@ -44,7 +46,17 @@ class History:
 
 
 def deployment_page(path: str | PathLike[str]) -> Page:
-    history = gather(read(path))
+    history = read_history(path)
+    with understood(Path(path)):
+        return _page(history)
+
+
+def read_history(path: str | PathLike[str]) -> History:
+    with understood(Path(path)):
+        return gather(read(path))
+
+
+def _page(history: History) -> Page:
     status = history.status
     alarms = len(status.alarms)
     lead = (
@@ -85,14 +97,15 @@ def gather(rows: Iterable[Row]) -> History:
         last = row
         match row.kind:
             case "open":
-                opened = row.data
+                opened = checked(row)
             case "outcome":
-                told.append(row.data["episode"])
-                cost.append(outcome_of(row.data, opened["discount"]).cost)
+                data = checked(row)
+                told.append(data["episode"])
+                cost.append(outcome_of(data, opened["discount"]).cost)
             case "decision":
-                decisions.append(row.data)
+                decisions.append(checked(row))
             case "abandoned":
-                abandoned.append(row.data)
+                abandoned.append(checked(row))
     budget = np.array(opened["budget"])
     nothing = [float("nan")] * len(budget)
     claimed = [each["margin"] if each["margin"] is not None else nothing for each in decisions]

@@ -13,6 +13,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.deploy import snapshots
 from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
+from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
 from surefoot.experiments.bench.rows import Row, Sizes
 from surefoot.experiments.bench.trained import trained_gridworld
@@ -20,6 +21,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
+KEY = bytes(range(32))  # with one, opening starts from the latest snapshot
 PER_WRITE = 20_000  # episodes written at once when a long journal is made
 
 
@@ -48,24 +50,25 @@ def _open(policies: PolicyValueSet, episodes: int) -> Row:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
-        long_journal(path, fresh(), episodes)
+        long_journal(path, fresh(), episodes, KEY)
         made = fresh()
         began, busy = time.perf_counter(), time.process_time()
-        deployment = Deployment.open(path, made)
+        deployment = Deployment.open(path, made, key=KEY)
         seconds, busy = time.perf_counter() - began, time.process_time() - busy
         size = path.stat().st_size / 1e6
         deployment.close()
-    note = f"{size:.0f} MB, all hashes checked, {busy:.3g} s of processor time"
+    note = f"{size:.0f} MB, with a key: all hashes checked, {busy:.3g} s of processor time"
     return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", "–", None, note)
 
 
-def long_journal(path: Path, made: Learner, episodes: int) -> None:
+def long_journal(path: Path, made: Learner, episodes: int, key: bytes | None = None) -> None:
     """The journal of a deployment of `episodes` made-up episodes, written in large pieces.
 
     Between decisions nothing changes but the draws, so whole blocks are told at once, which the learner counts alike.
     """
-    journal, replay = Journal.open(path, ("open", header(made))), Replay(made)
+    journal, replay = Journal(path, key), Replay(made)
     try:
+        journal.begin(("open", header(made, key_name(key))))
         for _ in journal.rows():
             pass
         rewards, costs = _episodes(made, episodes)

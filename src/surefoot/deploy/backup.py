@@ -1,0 +1,70 @@
+"""A copy of a journal as one file, taken at one moment, also while a deployment writes to it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from surefoot.deploy.chain import (
+    BEGINNING,
+    STRANGE,
+    Damaged,
+    check_schema,
+    checked_rows,
+    identity,
+    located,
+    needed_mark,
+    reader,
+)
+from surefoot.deploy.marks import Mark, mark_path
+from surefoot.errors import ArtifactError
+from surefoot.files import check_file, sync_folder
+
+
+def backup(journal: str | os.PathLike[str], file: str | os.PathLike[str], *, accept_loss: bool = False) -> Mark:
+    """Copy `journal` to the new `file` and check every hash of the copy; returns its number of rows and last hash.
+
+    With `accept_loss` also a journal that lost rows which had been acknowledged; what is left must be in order.
+    """
+    source, target = located(journal), Path(file)
+    identity(source)
+    check_file(target, force=False, argument="FILE")
+    for belonging in (mark_path(target), *(target.with_name(target.name + end) for end in ("-wal", "-journal"))):
+        if os.path.lexists(belonging):
+            raise ArtifactError(f"FILE must be new, got {target}, of which {belonging.name} is left; move that away")
+    expected = Mark(0, BEGINNING) if accept_loss else needed_mark(source)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".surefoot-", ignore_cleanup_errors=True) as staging:
+            copy = Path(staging).resolve() / "journal"
+            _copy(source, copy)
+            last = _checked(copy, source, expected)
+            copy.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise ArtifactError(f"FILE: cannot write to {target}: {error.strerror or error}") from None
+    return last
+
+
+def _copy(source: Path, copy: Path) -> None:
+    try:
+        with closing(reader(source)) as origin, closing(sqlite3.connect(copy, isolation_level=None)) as made:
+            check_schema(origin, source)
+            origin.backup(made)
+            made.execute("PRAGMA journal_mode=DELETE")  # like one that was closed: this file is all there is
+    except STRANGE as error:
+        raise Damaged(f"{source}: cannot be copied ({error})") from None
+    with copy.open("rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+def _checked(copy: Path, source: Path, expected: Mark | None) -> Mark:
+    last = Mark(0, BEGINNING)
+    try:
+        for n, _, _, digest in checked_rows(copy, mark=expected):
+            last = Mark(n + 1, digest)
+    except Damaged as error:
+        raise Damaged(str(error).replace(str(copy), str(source)), error.row) from None
+    return last
