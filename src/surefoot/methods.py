@@ -150,7 +150,8 @@ def _check_options(name: str, options: dict[str, Any], allowed: set[str]) -> Non
 def _paper(
     policies: PolicyValueSet, episodes: int | None, risk: float, failing: float | None, horizon: int
 ) -> VerifyCandidates:
-    """Theorem P at what tasks with an infeasible safe policy leave of the risk; uncertified if that is not known."""
+    """Theorem P at what tasks with an infeasible safe policy leave of the risk; at all of it if that is not known, when
+    it speaks of tasks on which the safe policy is feasible."""
     if failing is None:
         return VerifyCandidates(policies, _paper_rules(policies, "paper", episodes, risk, horizon))
     if risk <= failing:

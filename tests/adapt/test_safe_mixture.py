@@ -491,7 +491,7 @@ def test_the_smallest_margin_rules_over_several_constraints() -> None:
 
 def test_when_nobody_is_left_the_safe_policy_stays_and_says_so() -> None:
     policies = made_up_set(SIMPLE, [(0.8, [0.5], 0.3, [0.7]), (0.7, [0.5], 0.3, [0.6])], epsilon=1e-3)
-    learner = Learner(VerifyCandidates(policies, PaperRules(policies, 1000, 0.3), {"elimination": 0.3}), seed=0)
+    learner = Learner(VerifyCandidates(policies, PaperRules(policies, 1000, 0.3)), seed=0)
     for _ in range(6):
         orders = learner.ask_block(100)
         used = learner.tell_block(orders, Outcomes(np.full(100, 1.1), np.full((100, 1), 0.1)))
@@ -533,8 +533,6 @@ def test_certificates_are_claimed_by_the_proven_constants_only() -> None:
         "paper": lambda: PaperRules(policies, 1000, 0.3),
         "published": lambda: PublishedRules(policies),
     }
-    split = {"coverage": 0.0, "elimination": 0.3}
-    learners = {name: Learner(VerifyCandidates(policies, make(), split)) for name, make in claims.items()}
+    learners = {name: Learner(VerifyCandidates(policies, make())) for name, make in claims.items()}
     assert {name: each.certified for name, each in learners.items()} == {"paper": True, "published": False}
-    assert not Learner(VerifyCandidates(policies, claims["paper"]())).certified, "nothing is known of the safe policy"
     assert {name: each.name for name, each in learners.items()} == {"paper": "paper", "published": "published"}

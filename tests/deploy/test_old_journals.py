@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.deploy.chain import read
+from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import read_header, verify
 from surefoot.methods import learner
@@ -37,3 +38,14 @@ def test_an_old_journal_still_works(asset: Path, tmp_path: Path) -> None:
         deployment.abandon(order, "test")
         assert deployment.status().episodes == expected["episodes"] + 1
     assert [row.n for row in read(path)][-1] >= expected["rows"]
+
+
+@pytest.mark.parametrize("asset", JOURNALS, ids=lambda path: path.stem)
+def test_the_learner_of_an_old_journal_takes_a_feasible_safe_policy_for_granted(asset: Path, tmp_path: Path) -> None:
+    """As the command line makes it; what was an assumption then is one that is spelt out now."""
+    policies = PolicyValueSet.load(asset.with_suffix(".policyset"))
+    path = tmp_path / "journal"
+    shutil.copyfile(asset, path)
+    settings = recorded_settings(read_header(path))
+    assert settings.get("assume_safe", False) == (settings["method"] == "paper")
+    assert verify(path, learner(policies, **settings)).holds

@@ -48,18 +48,17 @@ def _safe_only(policies: PolicyValueSet, risk: float) -> PlanLine:
 
 
 def _paper(policies: PolicyValueSet, episodes: int, risk: float) -> PlanLine:
-    failing = policies.safe_risk
-    certified = failing is not None and failing < risk
-    risk -= failing if certified and failing is not None else 0.0
+    failing = policies.safe_risk or 0.0
+    if risk <= failing:
+        return PlanLine("paper", True, math.inf, f"not possible: risk must exceed {failing:.3g}, got {risk:g}")
+    risk -= failing
     rules = PaperRules(policies, episodes, risk)
     first = max(policies.entries, key=lambda entry: entry.reward)
     if rules.steps(first):
         length = math.ceil(rules.phase_length(first, 0, 0.0))
         verdict = "more than this run has" if length > episodes else "within this run"
-        return PlanLine("paper", certified, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
-    return PlanLine(
-        "paper", certified, math.inf, f"never within {episodes} episodes nor later: {_obstacle(rules, risk)}"
-    )
+        return PlanLine("paper", True, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
+    return PlanLine("paper", True, math.inf, f"never within {episodes} episodes nor later: {_obstacle(rules, risk)}")
 
 
 def _obstacle(rules: PaperRules, risk: float) -> str:

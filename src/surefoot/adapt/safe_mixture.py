@@ -84,7 +84,7 @@ class VerifyCandidates:
 
     Attributes:
         risk_split: how the risk is spent, on tasks where the safe policy is infeasible (coverage) and on the tests
-            (elimination); empty where nothing is known of the former, and then nothing is certified.
+            (elimination); empty where nothing is known of the former, which is then an assumption of the theorem.
     """
 
     policies: PolicyValueSet
@@ -99,7 +99,7 @@ class VerifyCandidates:
 
     @property
     def certified(self) -> bool:
-        return self.rules.certified and bool(self.risk_split)
+        return self.rules.certified
 
     @property
     def units(self) -> Units:

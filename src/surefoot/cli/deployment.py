@@ -15,6 +15,7 @@ from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import STRANGE, read, understood
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
+from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import Status, read_status
@@ -230,7 +231,7 @@ def _key(file: Path | None) -> bytes | None:
 
 
 def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:
-    settings = dict(header["settings"])
+    settings = recorded_settings(header)
     if "method" not in settings:
         raise ArtifactError("the journal was written by a learner of the user's own making; check it from Python")
     return settings

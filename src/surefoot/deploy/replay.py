@@ -30,6 +30,8 @@ from surefoot.errors import ArtifactError, InvalidInput
 FORMAT = "surefoot-journal"
 # Since 1.1 row 0 names the key, if there is one, and a method may tell more of how it splits the risk.
 FIRST_VERSION, FORMAT_VERSION = [1, 0], [1, 1]
+# That the safe policy is feasible was taken for granted then; since, it is paid for or said in so many words.
+ASSUMED, ASSUMING = "assume_safe", ("safe-only", "paper", "certified-model-free")
 TOLD = ("outcome", "abandoned")
 
 # Other processors and libraries round differently; a weight or margin computed again may differ by this much.
@@ -79,6 +81,14 @@ def _plain(payload: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def recorded_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in the payload of row 0, from which `methods.learner` makes the same learner again."""
+    settings = dict(found["settings"])
+    if found.get("format_version") == FIRST_VERSION and settings.get("method") in ASSUMING:
+        settings[ASSUMED] = True
+    return settings
+
+
 def check_header(found: Any, learner: Learner, where: str, key: str | None) -> None:
     """Refuse a journal of another format, policy set, setting or key, naming what differs."""
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
@@ -88,6 +98,7 @@ def check_header(found: Any, learner: Learner, where: str, key: str | None) -> N
         raise ArtifactError(f"{where}: format_version must be {FIRST_VERSION} or {FORMAT_VERSION}, found {version!r}")
     expected = header(learner, key) | {"format_version": version}
     if version == FIRST_VERSION:
+        expected["settings"].pop(ASSUMED, None)
         del expected["key"]  # some of them do not have, or have less of, the risk's split
         known = found.get("risk_split", {})
         split = {name: part for name, part in expected.pop("risk_split").items() if name in known}
