@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import surefoot as sf
+from surefoot.cli.app import app
 from surefoot.cmdp.model import Floats, TabularCMDP
 from surefoot.cmdp.policy import TabularPolicy
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
@@ -33,7 +36,9 @@ def drifting(distribution: ParameterDistribution) -> TaskDistribution:
 
 @cache
 def trained(**options: Any) -> PolicyValueSet:
-    return sf.train(drifting(Uniform(0.0, 0.95)), epsilon=0.3, delta=0.3, seed=0, progress=False, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the paper's theorem, which is not what this is about
+        return sf.train(drifting(Uniform(0.0, 0.95)), epsilon=0.3, delta=0.3, seed=0, progress=False, **options)
 
 
 def test_the_bound_is_wrong_as_rarely_as_it_says() -> None:
@@ -118,3 +123,18 @@ def test_it_must_be_a_probability(wrong: Any) -> None:
 def test_cells_and_envelopes_are_not_given_both() -> None:
     with pytest.raises(sf.InvalidInput, match="give either cells or envelopes"):
         trained(cells=10, envelopes=Envelopes())
+
+
+def test_the_command_line_can_vouch_for_the_safe_policy(tmp_path: Any) -> None:
+    made_by_hand().save(tmp_path / "set")
+
+    def ask(journal: str, *options: str) -> Any:
+        asked = ["deploy", str(tmp_path / "set"), "--journal", str(tmp_path / journal), *options]
+        return CliRunner().invoke(app, asked, input='{"do": "ask"}\n')
+
+    refused = ask("one", "--method", "certified-model-free")
+    assert "--assume-safe" in refused.output
+    assert not (tmp_path / "one").exists()
+    vouched = ask("two", "--method", "certified-model-free", "--assume-safe")
+    assert '"ok": true' in vouched.output
+    assert '"ok": true' in ask("two").output, "the journal remembers it"

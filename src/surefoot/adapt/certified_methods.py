@@ -94,7 +94,7 @@ def _model_free(
         raise InvalidInput(
             f"{name} needs to know how often the safe policy is feasible, got a policy set that does not say: train "
             "tabular policies (with cells or without), or, if the safe policy is known to be feasible on this very "
-            "system, use method='certified-model-free' with assume_safe=True"
+            "system, use certified-model-free and say so (assume_safe=True, --assume-safe)"
         )
     if risk <= failing:
         raise InvalidInput(

@@ -57,6 +57,9 @@ def deploy_command(
     seed: Annotated[int | None, typer.Option(min=0, help="Of the draws; 0.")] = None,
     horizon: Annotated[int | None, typer.Option(min=1, help="Steps of an episode that does not end by itself.")] = None,
     observes: Annotated[str | None, typer.Option(help="For certified: transitions, first-state or sums.")] = None,
+    assume_safe: Annotated[
+        bool | None, typer.Option("--assume-safe", help="The safe policy is known to be feasible on this very system.")
+    ] = None,
     key: KeyFile = None,
 ) -> None:
     """Ask and tell in JSON lines on standard input and output, for controllers in any language."""
@@ -67,6 +70,7 @@ def deploy_command(
         "seed": seed,
         "horizon": horizon,
         "observes": observes,
+        "assume_safe": assume_safe,
     }
     try:
         policies = PolicyValueSet.load(path)
