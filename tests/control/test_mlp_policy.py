@@ -125,5 +125,6 @@ def test_stored_networks_with_missing_or_misshapen_arrays_are_refused(tmp_path: 
         MLPPolicy.from_arrays({**arrays, "clip": np.ones(2)})
     with pytest.raises(KeyError):
         MLPPolicy.from_arrays({name: array for name, array in arrays.items() if name != "biases.1"})
-    with pytest.raises(ArtifactError, match="cannot be written"):
-        write_policy(network(), tmp_path / "none" / "policy.safetensors")
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match="must be a folder"):
+        write_policy(network(), tmp_path / "file" / "policy.safetensors")

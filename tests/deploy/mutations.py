@@ -1,22 +1,17 @@
 """Journals with anything in them: run by test_mutations.py in a process of its own, so that its memory can be measured.
 
-    python mutations.py METHOD COUNT SEED
-
-makes COUNT variants of one journal, a third each of raw bytes, of what a kill leaves (write-ahead log and mark
+`mutated` makes `count` variants of one journal, a third each of raw bytes, of what a kill leaves (write-ahead log and mark
 included) and of rows changed by somebody who computes all hashes again. Whoever reads one gets the journal or a
 `SurefootError`. What holds for `verify` opens, and what opens holds. A journal that holds has all rows that were
-acknowledged, and its derived rows are those of a deployment that was told the same. Prints {"tried", "held",
-"megabytes"}.
+acknowledged, and its derived rows are those of a deployment that was told the same.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import resource
 import shutil
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +35,7 @@ Files = dict[str, bytes]
 Rows = list[tuple[str, bytes]]
 
 
-def main(method: str, count: int, seed: int) -> dict[str, Any]:
+def mutated(method: str, count: int, seed: int) -> dict[str, Any]:
     rng, held = np.random.default_rng(seed), 0
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         closed, killed = originals(Path(folder) / "originals", method)
@@ -65,8 +60,7 @@ def main(method: str, count: int, seed: int) -> dict[str, Any]:
                     forge(place / "journal", forged(rows, rng))
                     held += checked(place / "journal", method, None, not k % 40)
             shutil.rmtree(place)
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"tried": count, "held": held, "megabytes": megabytes}
+    return {"tried": count, "held": held}
 
 
 def originals(folder: Path, method: str) -> tuple[Files, Files]:
@@ -273,7 +267,3 @@ def forge(path: Path, rows: Rows) -> None:
     connection.execute("UPDATE head SET count = ?, hash = ?", (n + 1, previous))
     connection.commit()
     connection.close()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))) + "\n")
