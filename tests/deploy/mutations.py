@@ -1,6 +1,6 @@
 """Journals with anything in them: run by test_mutations.py in a process of its own, so that its memory can be measured.
 
-`mutated` makes `count` variants of one journal, a third each of raw bytes, of what a kill leaves (write-ahead log and mark
+`try_variants` makes variants of one journal, a third each of raw bytes, of what a kill leaves (write-ahead log and mark
 included) and of rows changed by somebody who computes all hashes again. Whoever reads one gets the journal or a
 `SurefootError`. What holds for `verify` opens, and what opens holds. A journal that holds has all rows that were
 acknowledged, and its derived rows are those of a deployment that was told the same.
@@ -35,7 +35,7 @@ Files = dict[str, bytes]
 Rows = list[tuple[str, bytes]]
 
 
-def mutated(method: str, count: int, seed: int) -> dict[str, Any]:
+def try_variants(method: str, count: int, seed: int) -> dict[str, Any]:
     rng, held = np.random.default_rng(seed), 0
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         closed, killed = originals(Path(folder) / "originals", method)

@@ -10,7 +10,7 @@ METHODS = ("certified-returns", "paper", "certified", "certified-model-free", "s
 
 
 def check(method: str, count: int, seed: int) -> None:
-    result = in_a_process("deploy", f"mutations.mutated({method!r}, {count}, {seed})")
+    result = in_a_process("deploy", f"mutations.try_variants({method!r}, {count}, {seed})")
     assert result["tried"] == count
     assert 0 < result["held"] < count  # some damage is in bytes that hold nothing; most of it is not
     assert result["peak"] < 512
