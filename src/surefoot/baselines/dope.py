@@ -119,6 +119,7 @@ def dope_method(
         tables = tables if layers is None else tables[:-1].reshape(layers, -1, tables.shape[1])
         planner, wait = FiniteHorizonPlanner(problem, constants, tables), constants.warm_up(*problem.reward.shape)
     proved = preset == "theory" and scale == 1 and warm_up is None and algorithm != "dope-plus"
+    safe_enough = policies.safe_risk is not None and policies.safe_risk <= risk
     return OptimisticPlanning(
         name,
         policies.units,
@@ -129,7 +130,7 @@ def dope_method(
         episodes,
         wait if warm_up is None else int(warm_up),
         replan,
-        certified=proved and (layers is not None or wait >= episodes),
+        certified=proved and safe_enough and (layers is not None or wait >= episodes),
     )
 
 
@@ -176,7 +177,8 @@ class OptimisticPlanning:
         replan: see `dope_method`.
         certified: their theorem promises zero violation with probability 1 - risk. True where the warm-up outlasts the
             run, and for `theory` of DOPE and OptPess-LP on layered tasks, which it is about (docs/guarantees.md,
-            section 10, says which constants these are); DOPE+ is reconstructed, so nothing is claimed for it.
+            section 10, says which constants these are); DOPE+ is reconstructed, so nothing is claimed for it. Never
+            where the safe policy may be infeasible with more than the risk, or nobody knows.
     """
 
     name: str
