@@ -524,3 +524,12 @@ def test_simulated_cells_have_no_model_and_own_up_to_the_error_of_their_values()
     assert cells.uncovered == pytest.approx(0.2 + 0.01)
     for parameter in tasks.sample(20, np.random.default_rng(1)):
         assert not breaks(cells, tasks, parameter)
+
+
+def test_cells_with_alternatives_that_are_no_tasks_are_refused() -> None:
+    """As files of earlier versions may hold them."""
+    tasks = family(lambda theta: weighted(theta, 9.0), triangle(1.0), affine=(WEIGHTS_BASE, WEIGHTS_SLOPE))
+    cells = affine_cells(tasks, [ONLY], 225)
+    assert replace(cells, outside=np.array([[0.2, 0.7]])).outside.tolist() == [[0.2, 0.7]]
+    with pytest.raises(InvalidInput, match=r"outside must hold parameters of tasks .* got -0\.6.*train again"):
+        replace(cells, outside=np.array([[0.2, 0.7], [0.8, 0.8]]))

@@ -253,14 +253,30 @@ def _check_rows(model: TransitionModel) -> None:
             "row_type must be one and the same for rows of classes that differ only in their order, and for no others; "
             f"it is not for row {divmod(int(np.argmax(strange)), actions)}"
         )
-    sums = often[first] @ model.probability.T  # [types, J], since rows of a type have the same: [S·A, J] may be huge
+    _check_sums("probability", model.probability, model)
+
+
+def _check_sums(name: str, probability: Floats, model: TransitionModel) -> None:
+    """Probabilities [n, C] sum to 1 over every row; those of one type have the same sum."""
+    kinds = np.unique(model.row_type)
+    shares = probability * _multiplicity(model)
+    sums = np.stack([np.bincount(model.row_type, weights=share)[kinds] for share in shares])  # [n, types]
     wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
     if wrong.any():
-        bad, cell = divmod(int(np.argmax(wrong)), wrong.shape[1])
+        place, kind = divmod(int(np.argmax(wrong)), len(kinds))
+        row = np.argwhere(model.row_type[model.classes.max(axis=2)] == kinds[kind])[0]
         raise InvalidInput(
-            f"probability[{cell}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row "
-            f"{divmod(int(first[bad]), actions)} of classes, got {sums[bad, cell]:.12g}"
+            f"{name}[{place}] must sum to 1 (within {ROW_SUM_TOLERANCE:g}) over row {tuple(row.tolist())} of classes, "
+            f"got {sums[place, kind]:.12g}"
         )
+
+
+def _multiplicity(model: TransitionModel) -> Integers:
+    count = len(model.row_type)
+    successors = np.bincount(model.classes[model.classes >= 0], minlength=count)
+    rows = np.bincount(model.row_type[model.classes.max(axis=2)].ravel(), minlength=count)
+    each: Integers = successors // rows[model.row_type]
+    return each
 
 
 def _check_prior(cells: Cells) -> None:
@@ -291,23 +307,6 @@ def _check_outside(model: TransitionModel, outside: Floats) -> None:
     if model.affine is None or not len(outside):
         return
     try:
-        shares = model.law(outside) * _multiplicity(model)
+        _check_sums("transitions", model.law(outside), model)
     except InvalidInput as error:
-        raise InvalidInput(f"outside: {error}; train again") from None
-    kinds = np.unique(model.row_type)
-    sums = np.stack([np.bincount(model.row_type, weights=share)[kinds] for share in shares])  # [J', T]
-    wrong = np.abs(sums - 1) > ROW_SUM_TOLERANCE
-    if wrong.any():
-        place, kind = divmod(int(np.argmax(wrong)), wrong.shape[1])
-        raise InvalidInput(
-            f"outside[{place}] must be a task, with transitions that sum to 1 (within {ROW_SUM_TOLERANCE:g}) over rows "
-            f"of type {kinds[kind]}, got {sums[place, kind]:.12g}; train again"
-        )
-
-
-def _multiplicity(model: TransitionModel) -> Integers:
-    count = len(model.row_type)
-    successors = np.bincount(model.classes[model.classes >= 0], minlength=count)
-    rows = np.bincount(model.row_type[model.classes.max(axis=2)].ravel(), minlength=count)
-    each: Integers = successors // rows[model.row_type]
-    return each
+        raise InvalidInput(f"outside must hold parameters of tasks ({error}); train again") from None
