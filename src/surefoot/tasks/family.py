@@ -34,9 +34,9 @@ class TaskDistribution:
             maximum norm of the difference of their points; None if no such map is known.
         safe_parameter: [d] of the task whose optimal policy is to be the safe policy; None to search for one.
         recipe: plain JSON data from which the command line can build this family again; empty if it cannot.
-        affine: (P₀ [S, A, S], G [d, S, A, S]) if transitions are P_θ = P₀ + Σ_k θ_k G_k for every θ that can be drawn and
-            nothing else depends on θ; None otherwise. Rows of P₀ sum to 1, those of G to 0. Parameters at which P_θ has
-            a negative entry are those of no task; the box around the others may hold such.
+        affine: (P₀ [S, A, S], G [d, S, A, S]) if transitions are P_θ = P₀ + Σ_k θ_k G_k for every θ that can be drawn
+            and nothing else depends on θ; None otherwise. Rows of P₀ sum to 1, those of G to 0. Parameters at which P_θ
+            has a negative entry are those of no task; the box around the others may hold such.
     """
 
     build: Build
