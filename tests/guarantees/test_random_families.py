@@ -23,6 +23,7 @@ from surefoot.experiments.promise.random_families import KINDS, RandomFamily, ra
 from surefoot.experiments.promise.settings import RandomSettings
 from surefoot.experiments.promise.simplex import UniformSimplex
 from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
+from surefoot.methods import adapt
 from surefoot.train import affine_cells
 
 LIKELIHOOD, BALL = "certified-likelihood", "certified-ball"
@@ -157,3 +158,14 @@ def test_rows_merged_in_the_unit_of_the_parameter_are_caught(monkeypatch: pytest
 def _share_on_edge(family: RandomFamily) -> float:
     totals = family.tasks.distribution.probes().sum(axis=1)
     return float(np.mean(totals > (1 - 1e-3) * totals.max()))
+
+
+def test_parameters_in_tiny_units_raise_no_false_alarm() -> None:
+    """Weights of order 1e-8, some of them 0 at the centre of a cell: tangents there are steep, but they are numbers."""
+    family = random_family("simplex", np.random.default_rng(34))
+    assert family.tasks.distribution.support.max() < 1e-7
+    policies = family.policies()
+    for place, parameter in enumerate(family.tasks.sample(5, np.random.default_rng(1))):
+        task = family.tasks.task(parameter)
+        run = adapt(policies, task, method=LIKELIHOOD, episodes=100, risk=0.1, seed=place, horizon=family.steps)
+        assert not [event for event in run.events if event.kind == "alarm"]

@@ -24,7 +24,7 @@ from surefoot.experiments.promise.world import World, random_world, with_safe_po
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.train.envelopes import Envelopes, build_cells
+from surefoot.train.envelopes import Envelopes, build_cells, safe_policy_risk
 
 CANDIDATES = 4  # tasks whose optima are candidates
 PATIENT = (0.9, 0.99, 0.995)  # discounts of tasks whose episodes end by themselves
@@ -50,9 +50,12 @@ class RandomFamily:
         Raises:
             InvalidInput: no envelopes can be had for this family.
         """
-        settings = Envelopes(cells=self.cells, holdout=HOLDOUT, uncovered=UNCOVERED)
-        cells = build_cells(self.tasks, [self.safe, *self.candidates], seed=0, envelopes=settings)
+        cells = build_cells(self.tasks, [self.safe, *self.candidates], seed=0, envelopes=self._envelopes)
         return replace(self.without_cells(), cells=cells)
+
+    @property
+    def _envelopes(self) -> Envelopes:
+        return Envelopes(cells=self.cells, holdout=HOLDOUT, uncovered=UNCOVERED)
 
     def without_cells(self) -> PolicyValueSet:
         entries = []
@@ -60,7 +63,13 @@ class RandomFamily:
             task = self.tasks.task(parameter)
             best, safe = evaluate(task, policy), evaluate(task, self.safe)
             entries.append(Entry(parameter, policy, best.reward, best.margin, safe.reward, safe.margin))
-        return PolicyValueSet(tuple(entries), self.safe, self.tasks.units, 0.01, 0.05, 0.0, self.tasks.digest(), {}, {})
+        digest, failing = (
+            self.tasks.digest(),
+            safe_policy_risk(self.tasks, self.safe, seed=0, envelopes=self._envelopes),
+        )
+        return PolicyValueSet(
+            tuple(entries), self.safe, self.tasks.units, 0.01, 0.05, 0.0, digest, {}, {}, safe_risk=failing
+        )
 
 
 def random_family(kind: str, rng: np.random.Generator) -> RandomFamily:
@@ -193,6 +202,8 @@ def _on_simplex(kind: str, rng: np.random.Generator, unit: float, distribution: 
     """Full exposure to hazards that sum to at most 1; the budget ends close beyond, so that boxes there are unsafe."""
     dimension = distribution.dimension
     world = random_world(rng, dimension, neutral=False, discounts=(0.5, 0.7, 0.8), alike=True)
+    if dimension == 3:  # boxes as coarse as six to an axis are small enough for bounds at this discount only (ρ < 1)
+        world = replace(world, discount=0.5)
     slope = world.slope / unit
     per_axis = {2: 14, 3: 6}[dimension]
     beyond = 1 + rng.uniform(1.1, 1.8) / per_axis  # boxes across the edge are to be safe, those behind them not
