@@ -115,7 +115,7 @@ def promise_command(
         return
     for title, headers, rows in promise.tables(results):
         console.print(title, style="bold")
-        table = plain_table(*headers, numbers=range(1, len(headers) - 1))
+        table = plain_table(*headers, numbers=(1, *range(promise.VERDICT + 1, len(headers))))
         for row in rows:
             table.add_row(*row)
         console.print(table)

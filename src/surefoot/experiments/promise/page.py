@@ -10,6 +10,8 @@ from surefoot.report.page import MISSING, Cell, Page, Section, Table, versions
 
 Rows: TypeAlias = tuple[tuple[str, ...], ...]
 
+VERDICT = 2  # its column
+
 LEGEND = (
     "kept: the 95 % interval lies below the risk, and the count has power.",
     "broken: a method that keeps its promise would be counted like this with probability below 0.0001.",
@@ -26,7 +28,7 @@ def promise_page(results: Mapping[str, Any]) -> Report:
     settings = results["settings"]
     random = settings.get("families") == "random"
     sections = [
-        Section(title, table=_toned(Table(headers, rows, numbers=tuple(range(1, len(headers) - 1)))))
+        Section(title, table=_toned(Table(headers, rows, numbers=(1, *range(VERDICT + 1, len(headers))))))
         for title, headers, rows in tables(results)
     ]
     legend = Section("How to read the tables", paragraphs=LEGEND)
@@ -43,7 +45,7 @@ def promise_page(results: Mapping[str, Any]) -> Report:
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Rows]]:
-    """Title, headers and rows of each table of counts; the last column is the verdict."""
+    """Title, headers and rows of each table of counts."""
     if results["settings"].get("families") != "random":
         yield "Counts", *_gridworld_table(results["counts"])
         return
@@ -56,25 +58,25 @@ def _gridworld_table(counts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ..
     headers = (
         "method",
         "risk",
+        "promise",
         "unsafe tasks",
         "95 % interval",
         "unsafe episodes",
         "tested",
         "twin",
         "regret",
-        "promise",
     )
     rows = (
         (
             row["method"],
             f"{row['risk']:g}",
+            row.get("verdict", MISSING),  # earlier versions did not look for power
             _of(row["unsafe_tasks"], row["tasks"]),
             _interval(row["interval"]),
             f"{row['unsafe_episodes']:,}",
             _of(row.get("tested"), row["tasks"]),
             _of(row.get("twin_unsafe"), row.get("twin_tasks")),
             f"{row['regret_mean']:,.0f}",
-            row.get("verdict", MISSING),  # earlier versions did not look for power
         )
         for row in counts
     )
@@ -82,11 +84,15 @@ def _gridworld_table(counts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ..
 
 
 def _random_table(first: str, counts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], Rows]:
-    headers = (first, "risk", "families", "unsafe tasks", "95 % interval", "lost", "95 % interval", "tested", "twin")
+    headers = (
+        *(first, "risk", "promise", "families"),
+        *("unsafe tasks", "95 % interval", "lost", "95 % interval", "tested", "twin"),
+    )
     rows = (
         (
             row[first],
             f"{row['risk']:g}",
+            row["verdict"],
             f"{row['families']:,}",
             _of(row["unsafe_tasks"], row["tasks"]),
             _interval(row["interval"]),
@@ -94,12 +100,11 @@ def _random_table(first: str, counts: Sequence[Mapping[str, Any]]) -> tuple[tupl
             _interval(row["lost_interval"]),
             _of(row["tested"], row["tasks"]),
             _of(row["twin_unsafe"], row["twin_tasks"]),
-            row["verdict"],
         )
         for row in counts
         if row["families"]
     )
-    return (*headers, "promise"), tuple(rows)
+    return headers, tuple(rows)
 
 
 def _gridworld_lead(settings: Mapping[str, Any]) -> str:
@@ -153,10 +158,13 @@ def _of(part: int | None, whole: int | None) -> str:
 
 
 def _interval(ends: Sequence[float] | None) -> str:
-    return MISSING if ends is None else f"{ends[0]:.4f} – {ends[1]:.4f}"
+    return MISSING if ends is None else f"{ends[0]:.3f} – {ends[1]:.3f}"
 
 
 def _toned(table: Table) -> Table:
     """The verdicts in colour."""
-    rows = tuple((*row[:-1], Cell(str(row[-1]), TONES.get(str(row[-1]), "quiet"))) for row in table.rows)
-    return Table(table.headers, rows, table.numbers)
+    rows = []
+    for row in table.rows:
+        verdict = str(row[VERDICT])
+        rows.append((*row[:VERDICT], Cell(verdict, TONES.get(verdict, "quiet")), *row[VERDICT + 1 :]))
+    return Table(table.headers, tuple(rows), table.numbers)
