@@ -8,8 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.arrays import Floats
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 
 Arrays = dict[str, Any]
 

@@ -20,11 +20,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from surefoot import __version__, cli
-from surefoot.adapt import plan
-from surefoot.experiments.bench import rows as bench
+from surefoot.bench import rows as bench
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate import plan
 
 TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100, 3)
 

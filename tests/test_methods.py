@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.adapt.learner import SAFE, Learner
-from surefoot.adapt.run_record import Run
 from surefoot.cmdp.policy import EpisodeMixture
-from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
+from surefoot.learning.learner import Learner
+from surefoot.learning.method import SAFE
 from surefoot.methods import BASELINES, METHODS, adapt, default_horizon, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.run import Run
+from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld import gridworld
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 TASK = gridworld().task([0.3])
 UNCERTIFIED = {"published", "pce", "pce-theory"}

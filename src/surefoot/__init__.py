@@ -1,28 +1,32 @@
 """Surefoot: constrained meta reinforcement learning with provable test-time safety."""
 
 from surefoot import tasks
-from surefoot.adapt.learner import Learner, Order
-from surefoot.adapt.plan import plan
-from surefoot.adapt.run_record import Event, Run
-from surefoot.cmdp.distance import distance
 from surefoot.cmdp.episode import Outcome, Outcomes
-from surefoot.cmdp.evaluate import Values, evaluate, evaluate_many, occupancy
-from surefoot.cmdp.lagrangian import Solution
-from surefoot.cmdp.model import TabularCMDP, Units
-from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy, TimedPolicy
-from surefoot.cmdp.rollout import Simulator
-from surefoot.cmdp.solve import solve, solve_many
+from surefoot.cmdp.policy import EpisodeMixture
+from surefoot.cmdp.units import Units
+from surefoot.cmdp.values import Values
 from surefoot.deploy.session import Deployment
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
+from surefoot.learning.event import Event
+from surefoot.learning.learner import Learner, Order
 
 # These two functions share their name with the packages behind them; `from surefoot.adapt.… import …` still works.
 from surefoot.methods import METHODS, adapt, learner
 from surefoot.oracles.interface import Oracles
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.train.envelopes import Envelopes
-from surefoot.train.greedy_cover import greedy_cover
-from surefoot.train.preflight import preflight
-from surefoot.train.training_phase import train
+from surefoot.simulate.plan import plan
+from surefoot.simulate.run import Run
+from surefoot.tabular.distance import distance
+from surefoot.tabular.evaluate import evaluate, evaluate_many, occupancy
+from surefoot.tabular.lagrangian import Solution
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tabular.rollout import Simulator
+from surefoot.tabular.solve import solve, solve_many
+from surefoot.training.envelopes import Envelopes
+from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.preflight import preflight
+from surefoot.training.training_phase import train
 
 __version__ = "0.1.0"
 

@@ -7,20 +7,22 @@ from typing import Any
 import numpy as np
 
 from surefoot import theory
-from surefoot.adapt.certified_methods import CERTIFIED, SAFE_POLICY_RISK, certified_method
-from surefoot.adapt.learner import Learner, Method
-from surefoot.adapt.policy_elimination import EliminationRules, PublishedEliminationRules
-from surefoot.adapt.run_record import Run
-from surefoot.adapt.runner import Observer, run_learner
-from surefoot.adapt.safe_mixture import PaperRules, PublishedRules, VerifyCandidates
-from surefoot.adapt.safe_only import SafeOnly
+from surefoot.arrays import fraction, whole
 from surefoot.baselines.dope import dope_method
 from surefoot.baselines.log_barrier import lb_sgd_method
 from surefoot.baselines.safe_meta import safe_meta_method
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.solve import solve
-from surefoot.errors import Infeasible, InvalidInput
+from surefoot.cmdp.task import Task
+from surefoot.errors import InvalidInput
+from surefoot.learning.certified.choice import CERTIFIED, SAFE_POLICY_RISK, certified_method
+from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
+from surefoot.learning.paper.algorithm_2 import VerifyCandidates
+from surefoot.learning.paper.constants import PaperRules, PublishedRules
+from surefoot.learning.paper.elimination import EliminationRules, PublishedEliminationRules
+from surefoot.learning.paper.safe_only import SafeOnly
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.run import Run
+from surefoot.simulate.runner import Observer, run_learner
 
 # Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
 BASELINES = tuple(
@@ -64,10 +66,9 @@ def learner(
             abandoned episode may have held; by default as many as make the discounted tail negligible (`TRUNCATION`).
         options: further constants of the method.
     """
-    if not 0 < risk < 1:
-        raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk!r}")
-    horizon = default_horizon(policies.units.discount) if horizon is None else _positive("horizon", horizon)
-    episodes = None if episodes is None else _positive("episodes", episodes)
+    fraction("risk", risk)
+    horizon = default_horizon(policies.units.discount) if horizon is None else whole("horizon", horizon)
+    episodes = None if episodes is None else whole("episodes", episodes)
     seed = int(seed) if isinstance(seed, np.integer) else seed
     chosen = _method(policies, method, episodes, risk, horizon, options)
     settings = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "horizon": horizon, **options}
@@ -76,36 +77,29 @@ def learner(
 
 def adapt(
     policies: PolicyValueSet,
-    task: TabularCMDP,
+    task: Task,
     *,
     method: str,
     episodes: int,
     risk: float = 0.05,
     seed: int,
     horizon: int | None = None,
+    optimal_reward: float | None = None,
     observer: Observer | None = None,
     **options: Any,
 ) -> Run:
-    """Run a method on a simulated tabular task; regret and margins in the record are exact.
+    """Run a method on a simulated task; regret and margins in the record are exact where the task can be read, and
+    otherwise estimated with an error.
 
     Args:
         horizon: steps per episode; by default as many as make the discounted tail negligible (`TRUNCATION`).
+        optimal_reward: V* of a task that cannot say so itself; without it the regret on such a task is unknown (NaN).
         observer: called with (episodes done, episodes in all), for progress bars.
     """
-    episodes = _positive("episodes", episodes)
-    horizon = default_horizon(policies.units.discount) if horizon is None else _positive("horizon", horizon)
+    episodes = whole("episodes", episodes)
+    horizon = default_horizon(policies.units.discount) if horizon is None else whole("horizon", horizon)
     chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
-    return run_learner(
-        chosen,
-        task,
-        episodes=episodes,
-        seed=seed,
-        horizon=horizon,
-        optimal_reward=_optimal_reward(task),
-        transitions=chosen.method.needs_transitions or chosen.method.needs_first_state,
-        observer=observer,
-        settings=chosen.settings,
-    )
+    return run_learner(chosen, task, episodes=episodes, seed=seed, optimal_reward=optimal_reward, observer=observer)
 
 
 def default_horizon(discount: float) -> int:
@@ -184,18 +178,3 @@ def _planned_episodes(name: str, episodes: int | None) -> int:
     if episodes is None:
         raise InvalidInput(f"method {name!r} needs the number of episodes in advance: pass episodes=…, got None")
     return episodes
-
-
-def _positive(name: str, value: Any) -> int:
-    """`value` as a plain number: NumPy's integers are none to JSON."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise InvalidInput(f"{name} must be a positive whole number, got {value!r}")
-    return int(value)
-
-
-def _optimal_reward(task: TabularCMDP) -> float:
-    """V* of the task; NaN where no policy is feasible, so that regret is undefined rather than wrong."""
-    try:
-        return float(solve(task).values.reward)
-    except Infeasible:
-        return float("nan")

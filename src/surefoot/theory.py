@@ -1,13 +1,14 @@
 """The paper on one page: every formula of Ni & Kamgarpour once, as a pure function.
 
 Everything here is in the paper's unit scale: r in [0, 1], c in [-1, 1], a policy is feasible when V_c >= 0.
-`cmdp.model.Units` converts to and from the user's "cost <= budget". Where the paper is in error the repair is
+`cmdp.units.Units` converts to and from the user's "cost <= budget". Where the paper is in error the repair is
 named by its row in docs/guarantees.md, section "Errata" (E1 ... E14).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def lipschitz_constant(discount: float) -> float:
@@ -135,6 +136,11 @@ def weight_steps(safe_margin: float, epsilon: float, discount: float) -> int:
 
 def _step_slack(epsilon: float, discount: float) -> float:
     return (4 * lipschitz_constant(discount) + 9) * epsilon
+
+
+def mixture_value(candidate: Any, safe: Any, weight: float) -> Any:
+    """u_{l,m} and v_{l,m}, Eq. (computeuv): numbers or arrays alike."""
+    return weight * candidate + (1 - weight) * safe
 
 
 # ------------------------------------------------------------------------------------------------- bounds, no constants

@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import learner_suite as suite
-from surefoot.adapt.learner import Learner
-from surefoot.adapt.run_record import Run
-from surefoot.adapt.runner import run_learner
 from surefoot.baselines.dope import OptimisticPlanning, dope_method
 from surefoot.baselines.dope_planning import FiniteHorizonPlanner
 from surefoot.baselines.empirical_model import known_support
 from surefoot.baselines.occupancy_planning import RelaxedOccupancy
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
+from surefoot.learning.learner import Learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.simulate.run import Run
+from surefoot.simulate.runner import run_learner
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.solve import solve
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.layered import layered
-from surefoot.train.sampled_cells import finite_cells
+from surefoot.training.sampled_cells import finite_cells
 
 STEPS, LENGTH, EPISODES, PLANNED = 12, 1500, 60, 1000
 HORIZON = 4  # of the layered task
@@ -302,15 +302,8 @@ def test_the_figure_planner_is_exact_where_nothing_is_relaxed() -> None:
 
 def run_on(kind: str, learner: Learner, episodes: int) -> Run:
     task = task_of(kind)
-    return run_learner(
-        learner,
-        task,
-        episodes=episodes,
-        seed=1,
-        horizon=STEPS,
-        optimal_reward=float(solve(task).values.reward),
-        transitions=learner.method.needs_transitions,
-    )
+    learner.horizon = STEPS
+    return run_learner(learner, task, episodes=episodes, seed=1)
 
 
 @pytest.mark.parametrize("kind", ["discounted", "layered"])

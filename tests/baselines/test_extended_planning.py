@@ -10,19 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import random_distributions, seeds
+from surefoot.arrays import Floats
 from surefoot.baselines.empirical_model import estimate, known_support
-from surefoot.baselines.extended_planning import (
-    GAP,
-    Plan,
-    PlanningProblem,
-    extended_lp,
-    plan_extended,
-    policy_values,
-)
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.baselines.extended_planning import GAP, Plan, PlanningProblem, extended_lp, plan_extended, policy_values
 from surefoot.errors import InvalidInput
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 
 # The linear program is solved by HiGHS to 1e-9 per row.
 TOLERANCE = 1e-6

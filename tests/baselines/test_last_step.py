@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from random_tasks import random_distributions, seeds
+from surefoot.arrays import Floats
 from surefoot.baselines.dope import VISIT_GROWTH
 from surefoot.baselines.dope_planning import Constants, FiniteHorizonPlanner
 from surefoot.baselines.empirical_model import estimate, known_support
 from surefoot.baselines.extended_planning import PlanningProblem, extended_lp, plan_extended, policy_values
-from surefoot.cmdp.model import Floats
 from surefoot.experiments.baselines.run import train_benchmark
 from surefoot.experiments.baselines.settings import BENCHMARKS, Settings
 
@@ -185,7 +185,7 @@ def earned(actions: np.ndarray, after: np.ndarray, reward: Floats) -> float:
     return total
 
 
-@pytest.mark.filterwarnings("ignore::surefoot.train.preflight.UncertifiedWarning")
+@pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 def test_regret_is_that_of_the_authors_accounting_and_within_its_bound() -> None:
     """20,000 episodes of each; then the authors' 100,000, for the constants of the theorem and of the code."""
     benchmark, policies = BENCHMARKS["factored"], train_benchmark("factored", Settings())

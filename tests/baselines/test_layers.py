@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from random_tasks import random_distributions, seeds
 from surefoot.baselines.dope import dope_method
 from surefoot.baselines.layers import check_layers
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import TransitionModel
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks import factored, inventory, media
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.layered import layered
-from surefoot.train.envelopes import finite_cells
-from surefoot.train.transition_model import ball_model
+from surefoot.training.envelopes import finite_cells
 
 STATES, HORIZON = 3, 4
 

@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 
 from contracts import learner_suite as suite
 from random_tasks import random_cmdp, seeds
-from surefoot.adapt.learner import Learner
-from surefoot.adapt.runner import run_learner
+from surefoot.arrays import Floats
 from surefoot.baselines.log_barrier import AISTATS, LogBarrier, adaptive_step, lb_sgd_method, theory_batch
 from surefoot.baselines.softmax import entropy_regularised, smoothed_safe_policy, softmax
-from surefoot.cmdp.evaluate import evaluate, occupancy, solve_discounted
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import InvalidInput
+from surefoot.learning.learner import Learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.runner import run_learner
+from surefoot.tabular.evaluate import evaluate, occupancy, solve_discounted
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.gridworld import gridworld
 from surefoot.tasks.two_walls import two_walls
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 
 @cache
@@ -214,15 +215,8 @@ def climb(iterations: int, batch: int, seed: int, horizon: int = 39) -> tuple[An
     method = lb_sgd_method(
         wall_policies(), "lb-sgd-published", episodes=episodes, risk=0.05, horizon=horizon, **options
     )
-    run = run_learner(
-        Learner(method, seed=seed),
-        task,
-        episodes=episodes,
-        seed=seed,
-        horizon=horizon,
-        optimal_reward=1.07483758335,
-        transitions=True,
-    )
+    learner = Learner(method, seed=seed, horizon=horizon)
+    run = run_learner(learner, task, episodes=episodes, seed=seed, optimal_reward=1.07483758335)
     return run, method
 
 

@@ -15,15 +15,15 @@ from scipy.special import rel_entr
 
 from contracts import learner_suite as suite
 from random_tasks import random_cmdp, random_distributions, seeds
-from surefoot.adapt.learner import Learner
+from surefoot.arrays import Floats
 from surefoot.baselines.safe_meta import SafeMeta, VisitSums, adapt_policy, closed_form, safe_meta_method
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats
-from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import InvalidInput
+from surefoot.learning.learner import Learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld import gridworld
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 NAMES = ("safe-meta-theory", "safe-meta-published")
 

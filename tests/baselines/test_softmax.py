@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 from contracts.learner_suite import fingerprint, made_up_set
 from random_tasks import random_cmdp
+from surefoot.arrays import Floats
 from surefoot.baselines.softmax import (
     GradientSums,
     entropy_regularised,
@@ -22,15 +23,15 @@ from surefoot.baselines.softmax import (
     visits_and_returns,
 )
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.evaluate import evaluate, occupancy, state_values
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.rollout import Simulator
 from surefoot.errors import Infeasible, InvalidInput
+from surefoot.tabular.evaluate import evaluate, occupancy, state_values
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld import gridworld
 from surefoot.tasks.two_walls import two_walls
-from surefoot.train.preflight import UncertifiedWarning
-from surefoot.train.training_phase import train
+from surefoot.training.preflight import UncertifiedWarning
+from surefoot.training.training_phase import train
 
 
 def signals_of(task: TabularCMDP) -> Floats:

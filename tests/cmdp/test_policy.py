@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import random_arrays, random_cmdp, random_distributions, random_policy, seeds, task_arrays
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import EpisodeMixture, Policy, TabularPolicy, as_tabular
+from surefoot.cmdp.policy import EpisodeMixture, Policy
 from surefoot.errors import InvalidInput
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, as_tabular
 
 shapes = st.tuples(st.integers(1, 5), st.integers(2, 4))
 

@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from surefoot.adapt.learner import SAFE, Deployed, Learner, Order, Orders
 from surefoot.cmdp.episode import Outcome, Outcomes
-from surefoot.cmdp.model import TabularCMDP, Units
-from surefoot.cmdp.policy import Policy, TabularPolicy, TimedPolicy
-from surefoot.cmdp.rollout import Simulator
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.learning.learner import Learner, Order, Orders
+from surefoot.learning.method import SAFE, Deployed
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tabular.rollout import Simulator
 
 Make: TypeAlias = Callable[[], Learner]
 

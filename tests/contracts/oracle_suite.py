@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linprog
 
-from surefoot.cmdp.model import TabularCMDP
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
+from surefoot.tabular.model import TabularCMDP
 
 EVALUATION = 1e-9
 SOLVER = 1e-5

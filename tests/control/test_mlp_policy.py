@@ -12,7 +12,7 @@ import onnx
 import onnx.reference
 import pytest
 
-from surefoot.cmdp.model import Units
+from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.deploy.policy_files import onnx_model, write_policy
 from surefoot.errors import ArtifactError, InvalidInput

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from contracts.learner_suite import made_up_set
-from surefoot.adapt.learner import Learner, Order
-from surefoot.cmdp.evaluate import evaluate_many
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import Deployment
+from surefoot.learning.learner import Learner, Order
 from surefoot.methods import BASELINES, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.evaluate import evaluate_many
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.family import from_arrays
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 HORIZON = 20
 OPTIONS = ("--method", "certified-returns", "--risk", "0.3", "--seed", "5", "--horizon", str(HORIZON))

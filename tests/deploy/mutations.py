@@ -23,12 +23,12 @@ import numpy as np
 from surefoot.cli.deployment import _made, _recorded, export_lines
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import BEGINNING, Row, canonical, chained, read
+from surefoot.deploy.page import deployment_page, read_history
 from surefoot.deploy.replay import TOLERANCE
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import SurefootError
-from surefoot.report.deployment_page import deployment_page, read_history
 
 EPISODES = 9
 Files = dict[str, bytes]

@@ -18,12 +18,12 @@ from mutations import forge
 
 from surefoot.cli.deployment import export_lines
 from surefoot.deploy.chain import BEGINNING, canonical, chained, read
+from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import ArtifactError
 from surefoot.methods import learner
-from surefoot.report.deployment_page import deployment_page
 
 EPISODES = 25
 

@@ -9,8 +9,8 @@ import numpy as np
 from deployments import fresh
 
 from surefoot.deploy.chain import read
+from surefoot.deploy.page import deployment_page, gather, history_figure
 from surefoot.deploy.session import Deployment
-from surefoot.report.deployment_page import deployment_page, gather, history_figure
 from surefoot.report.page import render
 
 

@@ -12,10 +12,10 @@ import deployments
 import pytest
 from deployments import fresh, told
 
-from surefoot.adapt.learner import SAFE
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import ArtifactError
+from surefoot.learning.method import SAFE
 
 
 @pytest.fixture

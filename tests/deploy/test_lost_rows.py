@@ -16,11 +16,11 @@ from surefoot.cli.deployment import export_lines
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import Damaged, read
 from surefoot.deploy.marks import SLOT, Mark, read_mark, write_mark
+from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError
-from surefoot.report.deployment_page import deployment_page
 
 READERS = (read_status, lambda path: list(read(path)), lambda path: list(export_lines(path)), deployment_page)
 

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot import bounded_json
-from surefoot.adapt.learner import Order
 from surefoot.cli import deployment as commands
 from surefoot.deploy import protocol
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import Deployment
+from surefoot.learning.learner import Order
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "deployment-protocol.schema.json").read_text(encoding="utf-8")

@@ -11,12 +11,12 @@ import pytest
 from deployments import fresh
 from mutations import forge
 
-from surefoot.adapt.learner import Deployed
 from surefoot.deploy import session, snapshots
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.learning.method import Deployed
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 

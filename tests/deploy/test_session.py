@@ -12,13 +12,13 @@ import pytest
 from deployments import fresh, told
 
 from contracts.learner_suite import fingerprint
-from surefoot.adapt.learner import SAFE
 from surefoot.deploy import session
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.learning.method import SAFE
 from surefoot.methods import METHODS, learner
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from deployments import fresh, told
 
-from surefoot.adapt.learner import SAFE
 from surefoot.deploy import session
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import FALLBACK, Closed, Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.learning.method import SAFE
 from surefoot.methods import learner
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -13,10 +13,10 @@ import pytest
 from deployments import fresh
 
 from contracts.learner_suite import fingerprint
+from surefoot.bench.deployment import long_journal
 from surefoot.deploy import snapshots
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
-from surefoot.experiments.bench.deployment import long_journal
 from surefoot.methods import METHODS
 
 

@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.adapt.run_record import Run
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy
-from surefoot.cmdp.solve import solve
+from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.baselines.page import baselines_page, methods_table
 from surefoot.experiments.baselines.run import growth, growth_exponent, last_policies, reproduce, train_benchmark
 from surefoot.experiments.baselines.settings import BENCHMARKS, METHODS, Settings
 from surefoot.experiments.results import redraw
+from surefoot.simulate.run import Run
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.solve import solve
 
-pytestmark = pytest.mark.filterwarnings("ignore::surefoot.train.preflight.UncertifiedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 
 OURS = ("safe-only", "certified-likelihood")
 TINY = Settings(methods=OURS, episodes=300, runs=2, cells=60)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.solve import solve
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.families.page import families_page, methods_table
 from surefoot.experiments.families.run import reproduce
 from surefoot.experiments.families.settings import FAMILIES, Settings
 from surefoot.experiments.results import redraw
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.solve import solve
 
-pytestmark = pytest.mark.filterwarnings("ignore::surefoot.train.preflight.UncertifiedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 
 QUICK = Settings(episodes=400, tasks=3, epsilon=0.03, delta=0.12, cells=225)
 FILES = ["maintenance.png", "maintenance.policyset", "report.html", "results.json", "windy.png", "windy.policyset"]

@@ -12,9 +12,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from surefoot.adapt import plan
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.solve import solve
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.gridworld.page import compared_with, gridworld_page
 from surefoot.experiments.gridworld.run import noises_under_test, reproduce
@@ -22,6 +19,9 @@ from surefoot.experiments.gridworld.settings import DISCREPANCIES, Settings
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
+from surefoot.simulate import plan
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 
 QUICK = Settings(episodes=1500, tasks=2, methods=("safe-only", "paper", "published", "pce"))

@@ -11,20 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.adapt.certified import Certified
-from surefoot.adapt.learner import SAFE, Account, Deployed, Method, Step
-from surefoot.adapt.model_free import ModelFree
+from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
 from surefoot.experiments.promise.twins import ChangedEvidence, overconfident
-from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.learning.certified.method import Certified
+from surefoot.learning.certified.model_free import ModelFree
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Step
+from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.transition_classes import affine_model, transition_classes
+from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.family import TaskDistribution, family
-from surefoot.train.envelopes import Envelopes, build_cells
-from surefoot.train.transition_model import affine_model, transition_classes
+from surefoot.training.envelopes import Envelopes, build_cells
 
 Mutant = Callable[[Any], Method]
 

@@ -19,14 +19,14 @@ from scipy import stats
 
 from guarantees import mutants
 from guarantees.mutants import Mutant
-from surefoot.adapt.learner import Learner
-from surefoot.adapt.runner import run_learner
-from surefoot.methods import default_horizon, learner
+from surefoot.learning.learner import Learner
+from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import binomial_interval
+from surefoot.simulate.runner import run_learner
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.gridworld import gridworld
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 FALSE_ALARM = 1e-4
 LIKELIHOOD, BALL, RETURNS, MODEL_FREE = (
@@ -78,9 +78,7 @@ def count_unsafe(
             distribution.task(parameter),
             episodes=episodes,
             seed=int(np.random.SeedSequence([seed, 1, number]).generate_state(1)[0]),
-            horizon=default_horizon(policies.units.discount),
             optimal_reward=0.0,
-            transitions=chosen.needs_transitions or chosen.needs_first_state,
         )
         unsafe += run.unsafe_episodes > 0
     return unsafe, tasks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from surefoot.adapt.confidence import DEFAULT_STAKES, Betting, EmpiricalBernstein, Hoeffding, Running
+from surefoot.confidence import DEFAULT_STAKES, Betting, EmpiricalBernstein, Hoeffding, Running
 
 FALSE_ALARM = 1e-4
 LENGTH = 2000

@@ -21,18 +21,21 @@ import pytest
 from scipy import stats
 
 from contracts.learner_suite import made_up_set
-from surefoot.adapt.learner import SAFE, Deployed, Learner
-from surefoot.adapt.runner import run_learner
-from surefoot.adapt.safe_mixture import PaperRules, VerifyCandidates
+from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.evaluate import evaluate, evaluate_many
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.rollout import Simulator
+from surefoot.learning.learner import Learner
+from surefoot.learning.method import SAFE, Deployed
+from surefoot.learning.paper.algorithm_2 import VerifyCandidates
+from surefoot.learning.paper.constants import PaperRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.runner import run_learner
+from surefoot.tabular.evaluate import evaluate, evaluate_many
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution, family
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 FALSE_ALARM = 1e-4
 GROUP = 50  # runs whose episodes are simulated together
@@ -192,8 +195,8 @@ def test_a_trained_set_is_safe_on_tasks_drawn_anew(runs: int) -> None:
     left = 0
     for number in range(runs):
         task = windy(windy_family().sample(1, rng)[0])
-        learner = Learner(correct(policies, 6000, delta), seed=number)
-        run = run_learner(learner, task, episodes=6000, seed=number, horizon=20, optimal_reward=0.0)
+        learner = Learner(correct(policies, 6000, delta), seed=number, horizon=20)
+        run = run_learner(learner, task, episodes=6000, seed=number, optimal_reward=0.0)
         unsafe += run.unsafe_episodes > 0
         left += run.weight.max() > 0
     assert p_value(unsafe, runs, delta) > FALSE_ALARM

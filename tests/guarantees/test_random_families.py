@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 
 from guarantees import mutants
-from surefoot.adapt import likelihood, transition_ball
-from surefoot.cmdp.evaluate import evaluate, evaluate_many
 from surefoot.errors import InvalidInput
 from surefoot.experiments.promise.families import FamilyCount, added, count_family, count_tasks
 from surefoot.experiments.promise.random_families import KINDS, RandomFamily, random_family
 from surefoot.experiments.promise.settings import RandomSettings
 from surefoot.experiments.promise.simplex import UniformSimplex
 from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
+from surefoot.learning.certified.evidence import ball as transition_ball
+from surefoot.learning.certified.evidence import likelihood
 from surefoot.methods import adapt
-from surefoot.train import affine_cells
+from surefoot.tabular.evaluate import evaluate, evaluate_many
+from surefoot.training import affine_cells
 
 LIKELIHOOD, BALL = "certified-likelihood", "certified-ball"
 FEW = RandomSettings(number=10, tasks=4, twins=2, risks=(0.1,), seed=1)

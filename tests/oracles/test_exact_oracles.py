@@ -15,15 +15,9 @@ from contracts.oracle_suite import (
     reference_values,
 )
 from random_tasks import as_sparse, nearby, random_arrays, random_cmdp, seeds, task_arrays
-from surefoot.cmdp.model import TabularCMDP
 from surefoot.errors import Infeasible
-from surefoot.oracles import (
-    Oracles,
-    ParameterDistance,
-    check_by_enumeration,
-    exact_oracles,
-    linear_program,
-)
+from surefoot.oracles import Oracles, ParameterDistance, check_by_enumeration, exact_oracles, linear_program
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 

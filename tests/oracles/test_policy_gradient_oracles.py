@@ -16,16 +16,10 @@ from contracts.oracle_suite import (
     reference_values,
 )
 from random_tasks import nearby, random_arrays, random_cmdp, random_sparse_cmdp, task_arrays
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
 from surefoot.errors import Infeasible, InvalidInput
-from surefoot.oracles import (
-    crpo,
-    linear_program,
-    natural_policy_gradient,
-    policy_gradient,
-    worst_task_then_gradient,
-)
+from surefoot.oracles import crpo, linear_program, natural_policy_gradient, policy_gradient, worst_task_then_gradient
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld import gridworld
 
 RNG = np.random.default_rng(0)

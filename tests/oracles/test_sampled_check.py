@@ -12,9 +12,9 @@ from scipy.stats import binomtest
 
 from contracts.oracle_suite import conforms_to_check_oracle, reference_distance
 from random_tasks import as_sparse, nearby, random_arrays, random_cmdp, seeds
-from surefoot.cmdp.model import TabularCMDP
 from surefoot.errors import InvalidInput
 from surefoot.oracles import check_by_sampling, sampled, samples_needed
+from surefoot.tabular.model import TabularCMDP
 
 STATES, ACTIONS = 4, 2
 EPSILON, DELTA = 0.1, 0.2

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.cmdp.model import Units
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.cells import Cells
+from surefoot.tabular.transition_model import TransitionModel
 
 
 def make_cells(

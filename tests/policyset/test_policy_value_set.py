@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import TabularCMDP, Units
-from surefoot.cmdp.policy import EpisodeMixture, TabularPolicy
+from surefoot.cmdp.policy import EpisodeMixture
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset import Entry, PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 
 UNITS = Units(0.9, (-1.0, 3.0), np.array([[0.0, 10.0], [-2.0, 1.0]]), np.array([1.5, 4.0]))
 LEFT, RIGHT = TabularPolicy(np.array([[1.0, 0.0]])), TabularPolicy(np.array([[0.25, 0.75]]))

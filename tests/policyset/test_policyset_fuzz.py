@@ -18,8 +18,8 @@ import safetensors.numpy
 from test_policyset_storage import make_set
 
 from peak_memory import in_a_process
-from surefoot.adapt.certified_methods import CERTIFIED
 from surefoot.errors import ArtifactError, SurefootError
+from surefoot.learning.certified.choice import CERTIFIED
 from surefoot.methods import learner
 from surefoot.policyset import PolicyValueSet
 

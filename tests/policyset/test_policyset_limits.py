@@ -15,7 +15,7 @@ from test_policyset_storage import entry, make_set, put, reseal, reseal_cells
 
 from surefoot.errors import ArtifactError
 from surefoot.policyset import PolicyValueSet, fit, storage
-from surefoot.policyset.cells import TransitionModel
+from surefoot.tabular.transition_model import TransitionModel
 
 
 @pytest.fixture

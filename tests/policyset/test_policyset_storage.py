@@ -20,12 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cells import make_cells
 
-from surefoot.cmdp.evaluate import evaluate, state_values
-from surefoot.cmdp.model import TabularCMDP, Units
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
 from surefoot.policyset import Entry, PolicyValueSet, manifest, storage
 from surefoot.policyset.cells import Cells
+from surefoot.tabular.evaluate import evaluate, state_values
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 
 FILES = ["manifest.json", "policies.safetensors", "cells.safetensors"]
 PER_TEST_FOLDER = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

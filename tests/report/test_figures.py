@@ -8,11 +8,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from surefoot.adapt.run_record import Run
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.report.figures import ORDER, REFERENCE, cost_in_words, learning_curves, png, stroke
 from surefoot.report.metrics import Summary, summarise
+from surefoot.simulate.run import Run
 
 BUDGET = 1.5
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from surefoot.adapt.run_record import Run
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.report.metrics import Final, binomial_interval, mean_interval, summarise, totals
+from surefoot.simulate.run import Run
 
 
 def run(gaps, margin, weight=None, *, method="certified", certified=True) -> Run:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from surefoot.adapt.run_record import Event, Run
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
+from surefoot.learning.event import Event
 from surefoot.report.figures import png
 from surefoot.report.metrics import summarise
 from surefoot.report.page import Cell, Page, Section, Table, events_table, render, results_table, versions
+from surefoot.simulate.run import Run
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 HOSTILE = "<script>alert('x')</script>\"&<img src=x onerror=alert(1)>"

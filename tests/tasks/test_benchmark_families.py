@@ -14,13 +14,13 @@ from scipy.optimize import linprog
 
 import surefoot as sf
 from random_tasks import random_arrays, seeds
-from surefoot.cmdp.distance import distance
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.rollout import Simulator
-from surefoot.cmdp.solve import solve
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.tabular.distance import distance
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.rollout import Simulator
+from surefoot.tabular.solve import solve
 from surefoot.tasks import factored, inventory, layered, media, two_walls
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution

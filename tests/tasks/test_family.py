@@ -11,8 +11,9 @@ from hypothesis import given
 
 import surefoot as sf
 from random_tasks import random_arrays, seeds
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks import Finite, Independent, Normal, TaskDistribution, Uniform, family, from_arrays, gridworld
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks import gridworld
 from surefoot.tasks.grid import MOVES
 from surefoot.tasks.gridworld import (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.solve import solve
 from surefoot.tasks import maintenance
 from surefoot.tasks.maintenance import (
     BREAKS,
@@ -30,7 +30,7 @@ from surefoot.tasks.maintenance import (
     STATES,
     transition_directions,
 )
-from surefoot.train.affine_cells import affine_cells
+from surefoot.training.affine_cells import affine_cells
 
 TASKS = maintenance()
 wears, scraps = st.floats(0.02, 0.2), st.floats(0, 0.2)

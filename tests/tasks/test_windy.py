@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 import surefoot as sf
-from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
+from surefoot.tabular.solve import solve
 from surefoot.tasks import windy_gridworld
 from surefoot.tasks.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
-from surefoot.train.affine_cells import affine_cells
-from surefoot.train.greedy_cover import greedy_cover
+from surefoot.training.affine_cells import affine_cells
+from surefoot.training.greedy_cover import greedy_cover
 
 TASKS = windy_gridworld()
 rates = st.floats(0, 0.25)

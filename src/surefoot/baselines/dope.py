@@ -18,9 +18,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.adapt.certified import next_decision
-from surefoot.adapt.learner import SAFE, SAFE_ONLY, Account, Deployed, Step
-from surefoot.adapt.run_record import Event
+from surefoot.arrays import Floats, Integers, whole
 from surefoot.baselines.dope_planning import (
     Algorithm,
     Constants,
@@ -34,11 +32,15 @@ from surefoot.baselines.empirical_model import Counts, Support, known_support
 from surefoot.baselines.known import known_model
 from surefoot.baselines.layers import check_layers
 from surefoot.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
-from surefoot.cmdp.episode import Integers, Outcomes
-from surefoot.cmdp.model import Floats, Units
-from surefoot.cmdp.policy import Policy, TabularPolicy, TimedPolicy
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.learning.certified.method import next_decision
+from surefoot.learning.event import Event
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 PRESETS: tuple[Preset, ...] = get_args(Preset)
@@ -328,8 +330,8 @@ def _check_options(
     if not (0 < replan < math.inf if is_number else replan in get_args(Schedule)):
         raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))} or positive, got {replan!r}")
     for option, (value, least) in whole_numbers.items():
-        if value is not None and (not isinstance(value, int | np.integer) or value < least):
-            raise InvalidInput(f"{option} must be an integer of at least {least}, got {value!r}")
+        if value is not None:
+            whole(option, value, least)
 
 
 def _parsed(name: str) -> tuple[Algorithm, Preset]:

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.arrays import Floats
 from surefoot.baselines import empirical_model as empirical
 from surefoot.baselines.empirical_model import Counts, Support, within_reach
 from surefoot.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
-from surefoot.cmdp.model import Floats
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import TransitionModel
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.transition_model import TransitionModel
 
 Algorithm: TypeAlias = Literal["dope", "dope-plus", "optpess-lp"]
 Preset: TypeAlias = Literal["theory", "published"]

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.arrays import Floats, Integers, check_indices
 from surefoot.baselines.layers import base_states
-from surefoot.cmdp.episode import Integers
-from surefoot.cmdp.model import Floats
 from surefoot.errors import InvalidInput
 
 Counts = NDArray[np.int64]
@@ -67,8 +66,7 @@ class Support:
         size, width = self.successors.shape[:2]
         total = size if self.layers is None else size * self.layers + 1
         for name, values, limit in (("states", states, total), ("actions", actions, width)):
-            if values.size and (values.min() < 0 or values.max() >= limit):
-                raise InvalidInput(f"{name} must lie in 0..{limit - 1}, got {values.min()}..{values.max()}")
+            check_indices(name, values, limit)
         here, there = states[:, :-1].astype(np.int64).ravel(), states[:, 1:].astype(np.int64).ravel()
         action = actions.astype(np.int64).ravel()
         episode = np.repeat(np.arange(len(states)), actions.shape[1])

@@ -19,8 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from surefoot.cmdp.episode import Integers
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.errors import InvalidInput, SurefootError
 
 # Certified duality gap at which the search for the price stops, relative to the largest value met.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import TransitionModel
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.transition_model import TransitionModel
 
 
 def known_model(policies: PolicyValueSet, method: str) -> TransitionModel:

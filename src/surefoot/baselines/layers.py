@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.cmdp.episode import Integers
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import TransitionModel
+from surefoot.tabular.transition_model import TransitionModel
 
 # Rewards and costs of layer h are γ^(-h) times those of layer 0 up to rounding, relative to the largest.
 ROUNDING = 1e-9

@@ -30,21 +30,17 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from surefoot.adapt.learner import SAFE, Account, Deployed, Step
-from surefoot.adapt.run_record import Event
+from surefoot.arrays import Floats, Integers
 from surefoot.baselines.known import known_model
-from surefoot.baselines.softmax import (
-    GradientSums,
-    given_start,
-    published_start,
-    smoothed_safe_policy,
-    softmax,
-)
-from surefoot.cmdp.episode import Integers, Outcomes
-from surefoot.cmdp.model import Floats, Units
-from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.baselines.softmax import GradientSums, given_start, published_start, smoothed_safe_policy, softmax
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.learning.event import Event
+from surefoot.learning.method import SAFE, Account, Deployed, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy
 
 Smoothness: TypeAlias = Literal["bound", "estimated"]
 

@@ -32,15 +32,17 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import rel_entr, softmax
 
-from surefoot.adapt.learner import SAFE, Account, Deployed, Step
-from surefoot.adapt.run_record import Event
+from surefoot.arrays import Floats, Integers
 from surefoot.baselines.known import known_model
 from surefoot.baselines.softmax import add_by_place, given_start, published_start, safe_table, visits_and_returns
-from surefoot.cmdp.episode import Integers, Outcomes, add_in_order
-from surefoot.cmdp.model import Floats, Units
-from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.cmdp.episode import Outcomes, add_in_order
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.learning.event import Event
+from surefoot.learning.method import SAFE, Account, Deployed, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy
 
 SAFE_META = ("safe-meta-theory", "safe-meta-published")
 

@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
-from surefoot.cmdp.episode import Integers, Outcomes, add_in_order
-from surefoot.cmdp.evaluate import evaluate, solve_discounted
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy, as_tabular
+from surefoot.arrays import Floats, Integers, check_indices
+from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.evaluate import evaluate, solve_discounted
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, as_tabular
 from surefoot.tasks.gridworld import Kernel, gridworld
 
 # Soft policy iteration is Newton's method: it ends within a few steps or not at all.
@@ -200,8 +201,7 @@ def visits_and_returns(signals: Floats, discount: float, outcomes: Outcomes) -> 
     states, actions = signals.shape[1:]
     visited = outcomes.states[:, :-1].astype(np.int64) * actions + outcomes.actions
     for name, values, size in (("states", outcomes.states, states), ("actions", outcomes.actions, actions)):
-        if values.size and not (values.min() >= 0 and values.max() < size):
-            raise InvalidInput(f"{name} must lie in 0..{size - 1}, got {values.min()}..{values.max()}")
+        check_indices(name, values, size)
     to_go: Floats = signals.reshape(len(signals), -1).T[visited.T].transpose(0, 2, 1).copy()  # [H, k, n]
     for t in range(len(to_go) - 2, -1, -1):
         to_go[t] += discount * to_go[t + 1]

@@ -13,7 +13,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from surefoot import __version__
-from surefoot.adapt.plan import plan as plan_methods
+from surefoot.arrays import fraction
+from surefoot.bench.run import run as run_bench
 from surefoot.cli.deployment import register, report_journal
 from surefoot.cli.reproduce import reproduce_app
 from surefoot.cli.terminal import (
@@ -36,7 +37,6 @@ from surefoot.cli.terminal import (
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 from surefoot.experiments import single
 from surefoot.experiments.baselines.page import baselines_page
-from surefoot.experiments.bench.run import run as run_bench
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.promise.run import promise_page
@@ -46,10 +46,11 @@ from surefoot.files import check_folder as check_out
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
+from surefoot.simulate.plan import plan as plan_methods
 from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.family import TaskDistribution
-from surefoot.train.preflight import preflight
-from surefoot.train.training_phase import train as train_policies
+from surefoot.training.preflight import preflight
+from surefoot.training.training_phase import train as train_policies
 
 app = typer.Typer(
     help="Constrained meta reinforcement learning with provable test-time safety.",
@@ -200,8 +201,7 @@ def plan_command(
     as_json: Json = False,
 ) -> None:
     """How many episodes each method needs before it may leave the safe policy."""
-    if not 0 < risk < 1:
-        raise InvalidInput(f"risk must lie strictly between 0 and 1, got {risk}")
+    fraction("risk", risk)
     lines = plan_methods(PolicyValueSet.load(path), episodes=episodes, risk=risk)
     if as_json:
         never = float("inf")

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from surefoot.adapt.learner import Learner
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import STRANGE, read, understood
+from surefoot.deploy.page import deployment_page
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
@@ -22,9 +22,9 @@ from surefoot.deploy.status import Status, read_status
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.files import check_file, write_file
+from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.deployment_page import deployment_page
 from surefoot.report.page import render
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]

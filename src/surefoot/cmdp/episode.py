@@ -7,9 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
+from surefoot.cmdp.units import Units
 
 Integers = NDArray[np.integer]
+
+
+# A discounted sum may leave its range by rounding only.
+RANGE_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +62,16 @@ class Outcomes:
             None if outcome.states is None else np.asarray(outcome.states)[None],
             None if outcome.actions is None else np.asarray(outcome.actions)[None],
         )
+
+
+def first_breach(outcomes: Outcomes, units: Units) -> int:
+    """Index of the first outcome outside the declared ranges; n when there is none."""
+    low, high = units.reachable.T  # a truncated episode lacks its tail, so 0 always counts as reachable
+    ranges = np.stack([np.array(units.reward_value_range), *units.cost_value_range])
+    slack = RANGE_TOLERANCE * np.ptp(ranges, axis=1)
+    sums = np.column_stack([outcomes.reward, outcomes.cost])
+    outside = ((sums < low - slack) | (sums > high + slack)).any(axis=1)
+    return int(np.argmax(outside)) if outside.any() else len(outcomes)
 
 
 def discounted_sum(values: Floats, discount: float) -> Floats:

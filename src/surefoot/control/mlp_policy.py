@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.cmdp.model import Floats, finite_array
+from surefoot.arrays import Floats, assign, finite_array, frozen
 from surefoot.errors import InvalidInput
 
 
@@ -48,18 +48,18 @@ class MLPPolicy:
         for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             if weight.shape != (len(bias), inputs[k]):
                 raise InvalidInput(f"weights[{k}] must have shape {[len(bias), inputs[k]]}, got {list(weight.shape)}")
-        object.__setattr__(self, "weights", weights)
-        object.__setattr__(self, "biases", biases)
+        assign(self, weights=weights)
+        assign(self, biases=biases)
         for name, length in (("log_std", inputs[-1]), ("shift", inputs[0]), ("scale", inputs[0])):
             array = _frozen(name, getattr(self, name), 1)
             if array.shape != (length,):
                 raise InvalidInput(f"{name} must have shape [{length}], got {list(array.shape)}")
-            object.__setattr__(self, name, array)
+            assign(self, **{name: array})
         if not (self.scale > 0).all():
             raise InvalidInput(f"scale must be positive, got {self.scale.min()}")
         if not (np.isfinite(self.clip) and self.clip > 0):
             raise InvalidInput(f"clip must be a positive number, got {self.clip!r}")
-        object.__setattr__(self, "clip", float(self.clip))
+        assign(self, clip=float(self.clip))
 
     def mean(self, observation: Floats) -> Floats:
         """[..., actions] at observations [..., observations]."""
@@ -99,5 +99,4 @@ def _frozen(name: str, value: Any, dimensions: int) -> Floats:
     array = finite_array(name, value)
     if array.ndim != dimensions or not array.size:
         raise InvalidInput(f"{name} must have {dimensions} dimension(s) and some entries, got {list(array.shape)}")
-    array.setflags(write=False)
-    return array
+    return frozen(array)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.adapt.learner import RANGE_TOLERANCE, first_breach
-from surefoot.cmdp.episode import Outcome, Outcomes, discounted_sum
-from surefoot.cmdp.model import Floats, Units, finite_array
+from surefoot.arrays import Floats, finite_array
+from surefoot.cmdp.episode import RANGE_TOLERANCE, Outcome, Outcomes, discounted_sum, first_breach
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 
 KEYS = ("reward", "cost", "rewards", "costs", "states", "actions")

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.files import write_file
+from surefoot.tabular.policy import TabularPolicy
 
 OPSET, IR_VERSION = 13, 8  # of 2020 and 2021: read by every runtime in use
 

@@ -17,11 +17,12 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from surefoot.adapt.learner import SAFE, SAFE_ONLY, Order
 from surefoot.bounded_json import Limits, parse
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import InvalidInput, SurefootError
+from surefoot.learning.learner import Order
+from surefoot.learning.method import SAFE, SAFE_ONLY
 
 # Lines beyond these are refused unparsed, so that none takes much memory. An episode of 100,000 steps fits, with state,
 # action, reward and cost of each in 80 bytes.

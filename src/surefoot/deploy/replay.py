@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.adapt.learner import Learner, Order, counter_uniforms
 from surefoot.deploy.chain import Row, canonical
 from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.learning.learner import Learner, Order, counter_uniforms
 
 FORMAT = "surefoot-journal"
 # Since 1.1 row 0 names the key, if there is one, and a method may tell more of how it splits the risk.

@@ -12,7 +12,6 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from surefoot.adapt.learner import SAFE, SAFE_ONLY, Learner, Order
 from surefoot.deploy import outcomes, snapshots
 from surefoot.deploy.chain import STRANGE, Damaged, canonical, named
 from surefoot.deploy.forms import opening
@@ -21,6 +20,8 @@ from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
 from surefoot.deploy.seals import checked_key, key_name
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
+from surefoot.learning.learner import Learner, Order
+from surefoot.learning.method import SAFE, SAFE_ONLY
 
 # Number of an order that is not in the journal: the safe policy, because nothing else may be ordered now.
 FALLBACK = -1

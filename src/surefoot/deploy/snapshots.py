@@ -10,21 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.adapt.certified import CertifiedState
-from surefoot.adapt.confidence import State
-from surefoot.adapt.learner import Deployed, LearnerState
-from surefoot.adapt.model_free import ModelFreeState
-from surefoot.adapt.replanning import Planned
-from surefoot.adapt.returns import ReturnState
-from surefoot.adapt.run_record import Event
-from surefoot.adapt.safe_mixture import Phase
-from surefoot.adapt.transition_ball import BallState
-from surefoot.adapt.transition_counts import Counts
 from surefoot.baselines.dope import Compact, PlanningState
 from surefoot.baselines.log_barrier import Climb
 from surefoot.baselines.safe_meta import Adaptations, VisitSums
 from surefoot.baselines.softmax import GradientSums
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.confidence import State
+from surefoot.learning.certified.evidence.ball import BallState
+from surefoot.learning.certified.evidence.counts import Counts
+from surefoot.learning.certified.evidence.returns import ReturnState
+from surefoot.learning.certified.method import CertifiedState
+from surefoot.learning.certified.model_free import ModelFreeState
+from surefoot.learning.certified.replanning import Planned
+from surefoot.learning.event import Event
+from surefoot.learning.learner import LearnerState
+from surefoot.learning.method import Deployed
+from surefoot.learning.paper.algorithm_2 import Phase
+from surefoot.tabular.policy import TabularPolicy
 
 CLASSES: dict[str, type] = {
     each.__name__: each

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
-from surefoot.adapt.learner import Learner
 from surefoot.deploy.chain import STRANGE, Damaged, canonical, located, read
 from surefoot.deploy.forms import opening
 from surefoot.deploy.replay import Departure, OtherPolicySet, Replay, check_header
 from surefoot.deploy.seals import checked_key, key_name
 from surefoot.errors import SurefootError
+from surefoot.learning.learner import Learner
 
 Observer = Callable[[int], None]  # rows checked so far
 

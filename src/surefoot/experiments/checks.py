@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from surefoot.arrays import fraction, whole
 from surefoot.errors import InvalidInput
 
 
@@ -11,13 +12,12 @@ def check_counts(settings: Any, *names: str) -> None:
     """Each of these fields is a positive number, or None where that stands for a default."""
     for name in names:
         value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise InvalidInput(f"{name} must be a positive whole number, got {value}")
+        if value is not None:
+            whole(name, value)
 
 
 def check_risk(risk: float, name: str = "risk") -> None:
-    if not 0 < risk < 1:
-        raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {risk}")
+    fraction(name, risk)
 
 
 def check_seed(seed: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from joblib import Parallel, delayed
 
-from surefoot.errors import InvalidInput
+from surefoot.arrays import whole
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, in all)
 T = TypeVar("T")
@@ -23,8 +23,7 @@ def each(what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jo
 
 
 def check_jobs(jobs: int) -> None:
-    if jobs < 1:
-        raise InvalidInput(f"jobs must be a positive whole number, got {jobs}")
+    whole("jobs", jobs)
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from surefoot import __version__, files
-from surefoot.adapt.plan import PlanLine
-from surefoot.adapt.run_record import Event
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, SurefootError
+from surefoot.learning.event import Event
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
+from surefoot.simulate.plan import PlanLine
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
 LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from surefoot.adapt.run_record import Event
-from surefoot.cmdp.solve import solve
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.experiments.results import Report, experiment_results
+from surefoot.learning.event import Event
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.figures import cost_in_words, learning_curves, png
 from surefoot.report.metrics import summarise
 from surefoot.report.page import Page, Section, Table, results_table, versions
+from surefoot.tabular.solve import solve
 from surefoot.tasks.family import TaskDistribution
 
 SHOWN_EVENTS = 200

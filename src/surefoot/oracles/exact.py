@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.cmdp.distance import distance
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.solve import LAGRANGIAN_FROM, OccupancyLP, solve
+from surefoot.arrays import Floats
 from surefoot.oracles.interface import OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
+from surefoot.tabular.distance import distance
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.solve import LAGRANGIAN_FROM, OccupancyLP, solve
 from surefoot.tasks.family import TaskDistribution
 
 

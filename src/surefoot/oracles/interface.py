@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
 
 Task: TypeAlias = Any
 

@@ -14,12 +14,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.cmdp.evaluate import evaluate, solve_discounted
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy, as_tabular
-from surefoot.cmdp.solve import solve
+from surefoot.arrays import Floats
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
+from surefoot.tabular.evaluate import evaluate, solve_discounted
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, as_tabular
+from surefoot.tabular.solve import solve
 
 # Change of policy and multipliers below which the primal-dual iteration is taken to rest.
 REST = 1e-9

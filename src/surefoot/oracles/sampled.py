@@ -18,9 +18,10 @@ import math
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, fraction
 from surefoot.errors import InvalidInput
 from surefoot.oracles.interface import CheckOracle
+from surefoot.tabular.model import TabularCMDP
 
 # Rows of next-state frequencies held at a time: bounds memory on large tasks.
 BLOCK_ENTRIES = 4_000_000
@@ -69,8 +70,7 @@ def samples_needed(epsilon: float, delta: float, outcomes: int, comparisons: int
     """
     if not epsilon > 0:
         raise InvalidInput(f"epsilon must be positive, got {epsilon!r}: no number of samples decides d = 0")
-    if not 0 < delta < 1:
-        raise InvalidInput(f"delta must lie strictly between 0 and 1, got {delta!r}")
+    fraction("delta", delta)
     return math.ceil(((_false_alarm(delta, outcomes, comparisons) + math.sqrt(math.log(1 / delta))) / epsilon) ** 2)
 
 

@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, Units
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.arrays import Floats
+from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy
 
 MAX_CELLS = 8192  # methods keep a number for every two of them
 

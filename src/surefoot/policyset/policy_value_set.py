@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, Units, finite_array
+from surefoot.arrays import Floats, assign, finite_array, frozen
 from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 
@@ -45,11 +46,11 @@ class Entry:
 
     def __post_init__(self) -> None:
         _check_policy("policy", self.policy)
-        _freeze(self, "parameter", _vector("parameter", self.parameter))
-        _freeze(self, "reward", _scalar("reward", self.reward))
-        _freeze(self, "margin", _vector("margin", self.margin))
-        _freeze(self, "safe_reward", _scalar("safe_reward", self.safe_reward))
-        _freeze(self, "safe_margin", _vector("safe_margin", self.safe_margin))
+        assign(self, parameter=_vector("parameter", self.parameter))
+        assign(self, reward=_scalar("reward", self.reward))
+        assign(self, margin=_vector("margin", self.margin))
+        assign(self, safe_reward=_scalar("safe_reward", self.safe_reward))
+        assign(self, safe_margin=_vector("safe_margin", self.safe_margin))
         if self.margin.shape != self.safe_margin.shape:
             raise InvalidInput(
                 f"margin and safe_margin must have one number per constraint each, "
@@ -88,8 +89,9 @@ class PolicyValueSet:
     safe_risk: float | None = None
 
     def __post_init__(self) -> None:
-        _freeze(self, "entries", tuple(self.entries))
-        _freeze(self, "units", _checked_units(self.units))
+        assign(self, entries=tuple(self.entries))
+        if not isinstance(self.units, Units):
+            raise InvalidInput(f"units must be a Units, got {type(self.units).__name__}")
         _check_policy("safe_policy", self.safe_policy)
         _check_entries(self.entries, constraints=self.units.budget.size)
         _check_alike(self.policies)
@@ -97,8 +99,8 @@ class PolicyValueSet:
             value = _scalar(name, getattr(self, name))
             if not low < value < high:
                 raise InvalidInput(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r}")
-            _freeze(self, name, value)
-        _freeze(self, "xi", _scalar("xi", self.xi))
+            assign(self, **{name: value})
+        assign(self, xi=_scalar("xi", self.xi))
         if self.xi < 0:
             raise InvalidInput(f"xi must not be negative, since the safe policy is feasible, got {self.xi!r}")
         if not isinstance(self.task_digest, str) or not self.task_digest or not self.task_digest.isascii():
@@ -106,7 +108,7 @@ class PolicyValueSet:
         for name in ("recipe", "training"):
             if not isinstance(getattr(self, name), Mapping):
                 raise InvalidInput(f"{name} must be a mapping, got {type(getattr(self, name)).__name__}")
-            _freeze(self, name, _plain(name, getattr(self, name)))
+            assign(self, **{name: _plain(name, getattr(self, name))})
         if self.cells is not None and self.cells.lower.shape[1:] != (len(self.policies), 1 + self.units.budget.size):
             raise InvalidInput(
                 f"cells must bound reward and {self.units.budget.size} margin(s) of {len(self.policies)} policies, "
@@ -117,7 +119,7 @@ class PolicyValueSet:
             known = _scalar("safe_risk", known)
             if not 0 <= known <= 1:
                 raise InvalidInput(f"safe_risk must be a probability, got {known!r}")
-        _freeze(self, "safe_risk", known)
+        assign(self, safe_risk=known)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -149,8 +151,7 @@ class PolicyValueSet:
 
     @staticmethod
     def _view(array: Floats) -> Floats:
-        array.setflags(write=False)
-        return array
+        return frozen(array)
 
     # The file format imports this class, hence the imports inside the three functions below.
 
@@ -177,12 +178,6 @@ class PolicyValueSet:
 # ------------------------------------------------------------------------------------------------ checks, in call order
 
 
-def _freeze(target: Any, name: str, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        value.setflags(write=False)
-    object.__setattr__(target, name, value)
-
-
 def _check_policy(name: str, policy: Any) -> None:
     if not isinstance(policy, Policy):
         raise InvalidInput(
@@ -202,29 +197,6 @@ def _scalar(name: str, value: Any) -> float:
     if array.ndim:
         raise InvalidInput(f"{name} must be a number, got shape {list(array.shape)}")
     return float(array)
-
-
-def _checked_units(units: Any) -> Units:
-    """A read-only copy of `units`, which a file or a user may have put together from anything."""
-    if not isinstance(units, Units):
-        raise InvalidInput(f"units must be a Units, got {type(units).__name__}")
-    discount = _scalar("units.discount", units.discount)
-    if not 0 < discount < 1:
-        raise InvalidInput(f"units.discount must lie strictly between 0 and 1, got {discount!r}")
-    budget = _vector("units.budget", units.budget)
-    reward_range = finite_array("units.reward_range", units.reward_range)
-    cost_range = finite_array("units.cost_range", units.cost_range)
-    for name, bounds, shape in (
-        ("reward_range", reward_range, (2,)),
-        ("cost_range", cost_range, (budget.size, 2)),
-    ):
-        if bounds.shape != shape:
-            raise InvalidInput(f"units.{name} must have shape {list(shape)}, got {list(bounds.shape)}")
-        if (bounds[..., 0] > bounds[..., 1]).any():
-            raise InvalidInput(f"units.{name} must have low ≤ high, got {bounds.tolist()}")
-    for array in (cost_range, budget):
-        array.setflags(write=False)
-    return Units(discount, (float(reward_range[0]), float(reward_range[1])), cost_range, budget)
 
 
 def _check_entries(entries: tuple[Any, ...], constraints: int) -> None:

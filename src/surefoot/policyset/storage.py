@@ -28,16 +28,19 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from surefoot.cmdp.model import Floats, Units
-from surefoot.cmdp.policy import Policy, TabularPolicy
+from surefoot.arrays import Floats, frozen
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.policyset import manifest as manifests
-from surefoot.policyset.cells import Cells, TransitionModel
+from surefoot.policyset.cells import Cells
 from surefoot.policyset.fit import check_fit
 from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.transition_model import TransitionModel
 
 DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
     "tabular": TabularPolicy.from_arrays,
@@ -249,7 +252,7 @@ def _read_arrays(path: Path, record: StoredFile) -> Arrays:
     except safetensors.SafetensorError as error:
         raise ArtifactError(f"{path}: must be a safetensors file, found: {error}") from None
     for array in arrays.values():
-        array.setflags(write=False)
+        frozen(array)
     return arrays
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, stdtrit
 
-from surefoot.adapt.run_record import Run
-from surefoot.cmdp.model import Floats, finite_array
+from surefoot.arrays import Floats, finite_array, fraction
 from surefoot.errors import InvalidInput
+from surefoot.simulate.run import Run
 
 LOW, HIGH = 0.1, 0.9  # the band of the paper's figures
 
@@ -110,7 +110,7 @@ def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Clopper-Pearson interval for a probability: covers it with at least `level`, whatever it is."""
-    _check_level(level)
+    fraction("level", level)
     if not 0 <= successes <= trials or trials < 1:
         raise InvalidInput(f"successes must lie in 0 ... trials with trials ≥ 1, got {successes} of {trials}")
     tail = (1 - level) / 2
@@ -121,7 +121,7 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple
 
 def mean_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Student's t interval for the mean of independent values [n], n ≥ 2."""
-    _check_level(level)
+    fraction("level", level)
     sample = finite_array("values", values)
     if sample.ndim != 1 or len(sample) < 2:
         raise InvalidInput(f"values must have shape [n] with n ≥ 2, got shape {list(sample.shape)}")
@@ -188,8 +188,3 @@ def _thinned(worst_margin: Floats, points: int) -> NDArray[np.int64]:
         ]
     )
     return np.unique(spaced.astype(np.int64))
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise InvalidInput(f"level must lie strictly between 0 and 1, got {level}")

@@ -13,8 +13,8 @@ from typing import Literal
 
 import jinja2
 
-from surefoot.adapt.run_record import Event
 from surefoot.errors import InvalidInput
+from surefoot.learning.event import Event
 from surefoot.report.metrics import Totals
 
 MISSING = "–"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.cmdp.model import ROW_SUM_TOLERANCE, Floats, finite_array
+from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, assign, finite_array, whole
 from surefoot.errors import InvalidInput
 
 
@@ -80,7 +80,9 @@ class Normal:
         if (scale <= 0).any():
             raise InvalidInput(f"{name} must be positive (use Finite for a fixed value), got {scale.tolist()}")
         bounds = _bounds(low, high, len(centre))
-        _set(self, mean=centre, std=scale if name == "std" else np.sqrt(scale), low=bounds[0], high=bounds[1], how=how)
+        assign(
+            self, mean=centre, std=scale if name == "std" else np.sqrt(scale), low=bounds[0], high=bounds[1], how=how
+        )
         if how == "truncated" and not (self._inside > 0).all():
             raise InvalidInput(
                 f"[low, high] must have positive probability before truncation, got {self.low.tolist()} to "
@@ -143,7 +145,7 @@ class Uniform:
 
     def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
         bounds = _bounds(low, high, max(len(_vector("low", low)), len(_vector("high", high))))
-        _set(self, low=bounds[0], high=bounds[1])
+        assign(self, low=bounds[0], high=bounds[1])
 
     @property
     def dimension(self) -> int:
@@ -187,7 +189,7 @@ class Finite:
             raise InvalidInput(f"weights must have one entry per point ([{n}]), got shape {list(share.shape)}")
         if (share < 0).any() or abs(share.sum() - 1) > ROW_SUM_TOLERANCE:
             raise InvalidInput(f"weights must be non-negative and sum to 1, got {share.tolist()}")
-        _set(self, points=array, weights=share)
+        assign(self, points=array, weights=share)
 
     @property
     def dimension(self) -> int:
@@ -226,7 +228,7 @@ class Independent:
         for k, part in enumerate(parts):
             if not isinstance(part, ParameterDistribution):
                 raise InvalidInput(f"parts[{k}] must be a parameter distribution, got {type(part).__name__}")
-        _set(self, parts=tuple(parts))
+        assign(self, parts=tuple(parts))
 
     @property
     def dimension(self) -> int:
@@ -282,14 +284,6 @@ def _box_probes(support: Floats) -> Floats:
     return np.unique(low + fractions * (high - low), axis=0)
 
 
-def _set(target: object, **values: Any) -> None:
-    """Assign the fields of a frozen dataclass from its own constructor; arrays become read-only."""
-    for name, value in values.items():
-        if isinstance(value, np.ndarray):
-            value.setflags(write=False)
-        object.__setattr__(target, name, value)
-
-
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
@@ -327,6 +321,4 @@ def _box(low: Any, high: Any, length: int) -> tuple[NDArray[np.float64], NDArray
 def _sample_size(n: Any, rng: Any) -> int:
     if not isinstance(rng, np.random.Generator):
         raise InvalidInput(f"rng must be a numpy.random.Generator, got {type(rng).__name__}")
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise InvalidInput(f"n must be an integer of at least 1, got {n!r}")
-    return int(n)
+    return whole("n", n)

@@ -11,8 +11,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.layered import largest_change, layered, layered_directions, layered_transitions
@@ -48,7 +49,7 @@ def transition_directions() -> tuple[Floats, Floats]:
     advance = np.roll(stay, 1, axis=1)
     succeed, fail = np.stack([stay, advance], axis=1), np.stack([np.zeros_like(stay), stay - advance], axis=1)
     for array in (succeed, fail):
-        array.setflags(write=False)
+        frozen(array)
     return succeed, fail
 
 

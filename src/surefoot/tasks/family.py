@@ -12,11 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.cmdp.model import Floats, TabularCMDP, Units, finite_array
+from surefoot.arrays import Floats, assign, finite_array
+from surefoot.cmdp.task import Task
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Finite, ParameterDistribution
 
-Build: TypeAlias = Callable[[Floats], TabularCMDP]
+Build: TypeAlias = Callable[[Floats], Any]  # a Task; its kind is known to whoever wrote the function
 Coordinates: TypeAlias = Callable[[Floats], Floats]
 
 
@@ -24,8 +26,9 @@ Coordinates: TypeAlias = Callable[[Floats], Floats]
 class TaskDistribution:
     """The paper's distribution D over CMDPs, through their parameters.
 
-    All tasks must have the same states, actions, constraints and units, so that one policy and one value scale fit all:
-    a `build` function should declare its reward_range and cost_range.
+    All tasks must have the same spaces and units, so that one policy and one value scale fit all: a `build` function
+    should declare its reward_range and cost_range. They may be tables (`TabularCMDP`) or anything else that can be
+    simulated (`Task`).
 
     Attributes:
         build: task of a parameter [d].
@@ -57,8 +60,7 @@ class TaskDistribution:
             raise InvalidInput(f"coordinates must be a function of parameters [n, d], got {self.coordinates!r}")
         if self.safe_parameter is not None:
             safe = self._parameter("safe_parameter", self.safe_parameter)
-            safe.setflags(write=False)
-            object.__setattr__(self, "safe_parameter", safe)
+            assign(self, safe_parameter=safe)
         object.__setattr__(self, "recipe", _plain_data(self.recipe))
         _check_affine(self.affine, self.dimension)
 
@@ -76,8 +78,8 @@ class TaskDistribution:
         """[n, d] parameters of independent tasks."""
         return self.distribution.sample(n, rng)
 
-    def task(self, parameter: ArrayLike) -> TabularCMDP:
-        """The task of a parameter [d], inside the support or not (a bare number will do when d = 1)."""
+    def task(self, parameter: ArrayLike) -> Any:
+        """The `Task` of a parameter [d], inside the support or not (a bare number will do when d = 1)."""
         task = _build(self.build, self._parameter("parameter", parameter))
         _check_same_kind(f"the task of parameter {np.ravel(parameter).tolist()}", task, self._example)
         return task
@@ -95,7 +97,7 @@ class TaskDistribution:
         return sha.hexdigest()
 
     @cached_property
-    def _example(self) -> TabularCMDP:
+    def _example(self) -> Task:
         return _build(self.build, self.distribution.probes()[0])
 
     def _parameter(self, name: str, value: Any) -> Floats:
@@ -120,19 +122,18 @@ def family(
     return TaskDistribution(build, distribution, coordinates, safe, {} if recipe is None else recipe, affine)
 
 
-def from_arrays(cmdps: Sequence[TabularCMDP], weights: ArrayLike | None = None) -> TaskDistribution:
+def from_arrays(cmdps: Sequence[Task], weights: ArrayLike | None = None) -> TaskDistribution:
     """A finite distribution over given tasks, equally likely unless weights [n]; a task's parameter is its index."""
     if not isinstance(cmdps, Sequence) or not len(cmdps):
         raise InvalidInput(f"cmdps must be a sequence of at least one task, got {cmdps!r}")
     tasks = tuple(cmdps)
     for k, task in enumerate(tasks):
-        if not isinstance(task, TabularCMDP):
-            raise InvalidInput(f"cmdps[{k}] must be a TabularCMDP, got {type(task).__name__}")
+        _check_task(f"cmdps[{k}]", task)
         _check_same_kind(f"cmdps[{k}]", task, tasks[0])
     return TaskDistribution(partial(_indexed, tasks), Finite(np.arange(len(tasks)), weights))
 
 
-def _indexed(tasks: tuple[TabularCMDP, ...], parameter: Floats) -> TabularCMDP:
+def _indexed(tasks: tuple[Task, ...], parameter: Floats) -> Task:
     index = float(parameter[0])
     if not index.is_integer() or not 0 <= index < len(tasks):
         raise InvalidInput(f"parameter must be the index of a task, 0..{len(tasks) - 1}, got {index!r}")
@@ -142,23 +143,29 @@ def _indexed(tasks: tuple[TabularCMDP, ...], parameter: Floats) -> TabularCMDP:
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def _build(build: Build, parameter: Floats) -> TabularCMDP:
+def _build(build: Build, parameter: Floats) -> Task:
     task = build(parameter)
-    if not isinstance(task, TabularCMDP):
-        raise InvalidInput(f"build must return a TabularCMDP, got {type(task).__name__} for {parameter.tolist()}")
-    return task
+    _check_task(f"what build returns for {parameter.tolist()}", task)
+    return task  # type: ignore[no-any-return]
 
 
-def _check_same_kind(name: str, task: TabularCMDP, example: TabularCMDP) -> None:
-    if task.cost.shape != example.cost.shape:
-        raise InvalidInput(
-            f"{name} must have the family's constraints, states and actions {list(example.cost.shape)}, "
-            f"got {list(task.cost.shape)}"
-        )
+def _check_task(name: str, task: Any) -> None:
+    if isinstance(task, Task):
+        return
+    missing = [part for part in ("units", "spaces", "digest", "episodes") if not hasattr(task, part)]
+    raise InvalidInput(
+        f"{name} must be a task, such as TabularCMDP or anything with units, spaces, digest and episodes, "
+        f"got {type(task).__name__} without {', '.join(missing)}"
+    )
+
+
+def _check_same_kind(name: str, task: Task, example: Task) -> None:
+    if task.spaces != example.spaces:
+        raise InvalidInput(f"{name} must have the family's spaces {example.spaces}, got {task.spaces}")
     if not task.units.same_as(example.units):
         raise InvalidInput(
-            f"{name} must share the family's discount, budget, reward_range and cost_range (declare the ranges when "
-            f"building tasks), got {task.units} instead of {example.units}"
+            f"{name} must share the family's discount, horizon, budget, reward_range and cost_range (declare the "
+            f"ranges when building tasks), got {task.units} instead of {example.units}"
         )
 
 

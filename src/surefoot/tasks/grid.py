@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.cmdp.episode import Integers
+from surefoot.arrays import Integers
 
 MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (dx, dy) of the actions right, up, left, down
 

@@ -20,8 +20,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP, finite_array
+from surefoot.arrays import Floats, finite_array, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Normal
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.grid import targets
@@ -103,7 +104,7 @@ def _slip_direction(kernel: Kernel) -> tuple[Floats, Floats]:
     blown = slipped - intended
     intended[GOAL], blown[GOAL] = np.eye(STATES)[GOAL], 0.0
     for array in (intended, blown):
-        array.setflags(write=False)
+        frozen(array)
     return intended, blown
 
 

@@ -19,8 +19,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.layered import largest_change, layered, layered_directions, layered_transitions
@@ -55,7 +56,7 @@ def transition_directions() -> tuple[Floats, Floats]:
     """(P₀, G), each [S, A, S], read-only: the base transitions are P₀ + shift·G."""
     base, change = (_moved_by(np.array(weights)) for weights in (DEMAND, SHIFT))
     for array in (base, change):
-        array.setflags(write=False)
+        frozen(array)
     return base, change
 
 
@@ -69,7 +70,7 @@ def signals() -> tuple[Floats, Floats]:
     cost = np.where(order > 0, FIXED_COST + UNIT_COST * order, 0.0) + after
     reward, cost = reward / reward.max(), cost / cost.max()
     for array in (reward, cost):
-        array.setflags(write=False)
+        frozen(array)
     return reward, cost
 
 

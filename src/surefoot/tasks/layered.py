@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.cmdp.model import Floats, TabularCMDP, finite_array
-from surefoot.errors import InvalidInput
+from surefoot.arrays import Floats, finite_array, whole
+from surefoot.tabular.model import TabularCMDP
 
 
 def layered(
@@ -76,8 +76,7 @@ def largest_change(directions: Floats) -> Floats:
 
 
 def check_horizon(horizon: int) -> None:
-    if not isinstance(horizon, int | np.integer) or isinstance(horizon, bool) or horizon < 1:
-        raise InvalidInput(f"horizon must be a positive whole number of steps, got {horizon!r}")
+    whole("horizon", horizon)
 
 
 def _to_next_layer(rows: Floats, horizon: int) -> Floats:

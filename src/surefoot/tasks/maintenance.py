@@ -28,8 +28,9 @@ from functools import cache
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Independent, Normal
 from surefoot.tasks.family import TaskDistribution
 
@@ -95,7 +96,7 @@ def transition_directions() -> tuple[Floats, Floats]:
             directions[0][rows, action] = wear * (_after_wear(condition) - product)
             directions[1][rows, action] = scrap * (idle - product)
     for array in (base, directions):
-        array.setflags(write=False)
+        frozen(array)
     return base, directions
 
 

@@ -13,8 +13,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.layered import largest_change, layered, layered_directions, layered_transitions
@@ -57,7 +58,7 @@ def transition_directions() -> tuple[Floats, Floats]:
     playing = np.stack([mu * stay + (1 - mu) * down for mu in ARRIVES], axis=1)
     change = playing - idle
     for array in (idle, change):
-        array.setflags(write=False)
+        frozen(array)
     return idle, change
 
 

@@ -14,8 +14,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.grid import MOVES, targets
@@ -59,7 +60,7 @@ def transition_directions() -> tuple[Floats, Floats]:
     blown = intended.mean(axis=1, keepdims=True) - intended
     intended[GOAL], blown[GOAL] = np.eye(STATES)[GOAL], 0.0
     for array in (intended, blown):
-        array.setflags(write=False)
+        frozen(array)
     return intended, blown
 
 

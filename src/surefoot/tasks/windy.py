@@ -26,8 +26,9 @@ from functools import cache
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
+from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Independent, Normal
 from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.grid import targets
@@ -87,7 +88,7 @@ def transition_directions() -> tuple[Floats, Floats]:
     directions = np.stack([slipped - intended, intended[:, [DOWN]] - intended])
     intended[GOAL], directions[:, GOAL] = np.eye(STATES)[GOAL], 0.0
     for array in (intended, directions):
-        array.setflags(write=False)
+        frozen(array)
     return intended, directions
 
 

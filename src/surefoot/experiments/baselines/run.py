@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from surefoot import __version__
-from surefoot.adapt.run_record import Event, Run
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats
-from surefoot.cmdp.solve import solve
+from surefoot.arrays import Floats
 from surefoot.experiments.baselines.page import baselines_page
 from surefoot.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
+from surefoot.learning.event import Event
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Summary, mean_interval, summarise
-from surefoot.train.training_phase import train
+from surefoot.simulate.run import Run
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.solve import solve
+from surefoot.training.training_phase import train
 
 FITTED_POINTS = 200  # at which the growth of the regret is fitted
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from surefoot.baselines.log_barrier import AISTATS
 from surefoot.baselines.softmax import entropy_regularised
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.solve import solve
 from surefoot.errors import InvalidInput
 from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.solve import solve
 from surefoot.tasks.factored import HORIZON as FACTORED_STEPS
 from surefoot.tasks.factored import PUBLISHED_PARAMETER as PUBLISHED_FACTORED
 from surefoot.tasks.factored import factored

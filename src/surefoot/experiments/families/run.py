@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from surefoot import __version__
-from surefoot.adapt.run_record import Run
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.families.settings import FAMILIES, Settings
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
@@ -19,7 +18,8 @@ from surefoot.experiments.results import check_folder, experiment_results, write
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import summarise
-from surefoot.train.training_phase import train
+from surefoot.simulate.run import Run
+from surefoot.training.training_phase import train
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:

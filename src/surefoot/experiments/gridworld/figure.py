@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.report.figures import STYLE
 from surefoot.tasks.grid import MOVES

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from surefoot.adapt.run_record import Event
-from surefoot.cmdp.evaluate import state_values
-from surefoot.cmdp.solve import solve
 from surefoot.experiments.gridworld.figure import Panel, policies_and_values
 from surefoot.experiments.gridworld.settings import DISCREPANCIES, FIGURE_1_NOISES
 from surefoot.experiments.results import Report
+from surefoot.learning.event import Event
 from surefoot.methods import BASELINES
 from surefoot.report.figures import learning_curves, png
 from surefoot.report.metrics import Totals
 from surefoot.report.page import Page, Section, Table, events_table, results_table, versions
+from surefoot.tabular.evaluate import state_values
+from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld import BUDGET, gridworld
 
 # Certified, unsafe on any task, and what the page's first paragraph calls the two together.

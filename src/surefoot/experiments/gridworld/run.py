@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from surefoot.adapt.plan import plan
-from surefoot.adapt.run_record import Run
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import Settings
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
@@ -20,8 +18,10 @@ from surefoot.experiments.results import check_folder, experiment_results, write
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Final, summarise, totals
+from surefoot.simulate.plan import plan
+from surefoot.simulate.run import Run
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 T = TypeVar("T")
 

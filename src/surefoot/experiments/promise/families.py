@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from surefoot import __version__
-from surefoot.adapt.learner import Method
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.promise.page import promise_page
@@ -25,6 +24,7 @@ from surefoot.experiments.promise.twins import overconfident
 from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
 from surefoot.experiments.promise.watched import Watched, true_cell, watched_run
 from surefoot.experiments.results import check_folder, write_report
+from surefoot.learning.method import Method
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 

@@ -14,17 +14,18 @@ from itertools import product
 
 import numpy as np
 
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.solve import solve
+from surefoot.arrays import Floats
 from surefoot.errors import Infeasible
 from surefoot.experiments.promise.simplex import UniformSimplex
 from surefoot.experiments.promise.world import World, random_world, with_safe_policy, without_budgets
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.train.envelopes import Envelopes, build_cells, safe_policy_risk
+from surefoot.training.envelopes import Envelopes, build_cells, safe_policy_risk
 
 CANDIDATES = 4  # tasks whose optima are candidates
 PATIENT = (0.9, 0.99, 0.995)  # discounts of tasks whose episodes end by themselves

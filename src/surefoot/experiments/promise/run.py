@@ -25,7 +25,7 @@ from surefoot.experiments.results import check_folder, write_report
 from surefoot.methods import adapt, default_horizon, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld import gridworld
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 __all__ = ["VERDICT", "RandomSettings", "Settings", "levels", "promise_page", "reproduce", "settings_for", "tables"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
 
 
 @dataclass(frozen=True)

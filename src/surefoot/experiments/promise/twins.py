@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.adapt.certified import Certified
-from surefoot.adapt.learner import Method
-from surefoot.adapt.model_free import ModelFree, ModelFreeState
-from surefoot.cmdp.model import Floats
+from surefoot.arrays import Floats
+from surefoot.learning.certified.method import Certified
+from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
+from surefoot.learning.method import Method
 
 
 def overconfident(method: Method) -> Method | None:

@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.adapt.certified import Certified
-from surefoot.adapt.learner import Learner, Method
-from surefoot.adapt.run_record import Run
-from surefoot.adapt.runner import run_learner
-from surefoot.cmdp.distance import distance
-from surefoot.cmdp.evaluate import evaluate
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.arrays import Floats
+from surefoot.learning.certified.method import Certified
+from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.run import Run
+from surefoot.simulate.runner import run_learner
+from surefoot.tabular.distance import distance
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.family import TaskDistribution
-from surefoot.train.bounds import exact_values
+from surefoot.training.bounds import exact_values
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def watched_run(
     method: Method, task: TabularCMDP, *, safe: Any, episodes: int, seed: int, horizon: int, cell: int | None
 ) -> Watched:
     """Run `method` for `episodes` episodes of `horizon` steps and look at every decision."""
-    learner = Learner(method, seed=seed)
+    learner = Learner(method, seed=seed, horizon=horizon)
     lost: list[bool] = []
 
     def look(done: int = 0, total: int = 0) -> None:
@@ -45,16 +47,7 @@ def watched_run(
             lost.append(not learner.state.method.surviving[cell])
 
     look()
-    run = run_learner(
-        learner,
-        task,
-        episodes=episodes,
-        seed=seed,
-        horizon=horizon,
-        optimal_reward=0.0,
-        transitions=method.needs_transitions or method.needs_first_state,
-        observer=look,
-    )
+    run = run_learner(learner, task, episodes=episodes, seed=seed, optimal_reward=0.0, observer=look)
     return Watched(run.unsafe_episodes, any(lost) if lost else None, tested(run, task, safe))
 
 

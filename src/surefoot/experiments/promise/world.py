@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from surefoot.cmdp.model import Floats, TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
-from surefoot.cmdp.solve import solve
+from surefoot.arrays import Floats
 from surefoot.methods import default_horizon
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.solve import solve
 
 ROUNDING = 1e-15  # a probability of 0 may come out as -1e-17
 

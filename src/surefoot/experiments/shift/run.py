@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from surefoot import __version__
-from surefoot.adapt.runner import Lens, run_learner
-from surefoot.cmdp.model import TabularCMDP
-from surefoot.cmdp.policy import TabularPolicy
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Episodes, Task
+from surefoot.cmdp.units import Units
+from surefoot.cmdp.values import Values
+from surefoot.errors import InvalidInput
 from surefoot.experiments.checks import check_counts, check_names
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import Report, check_folder, write_report
-from surefoot.methods import METHODS, default_horizon, learner
+from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import Page, Section, Table, versions
+from surefoot.simulate.runner import run_learner
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld import RED_CELLS, gridworld
-from surefoot.train.training_phase import train
+from surefoot.training.training_phase import train
 
 
 @dataclass(frozen=True)
@@ -39,15 +46,6 @@ class Settings:
         check_counts(self, "runs", "episodes")
 
 
-@dataclass(frozen=True)
-class Shift:
-    """A task outside the training distribution, and how it looks to the learner."""
-
-    name: str
-    task: TabularCMDP
-    lens: Lens | None = None
-
-
 SHIFTS = (
     "noise 0.30 (no shift)",
     "noise 0.42",
@@ -59,22 +57,23 @@ SHIFTS = (
 )
 
 
-def shifted(name: str) -> Shift:
-    """One of `SHIFTS`."""
-    base = gridworld().task([0.3])
+def shifted(name: str) -> Task:
+    """One of `SHIFTS`: a task outside the training distribution, as it looks to the learner."""
+    base: TabularCMDP = gridworld().task([0.3])
     if name.startswith("noise"):
-        return Shift(name, gridworld().task([float(name.split()[1])]))
+        task: TabularCMDP = gridworld().task([float(name.split()[1])])
+        return task
     if name == "red cell moved":
         # The lowest cell of the left wall moves into the corridor, one step to the right.
         cost = base.cost[0].copy()
         moved = min(RED_CELLS)
         cost[moved + 1], cost[moved] = cost[moved], 0.0
         same = (base.budget, base.start, base.discount, base.units.reward_range, base.units.cost_range)
-        return Shift(name, TabularCMDP(base.transitions, base.reward, cost, *same))
-    return sticky(name, base, float(name.split()[-1]))
+        return TabularCMDP(base.transitions, base.reward, cost, *same)
+    return sticky(base, float(name.split()[-1]))
 
 
-def sticky(name: str, base: TabularCMDP, probability: float) -> Shift:
+def sticky(base: TabularCMDP, probability: float) -> PartlySeen:
     """With this probability the previous action is carried out again; the learner sees only where it is.
 
     The true state is s·(A+1) + previous action, with A for "none yet".
@@ -100,11 +99,53 @@ def sticky(name: str, base: TabularCMDP, probability: float) -> Shift:
         base.units.reward_range,
         base.units.cost_range,
     )
-    lens = Lens(
-        lift=lambda policy: TabularPolicy(np.repeat(policy.probabilities, kinds, axis=0)),
-        see=lambda true: true // kinds,
-    )
-    return Shift(name, task, lens)
+    return PartlySeen(task, kinds)
+
+
+@dataclass(frozen=True)
+class PartlySeen:
+    """A task of which the learner sees the state s of the true s·kinds + k; its policies do not know k either."""
+
+    task: TabularCMDP
+    kinds: int
+
+    @property
+    def units(self) -> Units:
+        return self.task.units
+
+    @property
+    def spaces(self) -> Hashable:
+        return ("partly seen", self.task.spaces, self.kinds)
+
+    def digest(self) -> str:
+        return self.task.digest()
+
+    def episodes(self, policy: Policy, steps: int) -> PartlySeenEpisodes:
+        return PartlySeenEpisodes(self.task.episodes(self._lifted(policy), steps), self.kinds)
+
+    def values(self, policy: Policy) -> Values:
+        return self.task.values(self._lifted(policy))
+
+    def optimum(self) -> float:
+        """Of policies that see everything, which is no less than that of those that do not."""
+        return self.task.optimum()
+
+    def _lifted(self, policy: Policy) -> TabularPolicy:
+        if not isinstance(policy, TabularPolicy):
+            raise InvalidInput(f"policy must be stationary and tabular here, got one of kind {policy.kind!r}")
+        return TabularPolicy(np.repeat(policy.probabilities, self.kinds, axis=0))
+
+
+@dataclass(frozen=True)
+class PartlySeenEpisodes:
+    """Episodes of the true task with its states as they are seen."""
+
+    true: Episodes
+    kinds: int
+
+    def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        outcomes = self.true.run(episodes, rng, transitions)
+        return outcomes if outcomes.states is None else replace(outcomes, states=outcomes.states // self.kinds)
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -129,21 +170,12 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
 
 def _runs(policies: PolicyValueSet, name: str, method: str, settings: Settings) -> dict[str, Any]:
     """What happened in all runs of one method under one shift."""
-    shift = shifted(name)
+    task = shifted(name)
     alarms, before, after, safe_margin = [], [], [], 0.0
     for k in range(settings.runs):
         seed = int(np.random.SeedSequence([settings.seed, 5, k]).generate_state(1)[0])
         agent = learner(policies, method=method, risk=settings.risk, seed=seed)
-        run = run_learner(
-            agent,
-            shift.task,
-            episodes=settings.episodes,
-            seed=seed,
-            horizon=default_horizon(policies.units.discount),
-            optimal_reward=0.0,
-            transitions=True,
-            lens=shift.lens,
-        )
+        run = run_learner(agent, task, episodes=settings.episodes, seed=seed, optimal_reward=0.0)
         alarm = next((event.episode for event in run.events if event.kind == "alarm"), None)
         unsafe = run.unsafe
         cut = settings.episodes if alarm is None else alarm

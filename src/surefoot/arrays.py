@@ -1,0 +1,165 @@
+"""Arrays and numbers from outside: the types that everything shares, and each check written once.
+
+Every check returns the value in the form in which it is used and raises an `InvalidInput` that names the argument, the
+value received and what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InvalidInput
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.integer]
+Mask: TypeAlias = NDArray[np.bool_]
+
+AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
+
+# Rows of probabilities may miss 1 by this much; they are then divided by their sum. A sum of 1 - 1e-9 in place of 1
+# would be wrong by e after a billion transitions. What is left is rounding, which dividing again would not mend.
+ROW_SUM_TOLERANCE, ROW_SUM_ROUNDING = 1e-9, 1e-14
+
+
+# -------------------------------------------------------------------------------------------------------------- numbers
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite number."""
+    try:
+        plain = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+    if not np.isfinite(plain):
+        raise InvalidInput(f"{name} must be finite, got {plain}")
+    return plain
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """`value` as a plain whole number of at least `least`: NumPy's integers are none to JSON, and True is not 1."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """`value` as a number strictly between 0 and 1: a probability that is neither excluded nor certain."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
+        raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    return float(value)
+
+
+# --------------------------------------------------------------------------------------------------------------- arrays
+
+
+def finite_array(name: str, value: Any) -> Floats:
+    """`value` as a new float64 array without NaN or infinity."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}") from None
+    refuse(name, array, ~np.isfinite(array), "must be finite")
+    return array
+
+
+def frozen(array: AnyArray) -> AnyArray:
+    """The array itself, read-only from now on."""
+    array.setflags(write=False)
+    return array
+
+
+def assign(target: object, **values: Any) -> None:
+    """Set fields of a frozen dataclass from its own constructor; arrays become read-only."""
+    for name, value in values.items():
+        object.__setattr__(target, name, frozen(value) if isinstance(value, np.ndarray) else value)
+
+
+def taken(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = np.float64) -> NDArray[Any]:
+    """`value` read-only, of a shape such as "J P 1+m"; an axis met for the first time adds its length to `sizes`.
+
+    Axes must not be empty unless their name ends in a prime. The array is not copied where that can be avoided.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in ("iu" if kind is np.int64 else "iuf"):
+        what = "whole numbers" if kind is np.int64 else "numbers"
+        raise InvalidInput(f"{name} must be an array of {what}, got {type(value).__name__} of type {array.dtype}")
+    labels = axes.split()
+    known = [sizes.get(label, "any" if label.endswith("'") else "≥ 1") for label in labels]
+    fits = array.ndim == len(labels) and all(
+        sizes.setdefault(label, length) == length and (length or label.endswith("'"))
+        for label, length in zip(labels, array.shape, strict=True)
+    )
+    if not fits:
+        raise InvalidInput(
+            f"{name} must have shape [{', '.join(labels)}] = [{', '.join(map(str, known))}], got {list(array.shape)}"
+        )
+    borrowed = array.flags.writeable and not array.flags.owndata  # changing what it is a view of would change it
+    array = np.array(array, dtype=kind, order="C", copy=True if borrowed else None)
+    finite = np.isfinite(array)
+    if not finite.all():
+        refuse(name, array, ~finite, "must be finite")
+    return frozen(array)
+
+
+def take_over(target: Any, name: str, axes: str, sizes: dict[str, int], kind: type = np.float64) -> None:
+    """`taken`, for a field of a frozen dataclass."""
+    object.__setattr__(target, name, taken(name, getattr(target, name), axes, sizes, kind))
+
+
+def check_indices(name: str, values: Integers, size: int) -> None:
+    """An index that does not exist would be counted as another one."""
+    outside = (values < 0) | (values >= size)
+    if outside.any():
+        raise InvalidInput(f"{name} must lie in [0, {size}), got {values[outside].flat[0]}")
+
+
+def refuse(
+    name: str,
+    values: NDArray[Any],
+    bad: Mask,
+    rule: str,
+    place: Callable[[int], tuple[int, ...]] | None = None,
+) -> None:
+    """Raise for the first entry of `values` marked bad, naming its index; `place` maps a flat index if given."""
+    if not bad.any():
+        return
+    flat = int(np.argmax(bad))
+    index = place(flat) if place else np.unravel_index(flat, bad.shape)
+    where = f"{name}[{', '.join(map(str, index))}]" if len(index) else name
+    raise InvalidInput(f"{where} {rule}, got {values.flat[flat].item()!r}")
+
+
+# -------------------------------------------------------------------------------------------------------- probabilities
+
+
+def distributions(name: str, value: Any, shape: str) -> Floats:
+    """`value` as a read-only array of as many axes as `shape` such as "[S, A]" names, each last-axis row divided by
+    its sum, which must be 1 within `ROW_SUM_TOLERANCE`."""
+    array = finite_array(name, value)
+    if array.ndim != shape.count(",") + 1 or 0 in array.shape:
+        raise InvalidInput(f"{name} must have shape {shape} without empty axes, got {list(array.shape)}")
+    refuse(name, array, array < 0, "must not be negative")
+    check_sums(name, array.sum(axis=-1))
+    return frozen(normalised(array))
+
+
+def check_sums(name: str, sums: Any) -> None:
+    """Sums [...] of rows of probabilities are 1."""
+    bad = np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
+    if bad.size or (np.ndim(sums) == 0 and abs(sums - 1) > ROW_SUM_TOLERANCE):
+        index = tuple(bad[0].tolist()) if bad.size else ()
+        where = f"{name}[{', '.join(map(str, index))}]" if index else name
+        raise InvalidInput(
+            f"{where} must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {float(np.asarray(sums)[index]):.12g}"
+        )
+
+
+def normalised(rows: Floats) -> Floats:
+    """Probabilities [..., n], each last-axis row divided by its sum unless that is 1 but for rounding."""
+    sums = rows.sum(axis=-1, keepdims=True)
+    quotient: Floats = rows / np.where(np.abs(sums - 1) > ROW_SUM_ROUNDING, sums, 1.0)
+    return quotient

@@ -1,0 +1,98 @@
+"""What a deployment costs besides the disk's own time: telling, and opening a long journal."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.bench.rows import Row, Sizes
+from surefoot.bench.trained import trained_gridworld
+from surefoot.cmdp.episode import Outcomes
+from surefoot.deploy import snapshots
+from surefoot.deploy.journal import Entry, Journal
+from surefoot.deploy.replay import Replay, header
+from surefoot.deploy.seals import key_name
+from surefoot.deploy.session import Deployment
+from surefoot.learning.learner import Learner, counter_uniforms
+from surefoot.methods import learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
+KEY = bytes(range(32))  # with one, opening starts from the latest snapshot
+PER_WRITE = 20_000  # episodes written at once when a long journal is made
+
+
+def deployment(sizes: Sizes) -> list[Row]:
+    """`tell` of each return-based method without syncing, and opening a long journal."""
+    policies = trained_gridworld()
+    return [*(_tell(policies, method, sizes.told) for method in RETURN_BASED), _open(policies, sizes.journal)]
+
+
+def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:
+    made = learner(policies, method=method, episodes=10**6, seed=0)
+    rewards, costs = _episodes(made, episodes)
+    seconds = 0.0
+    with tempfile.TemporaryDirectory() as folder, Deployment.open(Path(folder) / "journal", made) as deployment:
+        for reward, cost in zip(rewards.tolist(), costs.tolist(), strict=True):
+            order = deployment.ask()
+            began = time.process_time()  # waiting for the disk does not count
+            deployment.tell(order, reward=reward, cost=cost, first_state=0)
+            seconds += time.process_time() - began
+    return Row(f"tell, {method}", f"{1e3 * seconds / episodes:.3g} ms", "–", None, "processor time, mean")
+
+
+def _open(policies: PolicyValueSet, episodes: int) -> Row:
+    def fresh() -> Learner:
+        return learner(policies, method="certified-returns", seed=0)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        long_journal(path, fresh(), episodes, KEY)
+        made = fresh()
+        began, busy = time.perf_counter(), time.process_time()
+        deployment = Deployment.open(path, made, key=KEY)
+        seconds, busy = time.perf_counter() - began, time.process_time() - busy
+        size = path.stat().st_size / 1e6
+        deployment.close()
+    note = f"{size:.0f} MB, with a key: all hashes checked, {busy:.3g} s of processor time"
+    return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", "–", None, note)
+
+
+def long_journal(path: Path, made: Learner, episodes: int, key: bytes | None = None) -> None:
+    """The journal of a deployment of `episodes` made-up episodes, written in large pieces.
+
+    Between decisions nothing changes but the draws, so whole blocks are told at once, which the learner counts alike.
+    """
+    journal, replay = Journal(path, key), Replay(made)
+    try:
+        journal.begin(("open", header(made, key_name(key))))
+        for _ in journal.rows():
+            pass
+        rewards, costs = _episodes(made, episodes)
+        while made.state.episode < episodes:
+            entries: list[Entry] = [entry for entry in replay.owed() if entry[0] != "order"]
+            replay.wrote(entries)
+            first = made.state.episode
+            orders = made.ask_block(min(PER_WRITE, episodes - first))
+            part = slice(first, first + len(orders.drawn))
+            states = np.zeros((len(orders.drawn), 1), dtype=np.int64)
+            used = made.tell_block(orders, Outcomes(rewards[part], costs[part], states))
+            draws = counter_uniforms(made.seed, first, used)
+            for k, (index, draw) in enumerate(zip(orders.drawn[:used].tolist(), draws.tolist(), strict=True), first):
+                outcome = {"episode": k, "reward": float(rewards[k]), "cost": costs[k].tolist(), "states": [0]}
+                entries += [("order", {"episode": k, "policy": index, "draw": draw}), ("outcome", outcome)]
+            journal.append(entries)
+        journal.save_snapshot(snapshots.encode((made.state, made.events, replay.events, replay.decision)))
+    finally:
+        journal.close()
+
+
+def _episodes(made: Learner, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Made-up discounted sums well inside their ranges: reward [n], cost [n, m] at a third of the budget."""
+    rng, units = np.random.default_rng(0), made.method.units
+    low, high = units.reward_value_range
+    rewards = low + (high - low) * rng.uniform(0.1, 0.3, count)
+    return rewards, units.budget * rng.uniform(0.2, 0.45, (count, len(units.budget)))

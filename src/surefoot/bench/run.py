@@ -1,0 +1,30 @@
+"""`surefoot bench`: speed against the plain way of doing the same, both sides in one run and found to agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from surefoot.bench import rows
+from surefoot.bench.deployment import deployment
+from surefoot.bench.planning import planning
+from surefoot.bench.rows import Row, Sizes
+from surefoot.bench.tabular import covers, episodes, large_task, linear_programs
+from surefoot.experiments.parallel import Progress
+
+
+def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row]:
+    """Every comparison, in the order of the table; `sizes` overrides what `quick` chooses."""
+    chosen = sizes or (rows.QUICK if quick else rows.FULL)
+    stages: dict[str, Callable[[Sizes], list[Row]]] = {
+        "linear programs": linear_programs,
+        "episodes": episodes,
+        "greedy cover": covers,
+        "one large task": large_task,
+        "planning": planning,
+        "deployment": deployment,
+    }
+    table: list[Row] = []
+    for done, (what, measure) in enumerate(stages.items()):
+        progress(what, done, len(stages))
+        table += measure(chosen)
+    return table

@@ -1,0 +1,58 @@
+"""What training, simulated runs and reports ask of a task. Nothing here is a table.
+
+Every task can be simulated. Some can also be read (`ReadableTask`): their values are exact and their optimum is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
+from surefoot.cmdp.values import Values
+
+
+class Episodes(Protocol):
+    """Independent episodes of one policy on one task; equal generators and numbers of episodes give equal outcomes."""
+
+    def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        """Outcomes of `episodes` episodes, with visited states and actions if asked for and where there are such."""
+        ...
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A system that can be simulated."""
+
+    @property
+    def units(self) -> Units: ...
+
+    @property
+    def spaces(self) -> Hashable:
+        """What a policy must fit: equal for all tasks of a family."""
+        ...
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of everything that defines this task."""
+        ...
+
+    def episodes(self, policy: Policy, steps: int) -> Episodes:
+        """Episodes of `policy` that end after `steps` steps at the latest; a policy of the wrong kind is refused."""
+        ...
+
+
+@runtime_checkable
+class ReadableTask(Task, Protocol):
+    """A task whose values need not be estimated."""
+
+    def values(self, policy: Policy) -> Values:
+        """Exact values."""
+        ...
+
+    def optimum(self) -> float:
+        """V*, the largest reward of a policy that keeps every budget; NaN if there is none."""
+        ...

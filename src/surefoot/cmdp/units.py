@@ -1,0 +1,186 @@
+"""The one conversion between the user's units and the paper's.
+
+The user speaks of a reward and of costs that must stay within a budget: Σ γ^t cost ≤ budget in expectation, over H
+steps or without end. The paper speaks of r in [0, 1], c in [-1, 1] and V_c ≥ 0. `Units` is the only place that knows
+both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot import theory
+from surefoot.arrays import Floats, assign, finite_array, frozen, number, whole
+from surefoot.errors import InvalidInput
+
+# Episodes of a task without a horizon are cut where the discounted tail is below this fraction of the whole.
+NEGLIGIBLE = 1e-6
+
+
+@dataclass(frozen=True)
+class Units:
+    """Discount, horizon, declared ranges and budgets: all that is needed to translate values. Shared by the tasks of a
+    family.
+
+    Attributes:
+        discount: γ in (0, 1); 1 is allowed with a horizon.
+        reward_range: (low, high) of one step's reward.
+        cost_range: [m, 2] low and high of one step's cost, per constraint.
+        budget: [m] bound on the expected discounted cost.
+        horizon: H, after which every episode has ended; None if it goes on for ever.
+    """
+
+    discount: float
+    reward_range: tuple[float, float]
+    cost_range: Floats
+    budget: Floats
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        horizon = None if self.horizon is None else whole("horizon", self.horizon)
+        discount = number("discount", self.discount)
+        if not (0 < discount < 1 or (discount == 1 and horizon is not None)):
+            raise InvalidInput(
+                f"discount must lie strictly between 0 and 1, or be 1 with a horizon, got {discount!r}"
+                f"{'' if horizon is None else f' with horizon {horizon}'}"
+            )
+        budget = np.atleast_1d(finite_array("budget", self.budget))
+        if budget.ndim != 1 or not budget.size:
+            raise InvalidInput(f"budget must be a number or [m] with m ≥ 1, got shape {list(budget.shape)}")
+        assign(self, discount=discount, horizon=horizon, budget=budget)
+        assign(
+            self, reward_range=_reward_range(self.reward_range), cost_range=_cost_range(self.cost_range, len(budget))
+        )
+
+    @cached_property
+    def rate(self) -> float:
+        """The first step's share in the whole: 1-γ without a horizon, (1-γ)/(1-γ^H) or 1/H with one.
+
+        What every step costs at most times 1/rate is what an episode costs at most; budget·rate is its even spending.
+        """
+        if self.horizon is None:
+            return 1 - self.discount
+        if self.discount == 1:
+            return 1 / self.horizon
+        return (1 - self.discount) / (1 - self.discount**self.horizon)
+
+    @property
+    def effective_discount(self) -> float:
+        """The γ for which 1/(1-γ) is the length of an episode: every bound of `theory` holds with it.
+
+        With a horizon, Σ_{1≤t<H} γ^t = γ'/(1-γ') for this γ', so that the steps of the proofs go through as they are.
+        """
+        return self.discount if self.horizon is None else 1 - self.rate
+
+    @cached_property
+    def episode_length(self) -> int:
+        """Steps of an episode: the horizon, or as many as leave a negligible tail."""
+        return self.horizon or theory.horizon(self.discount, NEGLIGIBLE / (1 - self.discount))
+
+    def missed(self, steps: int) -> float:
+        """The share of the discounted whole that an episode of `steps` steps may lack, the paper's γ^H."""
+        if self.horizon is None:
+            return float(self.discount**steps)
+        if steps >= self.horizon:
+            return 0.0
+        weights = self.discount ** np.arange(self.horizon)
+        return float(weights[steps:].sum() / weights.sum())
+
+    @property
+    def reward_scale(self) -> float:
+        low, high = self.reward_range
+        return high - low or 1.0
+
+    @cached_property
+    def cost_scale(self) -> Floats:
+        """[m] divisor that puts c = (rate·budget - cost)/scale into [-1, 1]: the range itself if it suffices."""
+        low, high = self.cost_range.T
+        even = self.rate * self.budget
+        scale: Floats = np.maximum(high - low, np.maximum(np.abs(even - low), np.abs(high - even)))
+        return frozen(np.where(scale > 0, scale, 1.0))
+
+    @property
+    def constraint_width(self) -> Floats:
+        """[m] length of the interval in which c lies; 1 whenever the even spending rate·budget is in range."""
+        width: Floats = (self.cost_range[:, 1] - self.cost_range[:, 0]) / self.cost_scale
+        return width
+
+    @property
+    def worst_value(self) -> Floats:
+        """[m] V₋ ≥ -V_c of any policy; the paper's 1/(1-γ) with the true range of c."""
+        worst = self.cost_range[:, 1] / self.rate - self.budget
+        return np.maximum(worst, 0.0) / self.cost_scale
+
+    @property
+    def reward_value_range(self) -> tuple[float, float]:
+        low, high = self.reward_range
+        return low / self.rate, high / self.rate
+
+    @property
+    def cost_value_range(self) -> Floats:
+        """[m, 2] range of a discounted cost."""
+        return self.cost_range / self.rate
+
+    @cached_property
+    def reachable(self) -> Floats:
+        """[1+m, 2] range of the discounted reward and costs of an episode, which may stop early: 0 is always in it."""
+        ends = np.stack([np.array(self.reward_value_range), *self.cost_value_range])
+        return frozen(np.column_stack([np.minimum(ends[:, 0], 0.0), np.maximum(ends[:, 1], 0.0)]))
+
+    def unit_reward(self, reward: Floats) -> Floats:
+        """One step's reward [...] as the paper's r in [0, 1]."""
+        return (reward - self.reward_range[0]) / self.reward_scale
+
+    def unit_constraint(self, cost: Floats) -> Floats:
+        """One step's cost [m, ...] as the paper's c in [-1, 1]."""
+        shape = (-1,) + (1,) * (cost.ndim - 1)
+        even = self.rate * self.budget
+        return (even.reshape(shape) - cost) / self.cost_scale.reshape(shape)
+
+    def unit_reward_value(self, value: ArrayLike) -> Floats:
+        """Discounted reward as the paper's V_r in [0, 1/rate]."""
+        return (np.asarray(value) - self.reward_value_range[0]) / self.reward_scale
+
+    def unit_margin(self, margin: ArrayLike) -> Floats:
+        """Margin budget - cost [..., m] as the paper's V_c."""
+        return np.asarray(margin) / self.cost_scale
+
+    def user_margin(self, constraint_value: ArrayLike) -> Floats:
+        """The paper's V_c [..., m] as the margin budget - cost."""
+        return np.asarray(constraint_value) * self.cost_scale
+
+    def truncation_bias(self, steps: int) -> float:
+        """Largest difference, in unit scale, between discounted sums of `steps` steps and whole ones."""
+        reward = np.abs(self.reward_value_range).max() / self.reward_scale
+        cost = (np.abs(self.cost_value_range).max(axis=1) / self.cost_scale).max()
+        return float(self.missed(steps) * max(reward, cost))
+
+    def same_as(self, other: Units) -> bool:
+        return (
+            self.discount == other.discount
+            and self.horizon == other.horizon
+            and self.reward_range == other.reward_range
+            and np.array_equal(self.cost_range, other.cost_range)
+            and np.array_equal(self.budget, other.budget)
+        )
+
+
+def _reward_range(declared: object) -> tuple[float, float]:
+    bounds = finite_array("reward_range", declared)
+    if bounds.shape != (2,) or bounds[0] > bounds[1]:
+        raise InvalidInput(f"reward_range must be (low, high) with low ≤ high, got {declared!r}")
+    return float(bounds[0]), float(bounds[1])
+
+
+def _cost_range(declared: object, constraints: int) -> Floats:
+    """[m, 2], also from one (low, high) for all constraints."""
+    bounds = finite_array("cost_range", declared)
+    if bounds.shape == (2,):
+        bounds = np.tile(bounds, (constraints, 1))
+    if bounds.shape != (constraints, 2) or (bounds[:, 0] > bounds[:, 1]).any():
+        raise InvalidInput(f"cost_range must be (low, high) or [m, 2] with low ≤ high, got {declared!r}")
+    return bounds

@@ -1,0 +1,240 @@
+"""e-processes from observed transitions: which cells can still hold the task (docs/guarantees.md, Theorem 2).
+
+For each cell j a nonnegative process E(j) that, if the task lies in j, ever reaches 1/δ with probability at most δ.
+Only the true cell has to survive, so there is no union over cells, and each cell may be tested against alternatives of
+its own: those that are less dangerous than itself, since only ruling out dangerous cells lets the learner move on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import gammaln
+
+from surefoot.arrays import Floats, Integers, Mask
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.units import Units
+from surefoot.learning.certified.evidence.counts import (
+    LONGEST_EPISODE,
+    Counts,
+    class_counts,
+    count_transitions,
+    impossible_counts,
+    impossible_episodes,
+)
+from surefoot.learning.certified.replanning import Planned
+from surefoot.policyset.cells import Cells
+from surefoot.tabular.transition_model import TransitionModel
+
+# Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, so weighted.
+# Chosen to minimise the summed width of the confidence bound over 1 ... 40 000 episodes.
+LOCAL_SCALES = (1.0, 1 / 6)
+LOCAL_WEIGHTS = (0.19, 0.75)
+# All cells and the uncovered part of the box, so that a task out there empties the set.
+GLOBAL_WEIGHT = 0.04
+# Models of their own for every row type and for every row, so that dynamics outside the family empty the set too.
+ROW_TYPE_WEIGHT, ROW_WEIGHT = 0.01, 0.01
+
+# Alternatives whose likelihood is below this fraction of the best one are left out.
+NEGLIGIBLE = 1e-12
+
+# Tangents touch log p no further down than this: any point is valid, and slopes of parameters in tiny units are large.
+LEAST_TANGENT = 1e-100
+
+# Newton sweeps over the parameters: for the overall maximum, and within each cell.
+PEAK_SWEEPS, CELL_SWEEPS = 10, 2
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodRatio:
+    """Theorem 2: mixture of alternatives over the best likelihood in the cell, for known transition probabilities."""
+
+    cells: Cells
+    model: TransitionModel
+    units: Units
+    horizon: int = LONGEST_EPISODE  # most steps of an episode
+
+    def start(self) -> Counts:
+        return Counts(np.zeros(self.model.classes.shape))
+
+    def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
+        return count_transitions(state, outcomes, self.model, self.units)
+
+    def impossible(self, outcomes: Outcomes) -> Mask:
+        return impossible_episodes(outcomes, self.model, self.units, exact=True)
+
+    def abandon(self, state: Counts, drawn: int) -> Counts:
+        return replace(state, abandoned=state.abandoned + 1)
+
+    def settle(self, state: Counts, surviving: Mask, planned: tuple[Planned, ...]) -> Counts:
+        return state
+
+    def log_evidence(self, state: Counts) -> Floats:
+        """[J] log E(j)."""
+        seen = class_counts(state, self.model)
+        if state.contradicted or impossible_counts(state, self.model).any():
+            return np.full(len(self.cells), np.inf)
+        likelihood = seen @ self._log_alternatives.T
+        if state.abandoned:
+            steps = state.abandoned * self.horizon
+            return self._least_log_mixture(likelihood, steps) - self._best_in_cell(seen)
+        best = float(likelihood.max())
+        relative = np.exp(likelihood - best)
+        inside = relative[: len(self.cells)]
+        near = np.flatnonzero(inside > NEGLIGIBLE)  # leaving alternatives out lowers E: valid, and much faster
+        mixture = self._local[:, near] @ inside[near] + GLOBAL_WEIGHT * relative.mean()
+        log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
+        log_mixture = np.logaddexp(log_mixture, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model))
+        log_mixture = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
+        evidence: Floats = log_mixture - self._best_in_cell(seen)
+        return evidence
+
+    def belief(self, state: Counts) -> Floats:
+        """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
+        return posterior(class_counts(state, self.model), self.cells, self.model)
+
+    def _best_in_cell(self, seen: Floats) -> Floats:
+        """[J] upper bound on the log-likelihood over each cell, exact in one dimension but for rounding.
+
+        In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
+        the box nearest to the overall maximum, and, where parameters interact, better ones from there on. Every tangent
+        is a bound, so the least of them is.
+        """
+        if self.model.affine is None:
+            return seen @ log_floored(self.model.probability).T
+        low, high = self.cells.low, self.cells.high
+        best = self.cells.centre[[int(np.argmax(log_floored(self.model.probability) @ seen))]]
+        peak = _ascend(
+            seen, self.model, best, low.min(axis=0, keepdims=True), high.max(axis=0, keepdims=True), PEAK_SWEEPS
+        )
+        point = np.clip(peak, low, high)
+        bound = self._tangent_bound(seen, point)
+        for _ in range(CELL_SWEEPS if low.shape[1] > 1 else 0):
+            point = _ascend(seen, self.model, point, low, high, 1)
+            bound = np.minimum(bound, self._tangent_bound(seen, point))
+        return bound
+
+    def _tangent_bound(self, seen: Floats, point: Floats) -> Floats:
+        """[J] the most that the tangent of the log-likelihood at point [J, d] reaches in each cell."""
+        probability = np.maximum(self.model.class_probability(point), LEAST_TANGENT)
+        gradient = (seen / probability) @ self.model.affine[1]  # type: ignore[index]
+        rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
+        bound: Floats = np.log(probability) @ seen + rise.sum(axis=1)
+        return bound
+
+    def _least_log_mixture(self, likelihood: Floats, steps: int) -> Floats:
+        """[J] log of the mixture of alternatives after `steps` more transitions, relative to the cell's likelihood of
+        them, if each was the one that speaks most for the cell. The models learned on the way are left out."""
+        weights = np.full(self._worst_step.shape, GLOBAL_WEIGHT / len(likelihood))
+        weights[:, : len(self.cells)] += self._local
+        least = likelihood + steps * self._worst_step
+        best = least.max(axis=1, keepdims=True)
+        mixture: Floats = np.log((weights * np.exp(least - best)).sum(axis=1)) + best[:, 0]
+        return mixture
+
+    @cached_property
+    def _worst_step(self) -> Floats:
+        """[J, J + J'] smallest log-ratio of an alternative to any member of the cell, over the possible transitions."""
+        highest = self.model.probability
+        if self.model.affine is not None:
+            base, slope = self.model.affine
+            highest = base + sum(
+                np.maximum(self.cells.low[:, k, None] * slope[:, k], self.cells.high[:, k, None] * slope[:, k])
+                for k in range(slope.shape[1])
+            )
+        worst: Floats = np.zeros((len(self.cells), len(self._log_alternatives)))
+        for c in range(len(self.model.row_type)):
+            ratio = self._log_alternatives[:, c] - log_floored(np.minimum(highest[:, c], 1.0))[:, None]
+            worst = np.where(highest[:, c, None] > 0, np.minimum(worst, ratio), worst)
+        return worst
+
+    @cached_property
+    def _log_alternatives(self) -> Floats:
+        return log_floored(all_alternatives(self.cells, self.model))
+
+    @cached_property
+    def _local(self) -> Floats:
+        """[J, J] weights of the alternatives of each cell."""
+        return local_alternatives(self.cells)
+
+
+def all_alternatives(cells: Cells, model: TransitionModel) -> Floats:
+    """[J + J', C] probabilities at the centres of all cells and of the boxes outside: laws, as `Cells` has checked."""
+    if model.affine is None or not len(cells.outside):
+        return model.probability
+    return np.concatenate([model.probability, model.law(cells.outside)])
+
+
+def local_alternatives(cells: Cells) -> Floats:
+    """[J, J] per cell, weights over itself and the less dangerous cells around it; rows sum to Σ LOCAL_WEIGHTS."""
+    centre, prior = cells.centre, cells.prior / cells.prior.sum()
+    spread = np.sqrt(prior @ (centre - prior @ centre) ** 2)
+    spread = np.where(spread > 0, spread, 1.0)
+    squared = sum(((centre[:, None, k] - centre[None, :, k]) / spread[k]) ** 2 for k in range(centre.shape[1]))
+    safer = cells.danger[None, :] <= cells.danger[:, None]
+    volume = np.prod(np.maximum(cells.high - cells.low, 0.0), axis=1)
+    volume = volume if (volume > 0).all() else np.ones(len(cells))
+    weights: Floats = np.zeros((len(cells), len(cells)))
+    for scale, weight in zip(LOCAL_SCALES, LOCAL_WEIGHTS, strict=True):
+        kernel = np.where(safer, np.exp(-squared / (2 * scale**2)) * volume, 0.0)
+        weights += weight * kernel / kernel.sum(axis=1, keepdims=True)
+    return weights
+
+
+def row_type_log_likelihood(seen: Floats, model: TransitionModel) -> float:
+    """Log-probability of the transitions if each row type had class probabilities of its own, learned on the way.
+
+    A Dirichlet prior over the classes of every row type; successors of one class are equally likely.
+    """
+    totals, pseudo = np.bincount(model.row_type, weights=seen), np.bincount(model.row_type) / 2
+    entries = gammaln(0.5 + seen) - gammaln(0.5) - seen * np.log(model.multiplicity)
+    return float(entries.sum() + (gammaln(pseudo) - gammaln(pseudo + totals)).sum())
+
+
+def row_type_prediction(seen: Floats, model: TransitionModel) -> Floats:
+    """[C] probability of each class's successors in the next transition under that model."""
+    totals, pseudo = np.bincount(model.row_type, weights=seen), np.bincount(model.row_type) / 2
+    share: Floats = (0.5 + seen) / (pseudo + totals)[model.row_type] / model.multiplicity
+    return share
+
+
+def row_log_likelihood(state: Counts, model: TransitionModel) -> float:
+    """Log-probability of the transitions under a Dirichlet prior for every row: any dynamics, learned on the way."""
+    pseudo = np.where(model.classes >= 0, 0.5, 1e-3)
+    rows = pseudo.sum(axis=2)
+    seen = state.transitions > 0
+    entries = gammaln(pseudo[seen] + state.transitions[seen]) - gammaln(pseudo[seen])
+    totals = gammaln(rows) - gammaln(rows + state.transitions.sum(axis=2))
+    return float(entries.sum() + totals.sum())
+
+
+def _ascend(seen: Floats, model: TransitionModel, point: Floats, low: Floats, high: Floats, sweeps: int) -> Floats:
+    """[n, d] points of higher log-likelihood within boxes: Newton steps, one parameter at a time.
+
+    A step goes at most nine tenths of the way to an edge. On the edge a transition that was observed may be impossible,
+    and Newton's method does not come back from there.
+    """
+    base, slope = model.affine if model.affine is not None else (np.empty(0), np.empty((0, point.shape[1])))
+    base, slope, count = base[seen > 0], slope[seen > 0], seen[seen > 0]
+    point = point.copy()
+    for k in np.tile(np.arange(point.shape[1]), sweeps):
+        ratio = slope[:, k] / np.maximum(base + point @ slope.T, LEAST_TANGENT)  # [n, C]
+        step = ratio @ count / np.maximum(ratio**2 @ count, 1e-300)
+        point[:, k] += np.clip(step, 0.9 * (low[:, k] - point[:, k]), 0.9 * (high[:, k] - point[:, k]))
+    return point
+
+
+def log_floored(probability: Floats) -> Floats:
+    return np.log(np.maximum(probability, 1e-300))
+
+
+def normalised(log_weights: Floats) -> Floats:
+    weights: Floats = np.exp(log_weights - np.logaddexp.reduce(log_weights))
+    return weights
+
+
+def posterior(seen: Floats, cells: Cells, model: TransitionModel) -> Floats:
+    """[J] probability of each cell given the class counts, by the likelihood at its centre."""
+    return normalised(np.log(np.maximum(cells.prior, 1e-300)) + seen @ log_floored(model.probability).T)

@@ -1,0 +1,196 @@
+"""The certified test phase: deploy only what is safe on every cell that has not been ruled out (docs, Theorem 4).
+
+The evidence decides which cells survive; whatever it is (transitions, returns), the rest is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from surefoot.arrays import Floats, Integers, Mask
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
+from surefoot.learning.certified.replanning import Planned, Replanner
+from surefoot.learning.certified.selection import best_mixture, best_pair
+from surefoot.learning.event import Event
+from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Step
+from surefoot.policyset.cells import Cells
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+# Decide every few episodes at first, then each time the data have grown by this fraction.
+LEAST_WAIT, GROWTH = 8, 1 / 24
+# Planned policies are evaluated also on cells ruled out by less than this many nats: those may come back.
+RECALL = 5.0
+
+
+class Evidence(Protocol):
+    """An e-process for every cell. `settle` is called at each decision, `observe` in between; both are pure."""
+
+    def start(self) -> Any: ...
+
+    def observe(self, state: Any, drawn: Integers, outcomes: Outcomes) -> Any: ...
+
+    def impossible(self, outcomes: Outcomes) -> Mask:
+        """[n] whether an episode contradicts every cell by itself, so that there is nothing to wait for."""
+        ...
+
+    def abandon(self, state: Any, drawn: int) -> Any:
+        """An episode of policy `drawn` without an outcome: every E(j) takes the smallest factor that it could have."""
+        ...
+
+    def settle(self, state: Any, surviving: Mask, planned: tuple[Planned, ...]) -> Any: ...
+
+    def log_evidence(self, state: Any) -> Floats:
+        """[J] log E(j): if the task lies in cell j, it ever reaches log(1/δ) with probability at most δ."""
+        ...
+
+    def belief(self, state: Any) -> Floats:
+        """[J] weights for estimating rewards; no guarantee rests on them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedState:
+    """Evidence so far, what is deployed until `next_decision`, and the policies planned on the way."""
+
+    evidence: Any
+    deployed: Deployed
+    surviving: Mask  # [J] bool
+    next_decision: int
+    planned: tuple[Planned, ...] = ()
+    alarmed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """One of the certified methods.
+
+    Attributes:
+        risk_split: how the user's risk is spent: coverage, elimination, value bounds.
+        needs_transitions, needs_first_state: what episodes must be told with.
+        replanner: adds policies for what is still possible; None leaves the set as trained.
+        pairs: mix only with the safe policy instead of solving the linear program.
+        note: why this method was chosen, where that was not the user's choice.
+    """
+
+    name: str
+    policies: PolicyValueSet
+    cells: Cells
+    evidence: Evidence
+    risk_split: Mapping[str, float]
+    needs_transitions: bool
+    needs_first_state: bool = True
+    replanner: Replanner | None = None
+    pairs: bool = False
+    note: str = ""
+    certified: bool = True
+
+    @property
+    def units(self) -> Units:
+        return self.policies.units
+
+    def start(self) -> CertifiedState:
+        everything = np.ones(len(self.cells), dtype=bool)
+        state = CertifiedState(self.evidence.start(), SAFE_ONLY, everything, 0)
+        return self._decide(state, 0)[0]
+
+    def deployed(self, state: CertifiedState) -> Deployed:
+        return state.deployed
+
+    def policy(self, state: CertifiedState, index: int) -> Policy:
+        known = len(self.policies.policies)
+        return self.policies.policies[index] if index < known else state.planned[index - known].policy
+
+    def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        used = min(len(outcomes), state.next_decision - episode)
+        impossible = np.flatnonzero(self.evidence.impossible(outcomes[:used]))
+        if impossible.size and not state.alarmed:  # decide at once: the next order is the safe policy's
+            used = int(impossible[0]) + 1
+            state = replace(state, next_decision=episode + used)
+        evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
+        return self._moved(replace(state, evidence=evidence), episode, used)
+
+    def abandon(self, state: CertifiedState, episode: int, drawn: int) -> Step:
+        return self._moved(replace(state, evidence=self.evidence.abandon(state.evidence, drawn)), episode, 1)
+
+    def account(self, state: CertifiedState) -> Account:
+        """The least certified margin of what is deployed, over the surviving cells."""
+        alive, count = np.flatnonzero(state.surviving), len(self.cells)
+        if not alive.size:
+            return Account(0, count, None)
+        known = len(self.policies.policies)
+        lower = [
+            self.cells.lower[alive, index, 1:] if index < known else state.planned[index - known].margin[alive]
+            for index in state.deployed.indices.tolist()
+        ]
+        margin: Floats = np.tensordot(state.deployed.weights, np.stack(lower), axes=1).min(axis=0)
+        return Account(len(alive), count, margin)
+
+    def _moved(self, state: CertifiedState, episode: int, used: int) -> Step:
+        """Decide if it is time to."""
+        if episode + used < state.next_decision:
+            return Step(state, used)
+        decided, events = self._decide(state, episode + used)
+        return Step(decided, used, events)
+
+    def _decide(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
+        """Who survives now, and the best mixture that is safe on all of them.
+
+        The current set is used, not the intersection of all so far: it has the same guarantee, and a true cell that is
+        lost for a while comes back.
+        """
+        evidence = self.evidence.settle(state.evidence, state.surviving, state.planned)
+        log_evidence = self.evidence.log_evidence(evidence)
+        # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
+        sound = not np.isnan(log_evidence).any()
+        surviving = sound & (log_evidence < math.log(1 / self.risk_split["elimination"]))
+        following = next_decision(episode)
+        state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
+        if not surviving.any():
+            events = () if state.alarmed else (_nothing_fits(episode),)
+            return replace(state, deployed=SAFE_ONLY, alarmed=True), events
+        belief = self._belief(evidence, surviving)
+        planned = state.planned
+        if self.replanner is not None:
+            plausible = log_evidence < math.log(1 / self.risk_split["elimination"]) + RECALL
+            planned = self.replanner.extended(planned, self.cells, surviving, plausible, episode)
+        margin, reward = self._values(planned, surviving, belief)
+        choose = best_pair if self.pairs else best_mixture
+        recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()
+        return replace(state, deployed=choose(margin, reward), planned=planned, alarmed=False), recovered
+
+    def _belief(self, evidence: Any, surviving: Mask) -> Floats:
+        """[J] belief restricted to the surviving cells."""
+        belief = np.where(surviving, self.evidence.belief(evidence), 0.0)
+        total = belief.sum()
+        share: Floats = belief / total if total > 0 else surviving / surviving.sum()
+        return share
+
+    def _values(self, planned: tuple[Planned, ...], surviving: Mask, belief: Floats) -> tuple[Floats, Floats]:
+        """Certified margins [R, P] on the surviving cells, and estimated rewards [P]."""
+        lower = self.cells.lower[surviving][:, :, 1:]
+        middle = (self.cells.lower[:, :, 0] + self.cells.upper[:, :, 0]) / 2
+        reward = belief @ middle
+        if planned:
+            lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
+            reward = np.append(reward, [belief @ plan.reward for plan in planned])
+        return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
+
+
+def next_decision(episode: int) -> int:
+    """The episode after which to decide again; it must not depend on how episodes are blocked."""
+    return episode + max(LEAST_WAIT, math.floor(episode * GROWTH))
+
+
+def _nothing_fits(episode: int) -> Event:
+    return Event(
+        episode,
+        "alarm",
+        "no cell fits what was observed: the task is not one of those trained for; staying on the safe policy",
+    )

@@ -1,0 +1,90 @@
+"""Policies added on the way: optimal for the most dangerous task that is still possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.arrays import Floats, Mask
+from surefoot.cmdp.units import Units
+from surefoot.errors import Infeasible, InvalidInput
+from surefoot.policyset.cells import Cells
+from surefoot.tabular.expansion import box_values
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.solve import solve
+from surefoot.tabular.transition_model import TransitionModel
+
+# Plan first after this many episodes, then each time this factor more have been told.
+FIRST, EVERY = 500, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A policy with its bounds on every cell: reward [J] (middle), margin [J, m] (lower), first-state bounds."""
+
+    policy: TabularPolicy
+    reward: Floats
+    margin: Floats
+    start_lower: Floats  # [S, J, 1+m]
+    start_upper: Floats
+    episode: int
+
+
+@dataclass(frozen=True, eq=False)
+class Replanner:
+    """Solves for the worst surviving task of an affine family; needs its model."""
+
+    model: TransitionModel
+    units: Units
+
+    def extended(
+        self, planned: tuple[Planned, ...], cells: Cells, surviving: Mask, plausible: Mask, episode: int
+    ) -> tuple[Planned, ...]:
+        """`planned` with one more policy if enough has been learned since the last one."""
+        if episode < (EVERY * planned[-1].episode if planned else FIRST):
+            return planned
+        alive = np.flatnonzero(surviving)
+        worst = int(alive[np.argmax(cells.danger[alive])])
+        try:
+            policy = solve(self.model.task(self._worst_corner(cells, worst), self.units)).policy
+            return (*planned, self._evaluated(policy, cells, plausible, episode))
+        except (Infeasible, InvalidInput):  # nothing to gain there, or boxes too large to bound
+            return planned
+
+    def _worst_corner(self, cells: Cells, index: int) -> Floats:
+        """The corner of a cell that lies in the direction of growing danger, or the last task on the way there."""
+        centre, danger = cells.centre, cells.danger
+        width = np.ptp(centre, axis=0)  # parameters may have very different units
+        steps = (centre - centre[index]) / np.where(width > 0, width, 1.0)
+        slope = np.linalg.lstsq(steps, danger - danger[index], rcond=None)[0]
+        corner = np.where(slope > 0, cells.high[index], cells.low[index])
+        there, here = self.model.class_probability(corner), self.model.probability[index]
+        beyond = there < 0
+        back = float(np.max(there[beyond] / (there[beyond] - here[beyond]), initial=0.0))
+        # A hair inside, where no probability can be negative by rounding.
+        inside: Floats = corner + min(1.0, back + 1e-9) * (centre[index] - corner)
+        return inside
+
+    def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
+        """Bounds on the plausible cells; on the others nothing is claimed."""
+        affine, example = self._affine(), self.model.task(cells.centre[0], self.units)
+        alive = np.flatnonzero(plausible)
+        lower, upper = box_values(affine, example, policy, cells.low[alive], cells.high[alive])
+        worst = -self.units.user_margin(self.units.worst_value)
+        low, high = self.units.reward_value_range
+        shape = (len(cells), *lower.shape[1:])
+        full_lower, full_upper = np.empty(shape), np.empty(shape)
+        full_lower[:, 0], full_upper[:, 0] = low, high
+        full_lower[:, 1:] = worst[:, None]
+        full_upper[:, 1:] = (self.units.budget - self.units.cost_value_range[:, 0])[:, None]
+        full_lower[alive], full_upper[alive] = lower, upper
+        middle = (full_lower[:, 0, 0] + full_upper[:, 0, 0]) / 2
+        by_start = [np.ascontiguousarray(side[:, :, 1:].transpose(2, 0, 1)) for side in (full_lower, full_upper)]
+        return Planned(policy, middle, full_lower[:, 1:, 0], by_start[0], by_start[1], episode)
+
+    def _affine(self) -> tuple[Floats, Floats]:
+        base, slope = self.model.affine  # type: ignore[misc]
+        picked = np.append(base, 0.0)[self.model.classes]
+        slopes = np.stack([np.append(column, 0.0)[self.model.classes] for column in slope.T])
+        return picked, slopes

@@ -1,0 +1,115 @@
+"""Which mixture to deploy: the best one that is safe on every cell that is still possible (docs, Proposition 1)."""
+
+from __future__ import annotations
+
+import highspy
+import numpy as np
+
+from surefoot.arrays import Floats
+from surefoot.learning.method import SAFE, SAFE_ONLY, Deployed
+
+# Components below this weight are dropped; what they leave goes to the safe policy.
+NEGLIGIBLE = 1e-9
+# The program asks for this much margin, relative to the largest in its row, so that rounding leaves nothing to repair.
+HAIR = 1e-9
+# A repair goes a little further than exact arithmetic would ask for.
+OVERSHOOT = 1.0 + 1e-6
+
+# The solver's tolerances are absolute (1e-7), so it is given numbers of these sizes (powers of two) in all units.
+MARGIN_EXPONENT, REWARD_EXPONENT = 0, 6
+
+
+def best_mixture(margin: Floats, reward: Floats) -> Deployed:
+    """The linear program: maximise x·reward over the simplex subject to margin x ≥ 0.
+
+    Args:
+        margin: [R, P] certified margin of each policy, one row per surviving cell and constraint; column 0 (the safe
+            policy) is non-negative.
+        reward: [P] estimated reward of each policy.
+
+    Only few rows bind, so rows are added one by one until none is violated.
+    """
+    if (margin[:, SAFE] < 0).any():
+        return SAFE_ONLY
+    rows = [int(np.argmin(margin[:, int(np.argmax(reward))]))]
+    while True:
+        weights = _solve(margin[rows], reward, HAIR)
+        if weights is None:  # the safe policy itself has no hair to spare
+            weights = _solve(margin[rows], reward, 0.0)
+        if weights is None:
+            return SAFE_ONLY
+        slack = margin @ weights
+        worst = int(np.argmin(slack))
+        if slack[worst] >= 0 or worst in rows:
+            return repaired(margin, weights)
+        rows.append(worst)
+
+
+def best_pair(margin: Floats, reward: Floats) -> Deployed:
+    """The pair rule: the safe policy and one other, at the largest weight α = min_j B[j,s]/(B[j,s] + [-B[j,l]]₊)."""
+    if (margin[:, SAFE] < 0).any():
+        return SAFE_ONLY
+    safe = margin[:, [SAFE]]
+    shortfall = np.maximum(-margin, 0.0)
+    weight = np.min(np.where(shortfall > 0, safe / np.maximum(safe + shortfall, 1e-300), 1.0), axis=0)
+    best = int(np.argmax(weight * (reward - reward[SAFE])))
+    weights = np.zeros(len(reward))
+    weights[SAFE] = 1 - weight[best]
+    weights[best] += weight[best]
+    return repaired(margin, weights)
+
+
+def repaired(margin: Floats, weights: Floats) -> Deployed:
+    """Remove rounding towards the safe policy, so that no certified margin is below 0."""
+    others = np.where(weights > NEGLIGIBLE, weights, 0.0)
+    others[SAFE] = 0.0
+    others /= max(1.0, others.sum())  # the solver's weights may sum to a little more
+    mixture = _filled_up(others)
+    slack = margin @ mixture
+    short = slack < 0
+    if short.any():
+        # Shrinking the others by t raises row j to (1-t)·slack + t·safe, which is 0 at t = -slack/(safe - slack).
+        shrink = np.max(-slack[short] / np.maximum(margin[short, SAFE] - slack[short], 1e-300))
+        mixture = _filled_up(others * max(0.0, 1.0 - OVERSHOOT * shrink - NEGLIGIBLE))
+        if (margin @ mixture < 0).any():
+            return SAFE_ONLY
+    indices = np.flatnonzero(mixture)
+    return Deployed(indices, mixture[indices])
+
+
+def _filled_up(others: Floats) -> Floats:
+    """Weights of the other policies, completed to a distribution by the safe one."""
+    mixture = others.copy()
+    mixture[SAFE] = max(0.0, 1.0 - others.sum())
+    return mixture
+
+
+def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
+    """max x·reward, margin x ≥ hair·(largest in the row), Σx = 1, x ≥ 0; None when there is no optimum."""
+    rows, columns = margin.shape
+    margin, reward = _scaled(margin, MARGIN_EXPONENT), _scaled(reward, REWARD_EXPONENT)
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = columns, rows + 1
+    program.col_cost_ = -reward
+    program.col_lower_, program.col_upper_ = np.zeros(columns), np.ones(columns)
+    program.row_lower_ = np.append(hair * np.abs(margin).max(axis=1), 1.0)
+    program.row_upper_ = np.append(np.full(rows, highspy.kHighsInf), 1.0)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    program.a_matrix_.start_ = np.arange(rows + 2) * columns
+    program.a_matrix_.index_ = np.tile(np.arange(columns), rows + 1)
+    program.a_matrix_.value_ = np.append(margin.ravel(), np.ones(columns))
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("presolve", "off")
+    solver.passModel(program)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    return np.array(solver.getSolution().col_value)
+
+
+def _scaled(rows: Floats, exponent: int) -> Floats:
+    """Every row times the power of two that brings its largest entry just below 2^exponent: exact in all units."""
+    found = np.frexp(np.abs(rows).max(axis=-1, keepdims=True))[1]
+    scaled: Floats = np.ldexp(rows, exponent - found)
+    return scaled

@@ -1,0 +1,56 @@
+"""What a learner refuses to be told, and what it stops trusting its certificate for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.learning.event import Event
+from surefoot.learning.method import Method
+
+
+def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
+    """Refuse outcomes of the wrong number or shape, and NaN or infinite sums."""
+    if outcomes.reward.shape != (expected,):
+        raise InvalidInput(f"reward must be one number per order ({expected}), got shape {list(outcomes.reward.shape)}")
+    constraints = len(units.budget)
+    if outcomes.cost.shape != (expected, constraints):
+        raise InvalidInput(
+            f"cost must hold {constraints} discounted sum(s) per episode, got shape {list(outcomes.cost.shape)}"
+        )
+    for name, values in (("reward", outcomes.reward), ("cost", outcomes.cost)):
+        if values.dtype.kind not in "fiu":
+            raise InvalidInput(f"{name} must be a number, got {values.flat[0]!r}")
+        if not np.isfinite(values).all():
+            raise InvalidInput(f"{name} must be finite, got {values[~np.isfinite(values)].flat[0]}")
+
+
+def check_observed(outcomes: Outcomes, method: Method) -> None:
+    """Refuse outcomes that lack the states [n, H+1] and actions [n, H], or the first states, that a method needs."""
+    states, actions = outcomes.states, outcomes.actions
+    if method.needs_transitions and (states is None or actions is None):
+        raise InvalidInput(f"{method.name} needs the visited states and the actions of every episode, got none")
+    if method.needs_first_state and states is None:
+        raise InvalidInput(f"{method.name} needs states with at least the first state of every episode, got none")
+    count = len(outcomes)
+    if states is not None and (states.ndim != 2 or len(states) != count or not states.shape[1]):
+        raise InvalidInput(f"states must have shape [{count}, H+1], got {list(states.shape)}")
+    if states is not None and actions is not None and actions.shape != (count, states.shape[1] - 1):
+        raise InvalidInput(
+            f"states and actions must have shapes [{count}, H+1] and [{count}, H], "
+            f"got {list(states.shape)} and {list(actions.shape)}"
+        )
+
+
+def range_alarm(episode: int, outcome: Outcomes, units: Units) -> Event:
+    reward, cost = float(outcome.reward[0]), outcome.cost[0].tolist()
+    return Event(
+        episode,
+        "alarm",
+        f"observed reward {reward:g}, cost {cost} outside the declared ranges "
+        f"{list(units.reward_value_range)}, {units.cost_value_range.tolist()}: "
+        "certificate void, safe policy from now on",
+        {"reward": reward, "cost": cost},
+    )

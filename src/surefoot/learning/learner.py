@@ -1,0 +1,201 @@
+"""The ask/tell protocol. A learner is a state plus a pure transition: `ask` reads it, `tell` is the only step.
+
+A method decides which mixture of policies is deployed; the learner draws the component of each episode with a
+counter-based generator, checks what it is told, and stops trusting the certificate when an observation leaves its
+declared range. Because the draw depends only on (seed, episode) and the state only on what was told, a block of
+episodes and the same episodes one at a time give the same state, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from surefoot.arrays import Floats, Integers, frozen, whole
+from surefoot.cmdp.episode import Outcome, Outcomes, first_breach
+from surefoot.cmdp.policy import Policy
+from surefoot.errors import InvalidInput
+from surefoot.learning.checks import check_observed, check_outcomes, range_alarm
+from surefoot.learning.event import Event
+from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, Step
+
+# Random numbers kept at hand.
+AHEAD = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Run `policy` for one whole episode, then tell the learner how it went."""
+
+    episode: int
+    policy_index: int
+    policy: Policy
+    weight: float
+    deployed: Deployed
+
+
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """The next n orders, valid as long as no decision falls among them: `drawn` [n] are policy indices."""
+
+    episode: int
+    deployed: Deployed
+    drawn: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerState:
+    """Everything a learner knows; equal outcomes told to equal learners give equal states."""
+
+    method: Any
+    episode: int = 0
+    voided: bool = False  # an observation left its declared range: no certificate holds any more
+
+
+class Learner:
+    """A method at work: `ask()` for an order, run it, `tell(order, outcome)`."""
+
+    def __init__(
+        self, method: Method, *, seed: int = 0, horizon: int | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Args:
+        horizon: the most steps that an episode takes; None if that is not known.
+        settings: plain JSON data from which the same learner can be made again; {} when it cannot.
+        """
+        if whole("seed", seed, least=0) >= 2**63:
+            raise InvalidInput(f"seed must be less than 2^63, got {seed!r}")
+        self.method = method
+        self.seed = int(seed)
+        self.horizon = horizon
+        self.settings: Mapping[str, Any] = dict(settings or {})
+        self.state = LearnerState(method.start())
+        note = getattr(method, "note", "")
+        self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def certified(self) -> bool:
+        """Whether the method comes with a proof and no alarm has voided it, the learner's or the method's own."""
+        return self.method.certified and not (self.state.voided or getattr(self.state.method, "voided", False))
+
+    @property
+    def risk_split(self) -> Mapping[str, float]:
+        """How the risk is spent: coverage, elimination, value bounds; empty for methods that do not say."""
+        return dict(getattr(self.method, "risk_split", {}))
+
+    @property
+    def deployed(self) -> Deployed:
+        return SAFE_ONLY if self.state.voided else self.method.deployed(self.state.method)
+
+    def ask(self) -> Order:
+        """The next order. Asking again before telling returns an equal one."""
+        orders = self.ask_block(1)
+        index = int(orders.drawn[0])
+        return Order(orders.episode, index, self.policy(index), orders.deployed.weight, orders.deployed)
+
+    def tell(self, order: Order, outcome: Outcome) -> None:
+        """Take note of the outcome of the latest order; a stale order or a malformed outcome changes nothing."""
+        drawn = np.array([order.policy_index])
+        self.tell_block(Orders(order.episode, order.deployed, drawn), Outcomes.single(outcome))
+
+    def abandon(self, order: Order) -> None:
+        """Take note that the latest order was begun and has no outcome; see `Method.abandon`."""
+        self._check_orders(Orders(order.episode, order.deployed, np.array([order.policy_index])))
+        step = Step(self.state.method, 1)
+        if not self.state.voided:
+            step = self.method.abandon(self.state.method, self.state.episode, order.policy_index)
+        self.state = LearnerState(step.state, self.state.episode + 1, self.state.voided)
+        self.events += step.events
+
+    def distrust(self, order: Order, message: str) -> None:
+        """The latest order was run and something left its declared range: no certificate from now on."""
+        self._check_orders(Orders(order.episode, order.deployed, np.array([order.policy_index])))
+        self.state = LearnerState(self.state.method, self.state.episode + 1, True)
+        alarm = f"{message}: certificate void, safe policy from now on"
+        self.events += (Event(self.state.episode, "alarm", alarm),)
+
+    def account(self) -> Account:
+        """What the method says of `deployed`; after a breach nothing."""
+        found = self.method.account(self.state.method)
+        return Account(0, found.total, None) if self.state.voided else found
+
+    def policy(self, index: int) -> Policy:
+        return self.method.policy(self.state.method, index)
+
+    def ask_block(self, episodes: int) -> Orders:
+        deployed = self.deployed
+        uniform = counter_uniforms(self.seed, self.state.episode, episodes)
+        component = np.searchsorted(np.cumsum(deployed.weights), uniform, side="right")
+        drawn = deployed.indices[np.minimum(component, len(deployed.indices) - 1)]
+        return Orders(self.state.episode, deployed, drawn)
+
+    def tell_block(self, orders: Orders, outcomes: Outcomes) -> int:
+        """Use outcomes in order until a decision falls; returns how many were used, the rest were never run."""
+        self._check_orders(orders)
+        check_outcomes(outcomes, len(orders.drawn), self.method.units)
+        check_observed(outcomes, self.method)
+        if self.horizon is not None and outcomes.actions is not None and outcomes.actions.shape[1] > self.horizon:
+            raise InvalidInput(f"actions must be at most {self.horizon} per episode, got {outcomes.actions.shape[1]}")
+        if self.state.voided:
+            self.state = replace(self.state, episode=self.state.episode + len(outcomes))
+            return len(outcomes)
+        trusted = first_breach(outcomes, self.method.units)
+        step = Step(self.state.method, 0)
+        if trusted:
+            step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes[:trusted])
+        used, events = step.used, step.events
+        # After a decision the next order may be another one, so what was told for the old one was never run.
+        voided = used == trusted < len(outcomes) and _same(self.method.deployed(step.state), self.deployed)
+        if voided:
+            used += 1
+            events += (range_alarm(self.state.episode + used, outcomes[trusted : trusted + 1], self.method.units),)
+        self.state = LearnerState(step.state, self.state.episode + used, voided)
+        self.events += events
+        return used
+
+    def _check_orders(self, orders: Orders) -> None:
+        """Refuse orders that are not the next ones."""
+        if orders.episode != self.state.episode:
+            raise InvalidInput(
+                f"order is for episode {orders.episode}, but the learner expects episode {self.state.episode}; "
+                "each order is told once, in turn"
+            )
+        expected = self.ask_block(len(orders.drawn)).drawn
+        if not np.array_equal(orders.drawn, expected):
+            other = int(np.argmax(orders.drawn != expected))
+            raise InvalidInput(
+                f"order for episode {orders.episode + other} must name policy {expected[other]}, which the learner "
+                f"ordered, got {orders.drawn[other]}"
+            )
+
+
+def _same(first: Deployed, second: Deployed) -> bool:
+    return np.array_equal(first.indices, second.indices) and np.array_equal(first.weights, second.weights)
+
+
+def counter_uniforms(seed: int, first: int, count: int) -> Floats:
+    """Uniform numbers number `first` ... `first + count - 1` of the Philox stream with key `seed`."""
+    place = first % AHEAD
+    if place + count <= AHEAD:
+        return _uniforms_ahead(seed, first - place)[place : place + count]
+    return _uniforms(seed, first, count)
+
+
+@lru_cache(maxsize=8)
+def _uniforms_ahead(seed: int, first: int) -> Floats:
+    """Single orders ask for one number at a time, several times each, and setting the generator up takes longest."""
+    return frozen(_uniforms(seed, first, AHEAD))
+
+
+def _uniforms(seed: int, first: int, count: int) -> Floats:
+    philox = np.random.Philox(key=seed)
+    philox.advance(first // 4)  # one counter value yields four 64-bit words
+    words = philox.random_raw(first % 4 + count)[first % 4 :]
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

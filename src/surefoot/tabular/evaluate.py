@@ -1,0 +1,104 @@
+"""Exact values and occupancy measures of tabular policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg as spla
+
+from surefoot.arrays import Floats
+from surefoot.cmdp.policy import EpisodeMixture
+from surefoot.cmdp.values import Values
+from surefoot.tabular.policy import PolicyLike, TabularPolicy, as_tables, as_tabular
+from surefoot.tabular.tables import Tables
+
+# Below this many states a dense factorisation is faster than any sparse method.
+DENSE_LIMIT = 1000
+
+
+def evaluate(cmdp: Tables, policy: PolicyLike) -> Values:
+    """Exact expected discounted reward and costs of `policy` on `cmdp`."""
+    if isinstance(policy, EpisodeMixture):
+        parts = [evaluate(cmdp, component) for component in policy.components]
+        reward = float(policy.weights @ [part.reward for part in parts])
+        cost = policy.weights @ np.stack([part.cost for part in parts])
+    else:
+        values = timed_state_values(cmdp, as_tables(policy, (cmdp.n_states, cmdp.n_actions))) @ cmdp.start
+        reward, cost = float(values[0]), values[1:]
+    return Values(reward, cost, cmdp.budget - cost)
+
+
+def evaluate_many(cmdp: Tables, policies: Sequence[PolicyLike]) -> Values:
+    """`evaluate` for n policies: reward [n], cost [n, m], margin [n, m]."""
+    each = [evaluate(cmdp, policy) for policy in policies]
+    cost = np.array([values.cost for values in each]).reshape(-1, cmdp.n_constraints)
+    return Values(np.array([values.reward for values in each]), cost, cmdp.budget - cost)
+
+
+def state_values(cmdp: Tables, probabilities: Floats) -> Floats:
+    """[1+m, S] value of reward and of each cost from every state, under action probabilities [S, A]."""
+    signals = np.concatenate([cmdp.reward[None], cmdp.cost])
+    per_state = np.einsum("ksa,sa->ks", signals, probabilities)
+    return solve_discounted(cmdp.kernel(probabilities), per_state.T, cmdp.discount).T
+
+
+def timed_state_values(cmdp: Tables, tables: Floats) -> Floats:
+    """[1+m, S] values from step 0 when step t follows tables[min(t, H-1)], tables [H, S, A].
+
+    The last table goes on for ever, so its stationary values end a backward recursion over the others.
+    """
+    values = state_values(cmdp, tables[-1])
+    if len(tables) == 1:
+        return values
+    signals = np.concatenate([cmdp.reward[None], cmdp.cost]).transpose(1, 2, 0)  # [S, A, 1+m]
+    matrix = cmdp.rows if cmdp.is_sparse else cmdp.transitions.reshape(-1, cmdp.n_states)
+    onwards: Any = values.T
+    for probabilities in tables[-2::-1]:
+        action_values = signals + cmdp.discount * (matrix @ onwards).reshape(signals.shape)
+        onwards = np.matmul(probabilities[:, None, :], action_values)[:, 0]
+    return np.asarray(onwards.T)
+
+
+def occupancy(cmdp: Tables, policy: TabularPolicy | Floats) -> Floats:
+    """[S, A] expected discounted visits Σ_t γ^t P(s_t = s, a_t = a); they sum to 1/(1-γ)."""
+    probabilities = as_tabular(policy, (cmdp.n_states, cmdp.n_actions)).probabilities
+    visits = solve_discounted(cmdp.kernel(probabilities).T, cmdp.start[:, None], cmdp.discount, order=1)[:, 0]
+    return visits[:, None] * probabilities
+
+
+def solve_discounted(kernel: Any, right: Floats, discount: float, order: float = np.inf) -> Floats:
+    """x [S, k] with (I - γ·kernel) x = right [S, k]; kernel [S, S] dense or sparse.
+
+    `order` is the norm in which the kernel does not expand: the maximum norm, or 1 for a transposed kernel.
+    """
+    states = kernel.shape[0]
+    if not sp.issparse(kernel) or states <= DENSE_LIMIT:
+        dense = kernel.toarray() if sp.issparse(kernel) else kernel
+        return np.linalg.solve(np.eye(states) - discount * dense, right)
+    matrix = (sp.identity(states, format="csr") - discount * sp.csr_array(kernel)).tocsr()
+    return np.stack([_solve_sparse(matrix, column, order) for column in right.T], axis=1)
+
+
+def _solve_sparse(matrix: Any, right: Floats, order: float) -> Floats:
+    """Krylov iteration, accepted only if the residual proves 12 digits; otherwise a sparse factorisation.
+
+    In the norm of that order the inverse of I - γP is at most 1/(1-γ), so the residual bounds the error.
+    """
+    tolerance = 1e-12 * float(np.linalg.norm(right, order))
+    solution, residual, previous = np.zeros_like(right), right, np.inf
+    for _ in range(7):  # iterative refinement recovers the digits that the short recurrence loses
+        error = float(np.linalg.norm(residual, order))
+        if error <= tolerance:
+            return np.asarray(solution)
+        if not error < previous / 2:  # stagnation or breakdown
+            break
+        length = np.linalg.norm(residual)  # SciPy's test for breakdown is absolute: keep right-hand sides at norm 1
+        correction, _ = spla.bicgstab(
+            matrix, residual / length, rtol=max(1e-10, 0.1 * tolerance / error), atol=0.0, maxiter=1000
+        )
+        solution = solution + length * correction
+        residual, previous = right - matrix @ solution, error
+    return np.asarray(spla.splu(matrix.tocsc()).solve(right))

@@ -1,0 +1,347 @@
+"""Optimal policies of CMDPs: the occupancy linear program, warm-started from task to task.
+
+maximise Σ d·r   over d(s, a) ≥ 0
+subject to Σ_a d(s, a) - γ Σ P(s | s', a') d(s', a') = ρ(s)   and   Σ d·cost_i ≤ budget_i - tighten_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import highspy
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.lapack import dgetrf, dgetrs
+
+from surefoot.arrays import Floats
+from surefoot.errors import Infeasible, SurefootError
+from surefoot.tabular.evaluate import evaluate, occupancy, solve_discounted
+from surefoot.tabular.lagrangian import Solution, action_shares, infeasible, rounding, solve_lagrangian, spending_limit
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.tables import Tables
+
+__all__ = ["LAGRANGIAN_FROM", "OccupancyLP", "Solution", "solve", "solve_many"]
+
+_Optimum: TypeAlias = tuple[Floats, Floats]  # values of the columns, multipliers of the rows
+
+# From this many state-action pairs on, one constraint is cheaper by its Lagrangian dual than by the linear program.
+LAGRANGIAN_FROM = 4000
+
+# Up to this many rows a dense factorisation is cheaper than setting up the solver.
+CONFIRM_UP_TO = 150
+
+TOLERANCE = 1e-10
+DUAL_SIMPLEX, PRIMAL_SIMPLEX = 1, 4  # values of simplex_strategy
+OPTIONS: dict[str, Any] = {
+    "output_flag": False,
+    "presolve": "off",
+    "solver": "simplex",
+    "simplex_scale_strategy": 0,  # the program is built in scale
+    "primal_feasibility_tolerance": TOLERANCE,
+    "dual_feasibility_tolerance": TOLERANCE,
+    "small_matrix_value": 1e-12,
+}
+
+
+def solve(cmdp: Tables, tighten: ArrayLike = 0.0) -> Solution:
+    """The policy of largest reward among those with cost ≤ budget - tighten (a number or [m], in the user's units).
+
+    Raises:
+        Infeasible: no policy does; names the least achievable cost.
+    """
+    return _solve(OccupancyLP(), cmdp, tighten)
+
+
+def solve_many(cmdps: Iterable[Tables], tighten: ArrayLike = 0.0) -> list[Solution]:
+    """`solve` for every task, each started from the optimal basis of a similar one.
+
+    Raises:
+        Infeasible: as for `solve`, and names the task.
+    """
+    tasks = list(cmdps)
+    program = OccupancyLP()
+    solutions: dict[int, Solution] = {}
+    for k in sorted(range(len(tasks)), key=lambda k: _position(tasks[k])):
+        try:
+            solutions[k] = _solve(program, tasks[k], tighten)
+        except Infeasible as error:
+            raise Infeasible(f"cmdps[{k}]: {error}", error.least_cost) from None
+    return [solutions[k] for k in range(len(tasks))]
+
+
+def _solve(program: OccupancyLP, cmdp: Tables, tighten: ArrayLike) -> Solution:
+    if cmdp.n_constraints == 1 and cmdp.reward.size >= LAGRANGIAN_FROM:
+        return solve_lagrangian(cmdp, tighten)
+    return program.solve(cmdp, tighten)
+
+
+def _position(cmdp: Tables) -> tuple[Any, ...]:
+    """A key that puts similar tasks next to each other, all along a family with one parameter that acts linearly.
+
+    It is the shape, then a fixed irregular projection of the tables.
+    """
+    tables = (
+        cmdp.transitions.data if cmdp.is_sparse else cmdp.transitions.ravel(),
+        cmdp.reward.ravel(),
+        cmdp.cost.ravel(),
+    )
+    return *cmdp.cost.shape, sum(float(_irregular(table.size) @ table) for table in tables)
+
+
+@lru_cache(maxsize=8)
+def _irregular(size: int) -> Floats:
+    return np.asarray(np.sin(np.arange(1.0, size + 1)))
+
+
+class OccupancyLP:
+    """The linear program of one task after another; keeps the solver, the sparsity pattern and the last basis."""
+
+    def __init__(self) -> None:
+        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        for name, value in OPTIONS.items():
+            self._highs.setOptionValue(name, value)
+        self._pattern: _Pattern | None = None
+        self._basis: Any = None
+        self._basic: NDArray[np.intp] | None = None  # the columns of the basis, slacks counted after the others
+
+    def solve(self, cmdp: Tables, tighten: ArrayLike = 0.0) -> Solution:
+        """As the function `solve`, always by the linear program."""
+        limit = spending_limit(cmdp, tighten)
+        program = self._program(cmdp, limit)
+        optimum = self._confirm(program) or self._optimise(program, self._basis)
+        if optimum is None:
+            # No verdict of the solver is trusted here: the least excess over the limit, exactly evaluated, decides.
+            least = self._least_excess(cmdp, program)
+            achievable = evaluate(cmdp, least).cost
+            if np.any(achievable > limit + rounding(cmdp)):
+                raise infeasible(cmdp, least, tighten)
+            program = self._program(cmdp, np.maximum(limit, achievable))
+            optimum = self._optimise(program, strategy=PRIMAL_SIMPLEX)
+        if optimum is None:
+            raise SurefootError(f"HiGHS could not solve the occupancy linear program of {cmdp}")
+        solution = _solution(cmdp, program, optimum)
+        excess = np.maximum(solution.values.cost - limit, 0.0)
+        if np.any(excess > rounding(cmdp)):  # discounts next to 1 magnify the solver's tolerance: aim lower, once
+            program = self._program(cmdp, limit - 2 * excess)
+            optimum = self._optimise(program, self._basis)
+            solution = solution if optimum is None else _solution(cmdp, program, optimum)
+        return solution
+
+    def _program(self, cmdp: Tables, limit: Floats) -> _Program:
+        """The program of `cmdp`, with rewards and costs scaled to at most 1."""
+        pattern = self._pattern
+        if pattern is None or pattern.shape != cmdp.cost.shape:
+            pattern, self._basis, self._basic = _pattern(cmdp), None, None
+        elif not pattern.holds(cmdp):  # another sparsity, but the last basis is still a good guess
+            pattern = _pattern(cmdp)
+        self._pattern = pattern
+        reward_unit = float(np.abs(cmdp.reward).max()) or 1.0
+        cost_unit = np.abs(cmdp.cost).max(axis=(1, 2))
+        cost_unit[cost_unit == 0] = 1.0
+        entries = pattern.diagonal.copy()
+        entries[pattern.transition_at] -= cmdp.discount * pattern.read(cmdp)
+        entries[pattern.cost_at] = cmdp.cost.reshape(cmdp.n_constraints, -1) / cost_unit[:, None]
+        return _Program(
+            objective=cmdp.reward.ravel() / reward_unit,
+            column_lower=pattern.zeros,
+            row_lower=np.concatenate([cmdp.start, np.full(len(limit), -highspy.kHighsInf)]),
+            row_upper=np.concatenate([cmdp.start, limit / cost_unit]),
+            starts=pattern.starts,
+            rows=pattern.rows,
+            entries=entries,
+            row_price=np.concatenate([np.full(cmdp.n_states, reward_unit), reward_unit / cost_unit]),
+        )
+
+    def _confirm(self, program: _Program) -> _Optimum | None:
+        """The optimum if the last basis is optimal here too, by one dense factorisation; else None.
+
+        So it is for most neighbours in a family, and this takes a third of the time of setting the solver up.
+        """
+        if self._basic is None or self._pattern is None:
+            return None
+        height, width = len(program.row_upper), len(program.objective)
+        matrix = np.zeros((height, width + height))
+        matrix[program.rows, self._pattern.columns] = program.entries
+        matrix[np.arange(height), np.arange(width, width + height)] = 1.0
+        objective = np.concatenate([program.objective, np.zeros(height)])
+        factors, pivots, singular = dgetrf(matrix[:, self._basic])
+        if singular:
+            return None
+        basic_values, _ = dgetrs(factors, pivots, program.row_upper)
+        multipliers, _ = dgetrs(factors, pivots, objective[self._basic], trans=1)
+        gain = objective - multipliers @ matrix
+        values = np.zeros(width + height)
+        values[self._basic] = basic_values
+        equations = slice(width, width + self._pattern.shape[1])  # the flow rows: slacks zero, multipliers free
+        gain[equations] = np.abs(values[equations])
+        optimal = values.min() >= -TOLERANCE and gain.max() <= TOLERANCE  # False for NaN too
+        return (values[:width], multipliers) if optimal else None
+
+    def _optimise(self, program: _Program, basis: Any = None, strategy: int = DUAL_SIMPLEX) -> _Optimum | None:
+        """Run the solver, from `basis` if given; None if it finds no optimum.
+
+        A basis is a policy, whose occupancy is non-negative on every task: a start for the primal simplex.
+        """
+        self._highs.setOptionValue("simplex_strategy", strategy if basis is None else PRIMAL_SIMPLEX)
+        if self._highs.passModel(*program.arguments()) == highspy.HighsStatus.kError:
+            raise SurefootError("HiGHS refused the occupancy linear program")
+        if basis is not None:
+            self._highs.setBasis(basis)
+        self._highs.run()
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        self._basis = self._highs.getBasis()
+        self._basic = None
+        if len(program.row_upper) <= CONFIRM_UP_TO:
+            variables = np.asarray(self._highs.getBasicVariables()[1])  # a row's slack is -1 - row
+            self._basic = np.where(variables >= 0, variables, len(program.objective) - 1 - variables)
+        solution = self._highs.getSolution()
+        return np.array(solution.col_value), np.array(solution.row_dual)
+
+    def _least_excess(self, cmdp: Tables, program: _Program) -> TabularPolicy:
+        """The policy that minimises t where cost_i ≤ limit_i + t for every i."""
+        relaxed = _with_excess(program, cmdp.n_constraints)
+        optimum = self._optimise(relaxed) or self._optimise(relaxed, strategy=PRIMAL_SIMPLEX)
+        self._basis = self._basic = None
+        if optimum is None:
+            raise SurefootError(f"HiGHS could not find the least cost of {cmdp}")
+        return TabularPolicy(action_shares(optimum[0][:-1].reshape(cmdp.reward.shape))[0])
+
+
+# ------------------------------------------------------------------------------------------- the program as arrays
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
+    """Where the numbers of a task go in the column-wise matrix of its program; column s·A + a is d(s, a)."""
+
+    shape: tuple[int, ...]  # (m, S, A)
+    source: tuple[NDArray[Any], ...]  # where the transitions lie in the task: flat places, or CSR structure
+    starts: NDArray[np.int32]  # [S·A] first entry of each column
+    rows: NDArray[np.int32]  # row of each entry
+    columns: NDArray[np.intp]  # column of each entry
+    diagonal: Floats  # 1 at the entries of row s in column (s, a), else 0
+    transition_at: NDArray[np.intp]  # entry of each transition
+    cost_at: NDArray[np.intp]  # [m, S·A] entry of each cost
+    zeros: Floats  # [S·A]
+
+    def holds(self, cmdp: Tables) -> bool:
+        """Whether every transition of `cmdp`, of the same shape, has its place."""
+        if cmdp.is_sparse != (len(self.source) == 2):
+            return False
+        if cmdp.is_sparse:
+            structure = (cmdp.transitions.indptr, cmdp.transitions.indices)
+            return all(map(np.array_equal, self.source, structure))
+        return int(np.count_nonzero(self.read(cmdp))) == int(np.count_nonzero(cmdp.transitions))
+
+    def read(self, cmdp: Tables) -> Floats:
+        """The transition probabilities in the order of `transition_at`."""
+        return np.asarray(cmdp.transitions.data if cmdp.is_sparse else cmdp.transitions.ravel()[self.source[0]])
+
+
+def _pattern(cmdp: Tables) -> _Pattern:
+    m, states, actions = cmdp.cost.shape
+    pairs = np.arange(states * actions)
+    source: tuple[NDArray[Any], ...]
+    if cmdp.is_sparse:
+        source = (cmdp.transitions.indptr, cmdp.transitions.indices)
+        column, row = np.repeat(pairs, np.diff(source[0])), source[1]
+    else:
+        source = (np.flatnonzero(cmdp.transitions),)
+        column, row = np.divmod(source[0], states)
+    stays = row == column // actions
+    absent = np.setdiff1d(pairs, column[stays])
+    columns = np.concatenate([column, absent, np.tile(pairs, m)])
+    rows = np.concatenate([row, absent // actions, np.repeat(np.arange(states, states + m), len(pairs))])
+    order = np.argsort(columns, kind="stable")
+    entry = np.empty_like(order)
+    entry[order] = np.arange(len(order))
+    transition_at, absent_at, cost_at = np.split(entry, [len(column), len(column) + len(absent)])
+    diagonal = np.zeros(len(order))
+    diagonal[transition_at[stays]] = diagonal[absent_at] = 1.0
+    return _Pattern(
+        cmdp.cost.shape,
+        source,
+        np.searchsorted(columns[order], pairs).astype(np.int32),
+        rows[order].astype(np.int32),
+        columns[order],
+        diagonal,
+        transition_at,
+        cost_at.reshape(m, -1),
+        np.zeros(len(pairs)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """maximise objective·x, column_lower ≤ x, row_lower ≤ matrix·x ≤ row_upper."""
+
+    objective: Floats  # [columns]
+    column_lower: Floats  # [columns]
+    row_lower: Floats  # [rows]
+    row_upper: Floats  # [rows]
+    starts: NDArray[np.int32]  # [columns]
+    rows: NDArray[np.int32]  # [entries]
+    entries: Floats  # [entries]
+    row_price: Floats  # [rows] the user's reward per unit of each row's multiplier
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What Highs.passModel takes."""
+        columns = len(self.objective)
+        return (
+            *(columns, len(self.row_lower), len(self.entries)),
+            *(int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0, self.objective),
+            *(self.column_lower, np.full(columns, highspy.kHighsInf), self.row_lower, self.row_upper),
+            *(self.starts, self.rows, self.entries, np.zeros(columns, dtype=np.int32)),
+        )
+
+
+def _with_excess(program: _Program, constraints: int) -> _Program:
+    """`program` with one more column t, free, that relaxes every cost row by t in the user's units; minimise t."""
+    flow_rows = len(program.row_lower) - constraints
+    per_unit = program.row_price[flow_rows:]
+    return replace(
+        program,
+        objective=np.append(np.zeros(len(program.objective)), -1.0),
+        column_lower=np.append(program.column_lower, -highspy.kHighsInf),
+        starts=np.append(program.starts, np.int32(len(program.entries))),
+        rows=np.append(program.rows, np.arange(flow_rows, flow_rows + constraints, dtype=np.int32)),
+        entries=np.append(program.entries, -per_unit / per_unit.max()),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- the solution
+
+
+def _solution(cmdp: Tables, program: _Program, optimum: _Optimum) -> Solution:
+    visits, multipliers = optimum
+    prices = multipliers * program.row_price
+    dual = np.maximum(prices[cmdp.n_states :], 0.0)
+    policy = _policy(cmdp, visits, dual, prices[: cmdp.n_states])
+    return Solution(policy, evaluate(cmdp, policy), dual, occupancy(cmdp, policy))
+
+
+def _policy(cmdp: Tables, visits: Floats, dual: Floats, values: Floats) -> TabularPolicy:
+    """The policy with occupancy `visits` [S·A]; where it never goes, greedy for r - dual·c from `values` [S] on."""
+    probabilities, unvisited = action_shares(visits.reshape(cmdp.reward.shape))
+    if unvisited.any():
+        signal = cmdp.reward - np.tensordot(dual, cmdp.cost, 1)
+        one_hot = np.eye(cmdp.n_actions)
+        # The multipliers of unvisited states only bound their values from above, hence the policy iteration.
+        ahead, worse = _ahead(cmdp, signal, values), unvisited
+        while worse.any():
+            probabilities[worse] = one_hot[ahead[worse].argmax(axis=1)]
+            expected = (probabilities * signal).sum(axis=1, keepdims=True)
+            values = solve_discounted(cmdp.kernel(probabilities), expected, cmdp.discount)[:, 0]
+            ahead = _ahead(cmdp, signal, values)
+            worse = unvisited & (ahead.max(axis=1) > values + 1e-9 * (np.abs(values).max() + np.abs(signal).max()))
+    return TabularPolicy(probabilities)
+
+
+def _ahead(cmdp: Tables, signal: Floats, values: Floats) -> Floats:
+    """[S, A] signal now plus values [S] one step later."""
+    ahead: Floats = signal + cmdp.discount * (cmdp.transitions @ values).reshape(signal.shape)
+    return ahead

@@ -1,0 +1,131 @@
+"""The plan agrees with what the methods then do, and names what stands in the way when they do nothing."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from contracts.learner_suite import made_up_set
+from surefoot import theory
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.units import Units
+from surefoot.learning.learner import Learner
+from surefoot.learning.method import SAFE
+from surefoot.learning.paper.constants import PaperRules
+from surefoot.methods import METHODS, learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.plan import PlanLine, least_episodes_to_leave, plan
+from surefoot.tasks.gridworld import gridworld
+from surefoot.training.training_phase import train
+
+UNITS = Units(0.1, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.7 / 0.9]))
+SHORT = made_up_set(UNITS, [(0.6, [0.5], 0.3, [0.6]), (0.8, [0.5], 0.3, [0.7])], epsilon=1e-3)
+
+
+@cache
+def gridworld_set() -> PolicyValueSet:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=0)
+
+
+def line(policies: PolicyValueSet, method: str, episodes: int = 40_000, risk: float = 0.05) -> PlanLine:
+    (found,) = [each for each in plan(policies, episodes=episodes, risk=risk) if each.method == method]
+    return found
+
+
+def episodes_on_the_safe_policy(fresh: Learner, policies: PolicyValueSet, limit: int) -> float:
+    """How many a learner runs there if every episode is as the best candidate promises; infinite beyond `limit`."""
+    best = max(policies.entries, key=lambda entry: entry.reward)
+    while fresh.state.episode < limit:
+        orders = fresh.ask_block(min(1000, limit - fresh.state.episode))
+        if orders.deployed.indices.tolist() != [SAFE]:
+            return fresh.state.episode
+        n = len(orders.drawn)
+        cost = np.tile(policies.units.budget - best.safe_margin, (n, 1))
+        fresh.tell_block(orders, Outcomes(np.full(n, best.safe_reward), cost))
+    return math.inf
+
+
+@pytest.mark.parametrize("episodes", [200, 5000])
+@pytest.mark.parametrize("risk", [0.01, 0.5])
+def test_paper_leaves_the_safe_policy_when_planned(episodes: int, risk: float) -> None:
+    planned = line(SHORT, "paper", episodes, risk)
+    fresh = learner(SHORT, method="paper", episodes=episodes, risk=risk)
+    assert planned.episodes == episodes_on_the_safe_policy(fresh, SHORT, 10_000) < 10_000
+    assert planned.certified
+    assert ("more than this run has" in planned.reason) == (planned.episodes > episodes)
+
+
+@pytest.mark.parametrize("name", ["safe-only", "paper", "published", "pce"])
+def test_gridworld_methods_do_as_planned(name: str) -> None:
+    planned = line(gridworld_set(), name)
+    fresh = learner(gridworld_set(), method=name, episodes=40_000, risk=0.05)
+    assert planned.episodes == episodes_on_the_safe_policy(fresh, gridworld_set(), 6000)
+    assert planned.certified == fresh.method.certified
+    assert planned.reason
+
+
+def test_every_line_is_about_a_method_that_exists() -> None:
+    methods = [each.method for each in plan(gridworld_set(), episodes=1000, risk=0.05)]
+    assert {"safe-only", "paper", "published", "pce"} <= set(methods) <= set(METHODS)
+    assert len(set(methods)) == len(methods)
+
+
+def test_gridworld_set_is_too_coarse_for_the_paper_and_the_plan_says_what_would_do() -> None:
+    planned = line(gridworld_set(), "paper")
+    assert planned.episodes == math.inf
+    best = max(gridworld_set().entries, key=lambda entry: entry.reward)
+    margin = best.safe_margin[0] / 10
+    assert "epsilon = 0.004 leaves no positive weight" in planned.reason
+    assert f"epsilon ≤ {margin / 1538:.2g} it would take" in planned.reason  # 8L+18 = 1538 at discount 0.9
+    finer = replace(gridworld_set(), epsilon=margin / 1538)
+    failing = gridworld_set().safe_risk
+    assert failing is not None
+    assert f"take {least_episodes_to_leave(finer, 0.05 - failing):.2g} episodes" in planned.reason
+    finer = replace(finer, safe_risk=0.0)
+    least = least_episodes_to_leave(finer, 0.05)
+    # By hand: 8 ln(4KΦ/δ)/((1-γ)² v²) at v = 0.0782, Φ = 975 phases and K = 3.44 million is 3.44 million.
+    assert least == pytest.approx(3.44e6, rel=1e-3)
+    assert line(finer, "paper", int(least)).episodes == least
+    assert line(finer, "paper", int(least) - 1).episodes > least - 1
+
+
+@pytest.mark.parametrize("risk", [0.05, 0.9])
+def test_least_episodes_is_the_least(risk: float) -> None:
+    best = max(SHORT.entries, key=lambda entry: entry.reward)
+
+    def enough(episodes: int) -> bool:
+        return PaperRules(SHORT, episodes, risk).phase_length(best, 0, 0.0) <= episodes
+
+    least = least_episodes_to_leave(SHORT, risk)
+    assert least == next(episodes for episodes in range(1, 10_000) if enough(episodes))
+
+
+def test_a_safe_policy_without_margin_is_named() -> None:
+    tight = made_up_set(UNITS, [(0.8, [0.5], 0.3, [0.0])], epsilon=1e-3)
+    planned = line(tight, "paper")
+    assert planned.episodes == math.inf
+    assert "the safe policy has no margin" in planned.reason
+    assert least_episodes_to_leave(tight, 0.05) == math.inf
+
+
+def test_an_infeasible_candidate_is_named() -> None:
+    broken = made_up_set(UNITS, [(0.8, [-0.01], 0.3, [0.7])], epsilon=1e-3)
+    planned = line(broken, "paper")
+    assert planned.episodes == math.inf
+    assert "breaks a budget on its own task, by 0.01" in planned.reason
+
+
+def test_no_promise_is_made_where_a_finer_set_would_not_help() -> None:
+    """The candidate is feasible up to the coarse ε only, so with the ε that the theorem asks for it never starts."""
+    coarse = made_up_set(UNITS, [(0.8, [-0.09], 0.3, [0.7])], epsilon=0.1)
+    assert theory.largest_epsilon(0.7, 0.1) < 0.09
+    planned = line(coarse, "paper")
+    assert planned.episodes == math.inf
+    assert "it would take" not in planned.reason
