@@ -141,7 +141,7 @@ def test_more_risk_means_shorter_phases_for_the_paper() -> None:
         ({"risk": 0.0}, "risk must lie strictly between 0 and 1, got 0.0"),
         ({"risk": 1.0}, "risk must"),
         ({"risk": math.nan}, "risk must"),
-        ({"episodes": 0}, "episodes must be a positive whole number, got 0"),
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
         ({"episodes": 10.0}, "episodes must"),
         ({"episodes": True}, "episodes must"),
         ({"seed": -1}, "seed must"),
@@ -157,9 +157,9 @@ def test_learner_refuses_and_names_what_is_wrong(wrong: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"episodes": 0}, "episodes must be a positive whole number, got 0"),
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
         ({"episodes": 2.5}, "episodes must"),
-        ({"horizon": 0}, "horizon must be a positive whole number, got 0"),
+        ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
         ({"method": "magic"}, "method must be one of"),
         ({"risk": 2.0}, "risk must"),
     ],

@@ -141,7 +141,7 @@ def distributions(name: str, value: Any, shape: str) -> Floats:
     its sum, which must be 1 within `ROW_SUM_TOLERANCE`."""
     array = finite_array(name, value)
     if array.ndim != shape.count(",") + 1 or 0 in array.shape:
-        raise InvalidInput(f"{name} must have shape {shape} without empty axes, got {list(array.shape)}")
+        raise InvalidInput(f"{name} must have shape {shape}, got {list(array.shape)}")
     refuse(name, array, array < 0, "must not be negative")
     check_sums(name, array.sum(axis=-1))
     return frozen(normalised(array))

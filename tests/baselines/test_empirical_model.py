@@ -89,9 +89,9 @@ def test_what_cannot_happen_is_refused() -> None:
     support = known_support(classes)
     with pytest.raises(InvalidInput, match="state 0 under action 0 to state 1"):
         support.count(np.array([[0, 1]]), np.array([[0]]))
-    with pytest.raises(InvalidInput, match=r"states must lie in 0\.\.1"):
+    with pytest.raises(InvalidInput, match=r"states must lie in \[0, 2\)"):
         support.count(np.array([[0, 2]]), np.array([[0]]))
-    with pytest.raises(InvalidInput, match=r"actions must lie in 0\.\.0"):
+    with pytest.raises(InvalidInput, match=r"actions must lie in \[0, 1\)"):
         support.count(np.array([[0, 0]]), np.array([[1]]))
     with pytest.raises(InvalidInput, match="layers must be at least 2"):
         known_support(classes, layers=3)

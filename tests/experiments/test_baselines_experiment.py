@@ -210,9 +210,9 @@ def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
             {"benchmarks": ("two-walls",), "methods": ("dope-theory",)},
             "methods must hold one that runs on benchmark two",
         ),
-        ({"runs": 0}, "runs must be a positive whole number, got 0"),
-        ({"episodes": 0}, "episodes must be a positive whole number, got 0"),
-        ({"cells": -1}, "cells must be a positive whole number, got -1"),
+        ({"runs": 0}, "runs must be a whole number of at least 1, got 0"),
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
+        ({"cells": -1}, "cells must be a whole number of at least 1, got -1"),
         ({"seed": -1}, "seed must not be negative, got -1"),
         ({"risk": 0.0}, "risk must lie strictly between 0 and 1, got 0.0"),
     ],
@@ -238,7 +238,7 @@ def test_nothing_is_done_for_a_folder_that_cannot_be_written(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="out must be a folder"):
         reproduce(TINY, tmp_path / "file")
-    with pytest.raises(InvalidInput, match="jobs must be a positive whole number, got 0"):
+    with pytest.raises(InvalidInput, match="jobs must be a whole number of at least 1, got 0"):
         reproduce(TINY, tmp_path / "new", jobs=0)
     assert not (tmp_path / "new").exists()
 

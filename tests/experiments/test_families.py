@@ -144,9 +144,9 @@ def test_progress_is_told(tmp_path: Path) -> None:
         ({"families": ("windy", "windy")}, "families must be different names"),
         ({"methods": ("magic",)}, "methods must be names out of"),
         ({"methods": ("safe-only", "safe-only")}, "methods must be different names"),
-        ({"tasks": 0}, "tasks must be a positive whole number, got 0"),
-        ({"episodes": -1}, "episodes must be a positive whole number, got -1"),
-        ({"cells": 0}, "cells must be a positive whole number, got 0"),
+        ({"tasks": 0}, "tasks must be a whole number of at least 1, got 0"),
+        ({"episodes": -1}, "episodes must be a whole number of at least 1, got -1"),
+        ({"cells": 0}, "cells must be a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed must not be negative, got -1"),
         ({"risk": 1.0}, "risk must lie strictly between 0 and 1, got 1.0"),
     ],
@@ -160,6 +160,6 @@ def test_nothing_is_done_for_a_folder_that_cannot_be_written(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="out must be a folder"):
         reproduce(QUICK, tmp_path / "file")
-    with pytest.raises(InvalidInput, match="jobs must be a positive whole number, got 0"):
+    with pytest.raises(InvalidInput, match="jobs must be a whole number of at least 1, got 0"):
         reproduce(QUICK, tmp_path / "new", jobs=0)
     assert not (tmp_path / "new").exists()

@@ -217,8 +217,8 @@ def test_further_tasks_continue_the_published_ones() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"episodes": 0}, "episodes must be a positive whole number, got 0"),
-        ({"tasks": -1}, "tasks must be a positive whole number, got -1"),
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
+        ({"tasks": -1}, "tasks must be a whole number of at least 1, got -1"),
         ({"seed": -1}, "seed must not be negative, got -1"),
         ({"risk": 1.0}, r"risk must lie strictly between 0 and 1, got 1\.0"),
         ({"methods": ()}, "methods must be names out of .* got none"),
@@ -232,7 +232,7 @@ def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
 
 
 def test_no_workers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="jobs must be a positive whole number, got 0"):
+    with pytest.raises(InvalidInput, match="jobs must be a whole number of at least 1, got 0"):
         reproduce(QUICK, tmp_path / "never", jobs=0)
     assert list(tmp_path.iterdir()) == []
 

@@ -163,7 +163,7 @@ def test_pages_of_counts_that_did_not_look_for_power_can_still_be_drawn() -> Non
 @pytest.mark.parametrize(
     ("families", "given", "message"),
     [
-        ("random", {"number": 0}, "number must be a positive"),
+        ("random", {"number": 0}, "number must be a whole number of at least 1"),
         ("random", {"methods": ("paper",)}, "methods must be names out of certified-likelihood"),
         ("random", {"risks": (1.5,)}, "risks must lie strictly between 0 and 1"),
         ("gridworld", {"number": 10}, "number is that of random families"),

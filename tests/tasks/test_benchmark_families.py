@@ -144,7 +144,7 @@ def test_values_do_not_depend_on_the_discount() -> None:
 
 @pytest.mark.parametrize("horizon", [0, -3, 2.0, True])
 def test_horizon_must_be_a_number_of_steps(horizon: Any) -> None:
-    with pytest.raises(InvalidInput, match="horizon must be a positive whole number of steps"):
+    with pytest.raises(InvalidInput, match="horizon must be a whole number of at least 1"):
         layered(np.ones((1, 1, 1)), [[1.0]], [[1.0]], 1.0, [1.0], horizon)
 
 

@@ -234,7 +234,7 @@ def test_every_method_checks_its_arguments(distribution: ParameterDistribution) 
     rng = np.random.default_rng(0)
     n: Any
     for n in (0, -1, 1.5, True, None):
-        with pytest.raises(InvalidInput, match="n must be an integer of at least 1"):
+        with pytest.raises(InvalidInput, match="n must be a whole number of at least 1"):
             distribution.sample(n, rng)
     with pytest.raises(InvalidInput, match=r"rng must be a numpy.random.Generator"):
         distribution.sample(3, 0)  # type: ignore[arg-type]

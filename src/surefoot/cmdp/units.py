@@ -172,7 +172,7 @@ class Units:
 def _reward_range(declared: object) -> tuple[float, float]:
     bounds = finite_array("reward_range", declared)
     if bounds.shape != (2,) or bounds[0] > bounds[1]:
-        raise InvalidInput(f"reward_range must be (low, high) with low ≤ high, got {declared!r}")
+        raise InvalidInput(f"reward_range must be (low, high) with low ≤ high, got {bounds.tolist()}")
     return float(bounds[0]), float(bounds[1])
 
 
@@ -182,5 +182,5 @@ def _cost_range(declared: object, constraints: int) -> Floats:
     if bounds.shape == (2,):
         bounds = np.tile(bounds, (constraints, 1))
     if bounds.shape != (constraints, 2) or (bounds[:, 0] > bounds[:, 1]).any():
-        raise InvalidInput(f"cost_range must be (low, high) or [m, 2] with low ≤ high, got {declared!r}")
+        raise InvalidInput(f"cost_range must be (low, high) or [m, 2] with low ≤ high, got {bounds.tolist()}")
     return bounds

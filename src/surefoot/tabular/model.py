@@ -16,9 +16,9 @@ class TabularCMDP(Tables):
     """A finite CMDP as a task: its tables, its episodes, its exact values and its optimum."""
 
     @property
-    def spaces(self) -> tuple[str, int, int, int]:
-        """Constraints, states and actions: equal for all tasks of a family."""
-        return ("tabular", *self.cost.shape)
+    def spaces(self) -> str:
+        """Equal for all tasks of a family, in words, since errors quote it."""
+        return f"{self.n_constraints} constraint(s), {self.n_states} states, {self.n_actions} actions"
 
     def episodes(self, policy: Policy, steps: int) -> Simulator:
         return Simulator(self, _tables(policy), steps)

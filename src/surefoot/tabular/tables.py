@@ -53,10 +53,11 @@ class Tables:
         self.n_constraints = len(self.cost)
         # Ranges are taken from what was given, so that a table by state is read once and not once per action.
         rewards, costs = np.asarray(reward, dtype=np.float64), np.asarray(cost, dtype=np.float64)
-        self.units = Units(  # which makes arrays of what it is given
+        declared: Any = reward_range, cost_range  # `Units` makes arrays of them
+        self.units = Units(
             discount,
-            _spread(rewards[None])[0] if reward_range is None else reward_range,
-            _spread(costs if costs.ndim == 3 else costs[None]) if cost_range is None else np.asarray(cost_range),
+            _spread(rewards[None])[0] if reward_range is None else declared[0],
+            _spread(costs if costs.ndim == 3 else costs[None]) if cost_range is None else declared[1],
             _budget(budget, self.n_constraints),
             horizon,
         )

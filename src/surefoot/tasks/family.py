@@ -161,7 +161,7 @@ def _check_task(name: str, task: Any) -> None:
 
 def _check_same_kind(name: str, task: Task, example: Task) -> None:
     if task.spaces != example.spaces:
-        raise InvalidInput(f"{name} must have the family's spaces {example.spaces}, got {task.spaces}")
+        raise InvalidInput(f"{name} must have the family's spaces, {example.spaces}, got {task.spaces}")
     if not task.units.same_as(example.units):
         raise InvalidInput(
             f"{name} must share the family's discount, horizon, budget, reward_range and cost_range (declare the "
