@@ -2,7 +2,7 @@
 
 from surefoot import tasks
 from surefoot.cmdp.episode import Outcome, Outcomes
-from surefoot.cmdp.policy import EpisodeMixture
+from surefoot.cmdp.policy import EpisodeMixture, Predictor
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.values import Values
 from surefoot.deploy.session import Deployment
@@ -46,6 +46,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "PolicyValueSet",
+    "Predictor",
     "Run",
     "Simulator",
     "Solution",

@@ -53,6 +53,13 @@ def fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def generator(name: str, value: Any) -> np.random.Generator:
+    """`value` as a source of randomness: a seed, or NumPy's global state, would be drawn from unseen."""
+    if not isinstance(value, np.random.Generator):
+        raise InvalidInput(f"{name} must be a numpy.random.Generator, got {type(value).__name__}")
+    return value
+
+
 # --------------------------------------------------------------------------------------------------------------- arrays
 
 

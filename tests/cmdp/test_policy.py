@@ -101,10 +101,10 @@ def test_actions_are_drawn_with_their_probabilities() -> None:
     rng = np.random.default_rng(0)
     policy = TabularPolicy(np.array([[0.2, 0.5, 0.3], [0, 0, 1]]))
     n = 4000
-    counts = np.bincount([policy.act(0, rng) for _ in range(n)], minlength=3)
+    counts = np.bincount([policy.act(0, 0, rng) for _ in range(n)], minlength=3)
     spread = np.sqrt(n * policy.probabilities[0] * (1 - policy.probabilities[0]))
     assert (np.abs(counts - n * policy.probabilities[0]) < 4.5 * spread).all()
-    assert {policy.act(1, rng) for _ in range(50)} == {2}
+    assert {policy.act(1, 0, rng) for _ in range(50)} == {2}
 
 
 # ------------------------------------------------------------------------------------------------------------- mixtures

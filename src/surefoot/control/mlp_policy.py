@@ -11,15 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, assign, finite_array, frozen
+from surefoot.arrays import Floats, assign, finite_array, frozen, generator
+from surefoot.cmdp.policy import Batch, Predicting
 from surefoot.errors import InvalidInput
 
 
 @dataclass(frozen=True, eq=False)
-class MLPPolicy:
+class MLPPolicy(Predicting):
     """Action ~ N(mean(observation), diag(exp(log_std))²), mean = W_L tanh(… tanh(W_1 x + b_1) …) + b_L.
 
-    The network sees x = (observation - shift)/scale, clipped to [-clip, clip]: the frozen statistics of training.
+    The network sees x = (observation - shift)/scale, clipped to [-clip, clip]: the frozen statistics of training. One
+    observation [observations] gives one action [actions], n of them [n, observations] as many [n, actions].
 
     Attributes:
         weights: per layer [outputs, inputs].
@@ -69,10 +71,24 @@ class MLPPolicy:
         action: Floats = hidden @ self.weights[-1].T + self.biases[-1]
         return action
 
-    def act(self, observation: Floats, rng: np.random.Generator) -> Floats:
-        """Draw an action [actions] at an observation [observations]."""
-        mean = self.mean(np.asarray(observation, dtype=np.float64))
-        return mean + np.exp(self.log_std) * rng.standard_normal(mean.shape)
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Floats:
+        """Draw actions [..., actions] at observations [..., observations]; at every `step` alike."""
+        mean = self.likeliest(observation, step)
+        return mean + np.exp(self.log_std) * generator("rng", rng).standard_normal(mean.shape)
+
+    def likeliest(self, observation: Any, step: Any) -> Floats:
+        """The mean."""
+        self.batch(observation)
+        return self.mean(np.asarray(observation, dtype=np.float64))
+
+    def batch(self, observation: Any) -> Batch:
+        *batch, length = np.shape(observation) or (0,)
+        if length != len(self.shift):
+            raise InvalidInput(
+                f"observation must have shape [{len(self.shift)}] or [n, {len(self.shift)}], "
+                f"got {list(np.shape(observation))}"
+            )
+        return tuple(batch)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         layers = {f"weights.{k}": array for k, array in enumerate(self.weights)}

@@ -19,9 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Integers, whole
+from surefoot.arrays import Floats, Integers, generator, whole
 from surefoot.cmdp.episode import Outcomes
-from surefoot.errors import InvalidInput
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.tables import Tables
 
@@ -48,8 +47,7 @@ class Simulator:
         before computing larger indices.
         """
         episodes = whole("episodes", episodes)
-        if not isinstance(rng, np.random.Generator):
-            raise InvalidInput(f"rng must be a numpy.random.Generator, got {type(rng).__name__}")
+        generator("rng", rng)
         table = self.table
         totals = np.zeros((episodes, table.signals.shape[1]))
         states = np.empty((episodes, self.horizon + 1), table.next_state.dtype) if transitions else None
