@@ -174,7 +174,7 @@ def test_acting_by_hand_follows_the_clock() -> None:
     rng = np.random.default_rng(0)
     assert [timed.act(1, step, rng) for step in (0, 1, 2, 50)] == [1, 0, 0, 0]
     assert timed.act(0, 1, rng) == 2
-    with pytest.raises(InvalidInput, match="step must be .* got -1"):
+    with pytest.raises(InvalidInput, match=r"step must be .* got -1"):
         timed.act(0, -1, rng)
 
 

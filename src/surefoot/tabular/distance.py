@@ -18,6 +18,8 @@ def distance(a: Tables, b: Tables) -> float:
         raise InvalidInput(f"tasks must have equal constraints, states and actions, got {shape_a} and {shape_b}")
     if a.discount != b.discount:
         raise InvalidInput(f"tasks must share one discount, got {a.discount} and {b.discount}")
+    if a.units.horizon != b.units.horizon:
+        raise InvalidInput(f"tasks must share one horizon, got {a.units.horizon} and {b.units.horizon}")
     return max(
         float(np.abs(a.units.unit_reward(a.reward) - b.units.unit_reward(b.reward)).max()),
         float(np.abs(a.units.unit_constraint(a.cost) - b.units.unit_constraint(b.cost)).max()),

@@ -12,7 +12,7 @@ import scipy.sparse.linalg as spla
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.values import Values
-from surefoot.tabular.policy import PolicyLike, TabularPolicy, as_tables, as_tabular
+from surefoot.tabular.policy import PolicyLike, TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.tables import Tables
 
 # Below this many states a dense factorisation is faster than any sparse method.
@@ -38,35 +38,58 @@ def evaluate_many(cmdp: Tables, policies: Sequence[PolicyLike]) -> Values:
     return Values(np.array([values.reward for values in each]), cost, cmdp.budget - cost)
 
 
-def state_values(cmdp: Tables, probabilities: Floats) -> Floats:
-    """[1+m, S] value of reward and of each cost from every state, under action probabilities [S, A]."""
+def state_values(cmdp: Tables, probabilities: Floats, steps: int | None = None) -> Floats:
+    """[1+m, S] value of reward and of each cost from every state, under action probabilities [S, A].
+
+    `steps` of a task with a horizon are left, all of them by default.
+    """
     signals = np.concatenate([cmdp.reward[None], cmdp.cost])
-    per_state = np.einsum("ksa,sa->ks", signals, probabilities)
-    return solve_discounted(cmdp.kernel(probabilities), per_state.T, cmdp.discount).T
+    per_state = np.einsum("ksa,sa->ks", signals, probabilities).T
+    kernel, steps = cmdp.kernel(probabilities), steps or cmdp.units.horizon
+    if steps is None:
+        return solve_discounted(kernel, per_state, cmdp.discount).T
+    values: Any = per_state
+    for _ in range(steps - 1):
+        values = per_state + cmdp.discount * (kernel @ values)
+    return np.asarray(values.T)
 
 
 def timed_state_values(cmdp: Tables, tables: Floats) -> Floats:
-    """[1+m, S] values from step 0 when step t follows tables[min(t, H-1)], tables [H, S, A].
+    """[1+m, S] values from step 0 when step t follows tables[min(t, T-1)], tables [T, S, A].
 
-    The last table goes on for ever, so its stationary values end a backward recursion over the others.
+    The last table goes on to the end, so its stationary values end a backward recursion over the others.
     """
-    values = state_values(cmdp, tables[-1])
+    horizon = cmdp.units.horizon
+    tables = tables[:horizon]
+    values = state_values(cmdp, tables[-1], None if horizon is None else horizon - len(tables) + 1)
     if len(tables) == 1:
         return values
     signals = np.concatenate([cmdp.reward[None], cmdp.cost]).transpose(1, 2, 0)  # [S, A, 1+m]
-    matrix = cmdp.rows if cmdp.is_sparse else cmdp.transitions.reshape(-1, cmdp.n_states)
     onwards: Any = values.T
     for probabilities in tables[-2::-1]:
-        action_values = signals + cmdp.discount * (matrix @ onwards).reshape(signals.shape)
+        action_values = signals + cmdp.discount * (cmdp.matrix @ onwards).reshape(signals.shape)
         onwards = np.matmul(probabilities[:, None, :], action_values)[:, 0]
     return np.asarray(onwards.T)
 
 
-def occupancy(cmdp: Tables, policy: TabularPolicy | Floats) -> Floats:
-    """[S, A] expected discounted visits Σ_t γ^t P(s_t = s, a_t = a); they sum to 1/(1-γ)."""
-    probabilities = as_tabular(policy, (cmdp.n_states, cmdp.n_actions)).probabilities
-    visits = solve_discounted(cmdp.kernel(probabilities).T, cmdp.start[:, None], cmdp.discount, order=1)[:, 0]
-    return visits[:, None] * probabilities
+def occupancy(cmdp: Tables, policy: TabularPolicy | TimedPolicy | Floats) -> Floats:
+    """[S, A] expected discounted visits Σ_t γ^t P(s_t = s, a_t = a); they sum to Σ_t γ^t, 1/(1-γ) without a horizon."""
+    tables, horizon = as_tables(policy, (cmdp.n_states, cmdp.n_actions)), cmdp.units.horizon
+    visits, arrivals = step_visits(cmdp, tables, len(tables) - 1 if horizon is None else horizon)
+    total: Floats = np.tensordot(cmdp.discount ** np.arange(len(visits)), visits, 1)
+    if horizon is None:
+        chain, later = cmdp.kernel(tables[-1]).T, cmdp.discount ** len(visits) * arrivals
+        total = total + solve_discounted(chain, later[:, None], cmdp.discount, order=1) * tables[-1]
+    return total
+
+
+def step_visits(cmdp: Tables, tables: Floats, steps: int) -> tuple[Floats, Floats]:
+    """P(s_t = s, a_t = a) [steps, S, A] under tables [T, S, A] as above, and P(s_t = s) [S] of the step after these."""
+    visits, arrivals = np.empty((steps, *tables.shape[1:])), cmdp.start
+    for t in range(steps):
+        visits[t] = arrivals[:, None] * tables[min(t, len(tables) - 1)]
+        arrivals = cmdp.matrix.T @ visits[t].ravel()
+    return visits, arrivals
 
 
 def solve_discounted(kernel: Any, right: Floats, discount: float, order: float = np.inf) -> Floats:

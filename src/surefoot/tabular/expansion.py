@@ -8,7 +8,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.tables import Tables
+from surefoot.tabular.tables import Tables, endless
 
 # What the linear algebra behind the bounds may be off by, relative to the numbers that go into it.
 ROUNDING = 1e-10
@@ -19,6 +19,7 @@ def box_values(
     affine: tuple[Floats, Floats], example: Tables, policy: TabularPolicy, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
     """Lower and upper [J, 1+m, 1+S] over each box [J, d] of an affine family; `example` lends everything but P."""
+    endless(example, "the expansion of values over boxes")
     chain = np.einsum("sa,sat->st", policy.probabilities, affine[0])
     slopes = np.einsum("sa,dsat->dst", policy.probabilities, affine[1])
     signals = np.concatenate([example.reward[None], example.cost])

@@ -1,4 +1,5 @@
-"""One-constraint CMDPs by their Lagrangian dual: for tasks too large for the occupancy linear program.
+"""One-constraint CMDPs by their Lagrangian dual: for tasks too large for the occupancy linear program, and for tasks
+with a horizon, where the best response to a price is one backward induction.
 
 The dual function g(λ) = max_π R(π) - λ (C(π) - limit) is convex and piecewise linear in the price λ of cost. Every
 deterministic policy is a point (C, R); the answer lies on the edge of their upper hull that crosses the limit.
@@ -6,7 +7,7 @@ deterministic policy is a point (C, R); the answer lies on the edge of their upp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from surefoot.arrays import Floats, finite_array
 from surefoot.cmdp.values import Values
 from surefoot.errors import Infeasible, InvalidInput, SurefootError
-from surefoot.tabular.evaluate import evaluate, occupancy
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.evaluate import evaluate, occupancy, step_visits
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.tables import Tables
 
 # Certified duality gap at which the search for the price stops, relative to the largest state value.
@@ -37,7 +38,7 @@ FEASIBILITY = 1e-11
 class Solution:
     """An optimal policy; values and occupancy are recomputed exactly from it, never read off the optimiser."""
 
-    policy: TabularPolicy
+    policy: Any  # a TabularPolicy, or for a task with a horizon a TimedPolicy
     values: Values
     dual: Floats  # [m] reward lost per unit of budget taken away, ≥ 0
     occupancy: Floats  # [S, A]
@@ -89,11 +90,11 @@ def spending_limit(cmdp: Tables, tighten: ArrayLike) -> Floats:
 
 def rounding(cmdp: Tables) -> Floats:
     """[m] excess of each cost that counts as none."""
-    largest: Floats = np.abs(cmdp.cost).max(axis=(1, 2)) / (1 - cmdp.discount)
+    largest: Floats = np.abs(cmdp.cost).max(axis=(1, 2)) / cmdp.units.rate
     return FEASIBILITY * largest
 
 
-def infeasible(cmdp: Tables, least: TabularPolicy, tighten: ArrayLike) -> Infeasible:
+def infeasible(cmdp: Tables, least: TabularPolicy | TimedPolicy, tighten: ArrayLike) -> Infeasible:
     """The error for a task whose worst excess is smallest under the policy `least`."""
     cost, limit = evaluate(cmdp, least).cost, spending_limit(cmdp, tighten)
     budget = _show(cmdp.budget)
@@ -109,15 +110,15 @@ def _show(numbers: Floats) -> str:
 
 
 def action_shares(visits: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Action probabilities [S, A] of the policy with occupancy `visits` [S, A], and which states [S] it never visits.
+    """Action probabilities [..., A] of the policy with occupancy `visits`, and which states [...] it never visits.
 
     There the probabilities are uniform, for the caller to replace.
     """
     visits = np.maximum(visits, 0.0)
-    total = visits.sum(axis=1)
+    total = visits.sum(axis=-1)
     unvisited = total <= UNVISITED
-    visits[unvisited], total[unvisited] = 1.0, visits.shape[1]
-    return visits / total[:, None], unvisited
+    visits[unvisited], total[unvisited] = 1.0, visits.shape[-1]
+    return visits / total[..., None], unvisited
 
 
 # ------------------------------------------------------------------------------------- one price, one response
@@ -128,7 +129,7 @@ class _Response:
     """A policy optimal for the signal direction[0]·r - direction[1]·c, and the proof of how nearly so."""
 
     direction: tuple[float, float]
-    policy: TabularPolicy
+    policy: TabularPolicy | TimedPolicy
     signal_values: Floats  # [S]
     other_values: Floats  # [S] of the cost, or of the reward when the signal is the cost alone
     reward: float
@@ -141,15 +142,19 @@ def _respond(cmdp: Tables, direction: tuple[float, float], *between: _Response) 
     """The best response to r·direction[0] - c·direction[1], searched from what two others say about it."""
     guess, other_guess = _interpolate(direction, *between) if between else np.zeros((2, cmdp.n_states))
     signal = direction[0] * cmdp.reward - direction[1] * cmdp.cost[0]
-    values, actions, residual = _policy_iteration(cmdp, signal, guess)
-    states = np.arange(cmdp.n_states)
-    other = (cmdp.cost[0] if direction[0] else cmdp.reward)[states, actions]
-    other_values = _policy_values(cmdp, actions, other, other_guess)
+    other = cmdp.cost[0] if direction[0] else cmdp.reward
+    policy: TabularPolicy | TimedPolicy
+    if cmdp.units.horizon is None:
+        values, actions, residual = _policy_iteration(cmdp, signal, guess)
+        policy = TabularPolicy(np.eye(cmdp.n_actions)[actions])
+        other_values = _policy_values(cmdp, actions, other[np.arange(cmdp.n_states), actions], other_guess)
+    else:
+        policy, values, other_values, residual = *_backward(cmdp, signal, other), 0.0
     value, other_value = float(cmdp.start @ values), float(cmdp.start @ other_values)
-    slack = residual / (1 - cmdp.discount)
+    slack = residual / cmdp.units.rate
     return _Response(
         direction,
-        TabularPolicy(np.eye(cmdp.n_actions)[actions]),
+        policy,
         values,
         other_values,
         reward=value + direction[1] * other_value if direction[0] else other_value,
@@ -170,6 +175,17 @@ def _interpolate(direction: tuple[float, float], rich: _Response, thrifty: _Resp
         x * rich.signal_values + y * thrifty.signal_values,
         (x * rich.other_values + y * thrifty_cost) / (x + y),
     )
+
+
+def _backward(cmdp: Tables, signal: Floats, other: Floats) -> tuple[TimedPolicy, Floats, Floats]:
+    """The policy that is best for `signal` on a task with a horizon, and its values [S] of that and of `other`."""
+    tables = np.empty((cmdp.units.episode_length, *signal.shape))
+    onwards, both = np.zeros((cmdp.n_states, 2)), np.stack([signal, other], axis=2)
+    for table in tables[::-1]:
+        ahead = both + cmdp.discount * (cmdp.matrix @ onwards).reshape(both.shape)
+        table[:] = np.eye(cmdp.n_actions)[ahead[:, :, 0].argmax(axis=1)]
+        onwards = np.einsum("sa,sak->sk", table, ahead)
+    return TimedPolicy(tables), onwards[:, 0], onwards[:, 1]
 
 
 def _policy_iteration(cmdp: Tables, signal: Floats, values: Floats) -> tuple[Floats, NDArray[np.intp], float]:
@@ -228,14 +244,15 @@ def _correction(matrix: Any, right: Floats, discount: float) -> Floats:
 
 
 def _mix(cmdp: Tables, rich: _Response, thrifty: _Response, point: _Response, limit: float) -> Solution:
-    """The stationary policy whose occupancy is the mixture of the two that spends the limit."""
-    visits = np.stack([occupancy(cmdp, thrifty.policy), occupancy(cmdp, rich.policy)])
+    """The policy whose occupancy, of every step if there is a horizon, is the mixture of the two that spends the
+    limit."""
+    visits = np.stack([_visits(cmdp, thrifty.policy), _visits(cmdp, rich.policy)])
     weight = (limit - thrifty.cost) / (rich.cost - thrifty.cost)
     for _ in range(2):  # the second time if rounding left an excess, aiming below the limit by as much
         weight = min(max(weight, 0.0), 1.0)
         probabilities, unvisited = action_shares(np.tensordot([1 - weight, weight], visits, 1))
         probabilities[unvisited] = point.policy.probabilities[unvisited]
-        policy = TabularPolicy(probabilities)
+        policy = replace(point.policy, probabilities=probabilities)
         excess = float(evaluate(cmdp, policy).cost[0]) - limit
         if excess <= 0:
             break
@@ -243,5 +260,12 @@ def _mix(cmdp: Tables, rich: _Response, thrifty: _Response, point: _Response, li
     return _solution(cmdp, policy, point.direction[1])
 
 
-def _solution(cmdp: Tables, policy: TabularPolicy, price: float) -> Solution:
+def _visits(cmdp: Tables, policy: TabularPolicy | TimedPolicy) -> Floats:
+    """[S, A] discounted visits, or [H, S, A] probabilities of each step."""
+    if isinstance(policy, TabularPolicy):
+        return occupancy(cmdp, policy)
+    return step_visits(cmdp, policy.probabilities, len(policy.probabilities))[0]
+
+
+def _solution(cmdp: Tables, policy: TabularPolicy | TimedPolicy, price: float) -> Solution:
     return Solution(policy, evaluate(cmdp, policy), np.array([price]), occupancy(cmdp, policy))

@@ -29,13 +29,13 @@ CHUNK = 8192
 
 
 class Simulator:
-    """Episodes of one policy on one task, `horizon` steps each.
+    """Episodes of one policy on one task, `horizon` steps each, or as many as the task has if those are fewer.
 
     Building it costs more than a short batch: keep one per (task, policy), not one per batch.
     """
 
     def __init__(self, cmdp: Tables, policy: TabularPolicy | TimedPolicy | Floats, horizon: int) -> None:
-        self.horizon = whole("horizon", horizon)
+        self.horizon = min(whole("horizon", horizon), cmdp.units.horizon or horizon)
         self.discount = cmdp.discount
         self.table = joint_table(cmdp, policy)
 

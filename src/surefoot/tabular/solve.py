@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
-import highspy
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dgetrf, dgetrs
@@ -19,13 +18,13 @@ from scipy.linalg.lapack import dgetrf, dgetrs
 from surefoot.arrays import Floats
 from surefoot.errors import Infeasible, SurefootError
 from surefoot.tabular.evaluate import evaluate, occupancy, solve_discounted
+from surefoot.tabular.finite_horizon import solve_horizon
 from surefoot.tabular.lagrangian import Solution, action_shares, infeasible, rounding, solve_lagrangian, spending_limit
+from surefoot.tabular.linear_program import INFINITY, Optimum, new_solver, pass_program, run
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.tables import Tables
+from surefoot.tabular.tables import Tables, endless
 
 __all__ = ["LAGRANGIAN_FROM", "OccupancyLP", "Solution", "solve", "solve_many"]
-
-_Optimum: TypeAlias = tuple[Floats, Floats]  # values of the columns, multipliers of the rows
 
 # From this many state-action pairs on, one constraint is cheaper by its Lagrangian dual than by the linear program.
 LAGRANGIAN_FROM = 4000
@@ -36,7 +35,6 @@ CONFIRM_UP_TO = 150
 TOLERANCE = 1e-10
 DUAL_SIMPLEX, PRIMAL_SIMPLEX = 1, 4  # values of simplex_strategy
 OPTIONS: dict[str, Any] = {
-    "output_flag": False,
     "presolve": "off",
     "solver": "simplex",
     "simplex_scale_strategy": 0,  # the program is built in scale
@@ -47,7 +45,8 @@ OPTIONS: dict[str, Any] = {
 
 
 def solve(cmdp: Tables, tighten: ArrayLike = 0.0) -> Solution:
-    """The policy of largest reward among those with cost ≤ budget - tighten (a number or [m], in the user's units).
+    """The policy of largest reward among those with cost ≤ budget - tighten (a number or [m], in the user's units):
+    a stationary one, or for a task with a horizon one that looks at the clock.
 
     Raises:
         Infeasible: no policy does; names the least achievable cost.
@@ -73,8 +72,11 @@ def solve_many(cmdps: Iterable[Tables], tighten: ArrayLike = 0.0) -> list[Soluti
 
 
 def _solve(program: OccupancyLP, cmdp: Tables, tighten: ArrayLike) -> Solution:
-    if cmdp.n_constraints == 1 and cmdp.reward.size >= LAGRANGIAN_FROM:
+    large = cmdp.units.horizon is not None or cmdp.reward.size >= LAGRANGIAN_FROM
+    if cmdp.n_constraints == 1 and large:
         return solve_lagrangian(cmdp, tighten)
+    if cmdp.units.horizon is not None:
+        return solve_horizon(cmdp, tighten)
     return program.solve(cmdp, tighten)
 
 
@@ -100,15 +102,14 @@ class OccupancyLP:
     """The linear program of one task after another; keeps the solver, the sparsity pattern and the last basis."""
 
     def __init__(self) -> None:
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        for name, value in OPTIONS.items():
-            self._highs.setOptionValue(name, value)
+        self._highs = new_solver(**OPTIONS)
         self._pattern: _Pattern | None = None
         self._basis: Any = None
         self._basic: NDArray[np.intp] | None = None  # the columns of the basis, slacks counted after the others
 
     def solve(self, cmdp: Tables, tighten: ArrayLike = 0.0) -> Solution:
         """As the function `solve`, always by the linear program."""
+        endless(cmdp, "this linear program")
         limit = spending_limit(cmdp, tighten)
         program = self._program(cmdp, limit)
         optimum = self._confirm(program) or self._optimise(program, self._basis)
@@ -147,7 +148,7 @@ class OccupancyLP:
         return _Program(
             objective=cmdp.reward.ravel() / reward_unit,
             column_lower=pattern.zeros,
-            row_lower=np.concatenate([cmdp.start, np.full(len(limit), -highspy.kHighsInf)]),
+            row_lower=np.concatenate([cmdp.start, np.full(len(limit), -INFINITY)]),
             row_upper=np.concatenate([cmdp.start, limit / cost_unit]),
             starts=pattern.starts,
             rows=pattern.rows,
@@ -155,7 +156,7 @@ class OccupancyLP:
             row_price=np.concatenate([np.full(cmdp.n_states, reward_unit), reward_unit / cost_unit]),
         )
 
-    def _confirm(self, program: _Program) -> _Optimum | None:
+    def _confirm(self, program: _Program) -> Optimum | None:
         """The optimum if the last basis is optimal here too, by one dense factorisation; else None.
 
         So it is for most neighbours in a family, and this takes a third of the time of setting the solver up.
@@ -180,26 +181,24 @@ class OccupancyLP:
         optimal = values.min() >= -TOLERANCE and gain.max() <= TOLERANCE  # False for NaN too
         return (values[:width], multipliers) if optimal else None
 
-    def _optimise(self, program: _Program, basis: Any = None, strategy: int = DUAL_SIMPLEX) -> _Optimum | None:
+    def _optimise(self, program: _Program, basis: Any = None, strategy: int = DUAL_SIMPLEX) -> Optimum | None:
         """Run the solver, from `basis` if given; None if it finds no optimum.
 
         A basis is a policy, whose occupancy is non-negative on every task: a start for the primal simplex.
         """
         self._highs.setOptionValue("simplex_strategy", strategy if basis is None else PRIMAL_SIMPLEX)
-        if self._highs.passModel(*program.arguments()) == highspy.HighsStatus.kError:
-            raise SurefootError("HiGHS refused the occupancy linear program")
+        pass_program(self._highs, *program.arguments())
         if basis is not None:
             self._highs.setBasis(basis)
-        self._highs.run()
-        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        found = run(self._highs)
+        if found is None:
             return None
         self._basis = self._highs.getBasis()
         self._basic = None
         if len(program.row_upper) <= CONFIRM_UP_TO:
             variables = np.asarray(self._highs.getBasicVariables()[1])  # a row's slack is -1 - row
             self._basic = np.where(variables >= 0, variables, len(program.objective) - 1 - variables)
-        solution = self._highs.getSolution()
-        return np.array(solution.col_value), np.array(solution.row_dual)
+        return found
 
     def _least_excess(self, cmdp: Tables, program: _Program) -> TabularPolicy:
         """The policy that minimises t where cost_i ≤ limit_i + t for every i."""
@@ -288,15 +287,10 @@ class _Program:
     entries: Floats  # [entries]
     row_price: Floats  # [rows] the user's reward per unit of each row's multiplier
 
-    def arguments(self) -> tuple[Any, ...]:
-        """What Highs.passModel takes."""
-        columns = len(self.objective)
-        return (
-            *(columns, len(self.row_lower), len(self.entries)),
-            *(int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0, self.objective),
-            *(self.column_lower, np.full(columns, highspy.kHighsInf), self.row_lower, self.row_upper),
-            *(self.starts, self.rows, self.entries, np.zeros(columns, dtype=np.int32)),
-        )
+    def arguments(self) -> tuple[NDArray[Any], ...]:
+        """What `pass_program` takes."""
+        rows = self.row_lower, self.row_upper
+        return self.objective, self.column_lower, *rows, self.starts, self.rows, self.entries
 
 
 def _with_excess(program: _Program, constraints: int) -> _Program:
@@ -306,7 +300,7 @@ def _with_excess(program: _Program, constraints: int) -> _Program:
     return replace(
         program,
         objective=np.append(np.zeros(len(program.objective)), -1.0),
-        column_lower=np.append(program.column_lower, -highspy.kHighsInf),
+        column_lower=np.append(program.column_lower, -INFINITY),
         starts=np.append(program.starts, np.int32(len(program.entries))),
         rows=np.append(program.rows, np.arange(flow_rows, flow_rows + constraints, dtype=np.int32)),
         entries=np.append(program.entries, -per_unit / per_unit.max()),
@@ -316,7 +310,7 @@ def _with_excess(program: _Program, constraints: int) -> _Program:
 # ---------------------------------------------------------------------------------------------------- the solution
 
 
-def _solution(cmdp: Tables, program: _Program, optimum: _Optimum) -> Solution:
+def _solution(cmdp: Tables, program: _Program, optimum: Optimum) -> Solution:
     visits, multipliers = optimum
     prices = multipliers * program.row_price
     dual = np.maximum(prices[cmdp.n_states :], 0.0)

@@ -82,6 +82,11 @@ class Tables:
             return self.transitions
         return _frozen_rows(sp.csr_array(self.transitions.reshape(-1, self.n_states)))
 
+    @property
+    def matrix(self) -> Any:
+        """[S·A, S] transitions as they were given, dense or sparse."""
+        return self.transitions if self.is_sparse else self.transitions.reshape(-1, self.n_states)
+
     def kernel(self, probabilities: Floats) -> Any:
         """[S, S] chain under action probabilities [S, A]; sparse when the model is."""
         if not self.is_sparse:
@@ -112,8 +117,15 @@ class Tables:
         kind = "sparse" if self.is_sparse else "dense"
         return (
             f"{type(self).__name__}({kind}, states={self.n_states}, actions={self.n_actions}, "
-            f"constraints={self.n_constraints}, discount={self.discount})"
+            f"constraints={self.n_constraints}, discount={self.discount}"
+            f"{'' if self.units.horizon is None else f', horizon={self.units.horizon}'})"
         )
+
+
+def endless(tables: Tables, what: str) -> None:
+    """Refuse a task with a horizon, for `what` sums over time without end."""
+    if tables.units.horizon is not None:
+        raise InvalidInput(f"{what} is for tasks without a horizon, got one with horizon {tables.units.horizon}")
 
 
 # ------------------------------------------------------------------------------------------------ checks, in call order

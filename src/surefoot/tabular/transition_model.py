@@ -110,6 +110,7 @@ class TransitionModel:
             units.discount,
             units.reward_range,
             units.cost_range,
+            units.horizon,
         )
 
 

@@ -36,7 +36,8 @@ OURS = ("safe-only", "certified-likelihood")
 
 def frugal_optimum(task: TabularCMDP) -> TabularPolicy:
     """The optimal policy of the same task with `SAFE_SHARE` of its budget."""
-    return solve(task, tighten=(1 - SAFE_SHARE) * task.budget).policy
+    frugal: TabularPolicy = solve(task, tighten=(1 - SAFE_SHARE) * task.budget).policy
+    return frugal
 
 
 def regularised_optimum(task: TabularCMDP) -> TabularPolicy:
