@@ -1,5 +1,6 @@
-"""JSON from outside. How long it is, how many values it holds and how deep they are nested is checked before parsing:
-a parser takes up to fifty times the memory of what it reads, and recursion ends in a traceback.
+"""JSON from outside, and plain data on its way there. How long JSON is, how many values it holds and how deep they are
+nested is checked before parsing: a parser takes up to fifty times the memory of what it reads, and recursion ends in a
+traceback.
 """
 
 from __future__ import annotations
@@ -9,9 +10,17 @@ import math
 import re
 import reprlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NoReturn
+
+import numpy as np
+
+from surefoot.errors import InvalidInput
+
+# Plain data that is nested deeper than this is a mistake, and a burden to every reader of the file.
+MAX_DEPTH = 32
 
 # Possessive, so that a match keeps no way back: a plain repetition would take more memory than the text.
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -48,6 +57,34 @@ def parse_strictly(content: bytes, limits: Limits) -> Any:
     value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
     json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
     return value
+
+
+def plain(name: str, value: Any, depth: int = 0) -> Any:
+    """A deep copy of `value` that JSON holds without loss, or an error that names the place that it cannot hold."""
+    if depth > MAX_DEPTH:
+        raise InvalidInput(f"{name} must be nested at most {MAX_DEPTH} levels deep")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidInput(f"{name} must have strings as keys, got {key!r}")
+            plain(f"a key of {name}", key)
+        return {str(key): plain(f"{name}.{key}", item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(f"{name}[{k}]", item, depth + 1) for k, item in enumerate(value)]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value):
+        return str(value)
+    raise InvalidInput(
+        f"{name} must be plain JSON data (mapping, list, text, finite number, 64-bit integer, bool or None), "
+        f"got {ascii(value)[:60]} of type {type(value).__name__}"
+    )
 
 
 def check(content: bytes, limits: Limits) -> None:

@@ -1,4 +1,4 @@
-"""PolicyValueSet: validation on construction, and the unit-scale views against an independent evaluation."""
+"""PolicyValueSet: validation on construction."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset import Entry, PolicyValueSet
-from surefoot.tabular.evaluate import evaluate
-from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 
 UNITS = Units(0.9, (-1.0, 3.0), np.array([[0.0, 10.0], [-2.0, 1.0]]), np.array([1.5, 4.0]))
@@ -28,6 +26,9 @@ class Linear:
 
     def __init__(self, weights: np.ndarray) -> None:
         self.weights = weights
+
+    def act(self, observation: np.ndarray, step: int, rng: np.random.Generator) -> np.ndarray:
+        return observation @ self.weights
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"weights": self.weights}
@@ -66,42 +67,6 @@ def test_policies_start_with_the_safe_one() -> None:
     assert policies.policies == (policies.safe_policy, policies.entries[0].policy, policies.entries[1].policy)
 
 
-def test_unit_views_are_the_values_of_the_unit_scaled_task() -> None:
-    """Second computation: evaluate r and c themselves, as the rewards of other tasks, instead of converting values."""
-    rng = np.random.default_rng(0)
-    states, actions, discount = 4, 3, 0.8
-    transitions = rng.dirichlet(np.ones(states), size=(states, actions))
-    reward = rng.uniform(-3, 5, size=(states, actions))
-    cost = rng.uniform(-1, 4, size=(2, states, actions))
-    start = rng.dirichlet(np.ones(states))
-    task = TabularCMDP(transitions, reward, cost, [6.0, 40.0], start, discount, (-4, 5), [[-1, 4], [-2, 5]])
-
-    def value(signal: np.ndarray, policy: TabularPolicy) -> float:
-        return float(evaluate(TabularCMDP(transitions, signal, cost, [6.0, 40.0], start, discount), policy).reward)
-
-    safe, *others = (TabularPolicy(rng.dirichlet(np.ones(actions), size=states)) for _ in range(4))
-    safe_values = evaluate(task, safe)
-    entries = []
-    for number, policy in enumerate(others):
-        values = evaluate(task, policy)
-        entries.append(
-            Entry(np.array([number]), policy, values.reward, values.margin, safe_values.reward, safe_values.margin)
-        )
-    policies = policy_set(entries=entries, safe_policy=safe, units=task.units)
-
-    r, c = task.units.unit_reward(reward), task.units.unit_constraint(cost)
-    assert r.min() >= 0
-    assert r.max() <= 1
-    assert np.abs(c).max() <= 1
-    assert policies.unit_reward == pytest.approx([value(r, policy) for policy in others], abs=1e-12)
-    assert policies.unit_safe_reward == pytest.approx([value(r, safe)] * 3, abs=1e-12)
-    expected = np.array([[value(c[k], policy) for k in range(2)] for policy in others])
-    np.testing.assert_allclose(policies.unit_margin, expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(
-        policies.unit_safe_margin, np.tile([value(c[k], safe) for k in range(2)], (3, 1)), rtol=0, atol=1e-12
-    )
-
-
 def test_everything_is_read_only_and_copied() -> None:
     margin, recipe, budget = np.array([0.5, 0.25]), {"noise": [0.1, 0.2]}, np.array([1.5, 4.0])
     policies = policy_set(
@@ -112,7 +77,7 @@ def test_everything_is_read_only_and_copied() -> None:
     assert policies.entries[0].margin.tolist() == [0.5, 0.25]
     assert policies.units.budget.tolist() == [1.5, 4.0]
     assert policies.recipe == {"noise": [0.1, 0.2]}
-    for array in (policies.entries[0].margin, policies.units.budget, policies.unit_margin, policies.unit_reward):
+    for array in (policies.entries[0].margin, policies.units.budget):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -128,7 +93,7 @@ def test_numpy_scalars_and_tuples_become_plain_data() -> None:
 
 def test_a_set_can_be_sent_to_another_process() -> None:
     policies = policy_set(training={"n": 3})
-    assert policies.unit_margin.shape == (1, 2)
+    assert len(policies.policies) == 2  # cached
     assert pickle.loads(pickle.dumps(policies)).digest() == policies.digest()
 
 
@@ -149,7 +114,7 @@ def test_any_kind_of_policy_will_do_in_memory() -> None:
         ({"margin": 0.5}, r"margin must be a vector .* got shape \[\]"),
         ({"margin": [0.5, -np.inf]}, r"margin\[1\] must be finite, got -inf"),
         ({"safe_margin": [1.0]}, "margin and safe_margin must have one number per constraint each, got 2 and 1"),
-        ({"policy": np.ones((1, 1))}, "policy must be a policy with a kind and to_arrays, .* got ndarray"),
+        ({"policy": np.ones((1, 1))}, "policy must be a policy with a kind, act and to_arrays .* got ndarray"),
         ({"policy": EpisodeMixture((LEFT,), np.ones(1))}, "policy must be a policy .* got EpisodeMixture"),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 import safetensors.numpy
-from test_policyset_storage import make_set
+from policy_sets import make_set
 
 from peak_memory import in_a_process
 from surefoot.errors import ArtifactError, SurefootError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from test_policyset_storage import entry, make_set, put, reseal, reseal_cells
+from policy_sets import entry, make_set, put, reseal, reseal_cells
 
 from surefoot.errors import ArtifactError
 from surefoot.policyset import PolicyValueSet, fit, storage

@@ -90,7 +90,7 @@ def breach(plain: Mapping[str, Any], units: Units) -> str | None:
     if first_breach(Outcomes.single(outcome), units):
         return None
     return (
-        f"reward and cost must lie in {list(units.reward_value_range)} and {units.cost_value_range.tolist()}, "
+        f"reward and cost must lie in {units.reachable[0].tolist()} and {units.reachable[1:].tolist()}, "
         f"got {outcome.reward:g} and {outcome.cost.tolist()}"
     )
 
@@ -108,9 +108,9 @@ def checked_reason(reason: Any) -> str:
 
 def _well_inside(plain: Mapping[str, Any], units: Units) -> bool:
     """The common case without arrays: one constraint, both sums strictly inside their ranges."""
-    (low, high), whole = units.reward_range, 1 - units.discount
+    (low, high), rate = units.reward_range, units.rate
     least, most = units.cost_range[0].tolist()
-    inside: bool = low < plain["reward"] * whole < high and least < plain["cost"][0] * whole < most
+    inside: bool = low < plain["reward"] * rate < high and least < plain["cost"][0] * rate < most
     return inside
 
 

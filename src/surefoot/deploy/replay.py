@@ -65,6 +65,7 @@ def header(learner: Learner, key: str | None = None) -> dict[str, Any]:
             "budget": units.budget.tolist(),
             "reward_range": list(units.reward_range),
             "cost_range": units.cost_range.tolist(),
+            **({} if units.horizon is None else {"task_horizon": units.horizon}),
             "key": key,
         }
     )

@@ -12,28 +12,28 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells
-from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.policyset.contents import Contents
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 
 MAX_CELLS = 8192  # methods keep a number for every two of them
 
 Bounded: TypeAlias = tuple[str, Floats, Floats]  # name, lower and upper [..., 1+m]; the same for a value
 
 
-def check_fit(where: Path | str, policy_set: PolicyValueSet) -> None:
+def check_fit(where: Path | str, policy_set: Contents) -> None:
     """Cells speak of the entries' parameters and the policies' tables, and all values are possible in the units."""
     if policy_set.cells is not None:
         _check_cells(where, policy_set, policy_set.cells)
     _check_values(where, policy_set)
 
 
-def _check_cells(where: Path | str, policy_set: PolicyValueSet, cells: Cells) -> None:
+def _check_cells(where: Path | str, policy_set: Contents, cells: Cells) -> None:
     if len(cells) > MAX_CELLS:
         raise ArtifactError(f"{where}: holds {len(cells)} cells, must hold at most {MAX_CELLS}")
     policy = policy_set.safe_policy
     pairs = [("low", cells.low.shape[1:], policy_set.entries[0].parameter.shape, "parameters of the entries")]
-    if isinstance(policy, TabularPolicy):
-        table = policy.probabilities.shape
+    if isinstance(policy, TabularPolicy | TimedPolicy):
+        table = policy.probabilities.shape[-2:]
         if cells.start_lower is not None:
             pairs.append(("start_lower", cells.start_lower.shape[3:], table[:1], "states of the policies"))
         if cells.model is not None:
@@ -43,7 +43,7 @@ def _check_cells(where: Path | str, policy_set: PolicyValueSet, cells: Cells) ->
             raise ArtifactError(f"{where}: {name} is for {list(found)} {what}, must be for {list(expected)}")
 
 
-def _check_values(where: Path | str, policy_set: PolicyValueSet) -> None:
+def _check_values(where: Path | str, policy_set: Contents) -> None:
     """No lower bound above, and no upper bound below, what rewards and costs in their ranges allow.
 
     Half of the check is left to tolerance: estimated values may miss the range, but hardly by as much as it reaches.
@@ -67,7 +67,7 @@ def _possible(units: Units) -> tuple[Floats, Floats]:
     return np.array([worst, *(units.budget - dearest)]), np.array([best, *(units.budget - cheapest)])
 
 
-def _bounded(policy_set: PolicyValueSet) -> Iterator[Bounded]:
+def _bounded(policy_set: Contents) -> Iterator[Bounded]:
     entries, cells = policy_set.entries, policy_set.cells
     values = np.array([[entry.reward, *entry.margin] for entry in entries])
     yield "reward and margin of entries", values, values

@@ -1,7 +1,7 @@
 """The manifest of a policy set on disk: which fields `manifest.json` has, how it is written, checked and read.
 
 Whatever was written by another program or version, or damaged, ends in one ArtifactError. The hashes show accidents,
-not forgers: who alters a set can compute them anew. Whoever must rule that out compares `PolicyValueSet.digest` with
+not forgers: who alters a set can compute them anew. Whoever must rule that out compares the set's `digest` with
 one published elsewhere.
 """
 
@@ -20,13 +20,13 @@ from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from surefoot.bounded_json import Limits, parse_strictly
+from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells, Source
-from surefoot.policyset.policy_value_set import MAX_DEPTH, PolicyValueSet
+from surefoot.policyset.contents import Contents
 
 FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 1)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+FORMAT_VERSION = (1, 2)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 CELLS = "cells.safetensors"
@@ -83,6 +83,7 @@ class Manifest(_Strict):
     reward_range: Bounds
     cost_range: list[Bounds]
     budget: list[float]
+    horizon: Annotated[int, Field(ge=1)] | None = None  # since 1.2, and only where there is one
     epsilon: float
     delta: float
     xi: float
@@ -108,7 +109,7 @@ class _Tensor(_Strict):
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
-def encode(policy_set: PolicyValueSet, files: Mapping[str, tuple[bytes, Mapping[str, NDArray[Any]]]]) -> bytes:
+def encode(policy_set: Contents, files: Mapping[str, tuple[bytes, Mapping[str, NDArray[Any]]]]) -> bytes:
     """The content of `manifest.json` for files given as (content, arrays in it); refused if `parse` would refuse it."""
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -131,7 +132,7 @@ def encode(policy_set: PolicyValueSet, files: Mapping[str, tuple[bytes, Mapping[
     return content
 
 
-def fields(policy_set: PolicyValueSet) -> dict[str, Any]:
+def fields(policy_set: Contents) -> dict[str, Any]:
     """The manifest's fields that come from the set itself, as plain JSON data."""
     units, cells = policy_set.units, policy_set.cells
     return {
@@ -139,6 +140,7 @@ def fields(policy_set: PolicyValueSet) -> dict[str, Any]:
         "reward_range": list(units.reward_range),
         "cost_range": units.cost_range.tolist(),
         "budget": units.budget.tolist(),
+        **({} if units.horizon is None else {"horizon": units.horizon}),
         "epsilon": policy_set.epsilon,
         "delta": policy_set.delta,
         "xi": policy_set.xi,

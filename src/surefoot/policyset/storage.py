@@ -13,7 +13,6 @@ before reading, hashes before parsing arrays, shapes before making them. The has
 from __future__ import annotations
 
 import hashlib
-import reprlib
 import shutil
 import stat
 import tempfile
@@ -21,43 +20,30 @@ from collections.abc import Callable
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeVar
 
 import numpy as np
 import safetensors
 import safetensors.numpy
-from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, frozen
+from surefoot.arrays import frozen
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.policyset import manifest as manifests
-from surefoot.policyset.cells import Cells
+from surefoot.policyset.contents import Contents, Entry
 from surefoot.policyset.fit import check_fit
-from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredCells, StoredEntry, StoredFile
-from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredEntry, StoredFile
+from surefoot.policyset.stored_arrays import DECODERS, Arrays, cells_of, grouped, policies_of
 
-DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
-    "tabular": TabularPolicy.from_arrays,
-    "mlp": MLPPolicy.from_arrays,
-}
-
-BOUNDS = ("low", "high", "prior", "lower", "upper")
-BY_START = ("start_lower", "start_upper")
-TRANSITIONS = ("classes", "row_type", "probability", "radius", "reward", "cost", "start")
-
-Arrays: TypeAlias = dict[str, NDArray[Any]]
+AnyContents = TypeVar("AnyContents", bound=Contents)
 
 
 # --------------------------------------------------------------------------------------------------------------- saving
 
 
-def save(policy_set: PolicyValueSet, path: str | PathLike[str], *, force: bool = True) -> None:
+def save(policy_set: Contents, path: str | PathLike[str], *, force: bool = True) -> None:
     """Write `policy_set` as the folder `path`, replacing a policy set (and nothing else) that is already there.
 
     The files are completed and flushed in a hidden folder beside `path`, which is then renamed. A process killed in
@@ -101,59 +87,28 @@ def check_target(path: str | PathLike[str], *, force: bool = True, argument: str
     return target
 
 
-def digest(policy_set: PolicyValueSet) -> str:
+def digest(policy_set: Contents) -> str:
     """SHA-256 over values and arrays, free of everything that depends on the library versions that wrote a file."""
     arrays = {
         name: {
             key: {"shape": list(array.shape), "sha256": manifests.sha256(array.data)} for key, array in group.items()
         }
-        for name, group in _groups(policy_set).items()
+        for name, group in grouped(policy_set).items()
     }
     document = {"format": manifests.FORMAT, **manifests.fields(policy_set), "arrays": arrays}
     return manifests.sha256(manifests.canonical(document))
 
 
-def _encode(policy_set: PolicyValueSet) -> dict[str, bytes]:
+def _encode(policy_set: Contents) -> dict[str, bytes]:
     """File name -> content, the manifest last; refused here if `load` would refuse it later."""
     kind = policy_set.safe_policy.kind
     if kind not in DECODERS:
         raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
     check_fit("the policy set", policy_set)
-    groups = _groups(policy_set)
+    groups = grouped(policy_set)
     contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
     manifest = manifests.encode(policy_set, {name: (contents[name], groups[name]) for name in groups})
     return {**contents, MANIFEST: manifest}
-
-
-def _groups(policy_set: PolicyValueSet) -> dict[str, Arrays]:
-    """File name -> the arrays in it."""
-    each = [policy.to_arrays() for policy in policy_set.policies]
-    groups = {POLICIES: {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}}
-    if policy_set.cells is not None:
-        groups[CELLS] = _cell_arrays(policy_set.cells)
-    return groups
-
-
-def _lossless(name: str, array: NDArray[Any]) -> Floats:
-    if array.dtype not in (np.float16, np.float32, np.float64):
-        raise ArtifactError(f"policy array {name!r} has type {array.dtype}, must be float64 or a smaller float")
-    return np.ascontiguousarray(array, dtype="<f8")
-
-
-def _cell_arrays(cells: Cells) -> Arrays:
-    arrays: Arrays = {name: getattr(cells, name) for name in BOUNDS}
-    if cells.start_lower is not None:
-        arrays |= {name: getattr(cells, name) for name in BY_START}
-    if len(cells.outside):
-        arrays["outside"] = cells.outside
-    if cells.model is not None:
-        arrays |= {f"model.{name}": getattr(cells.model, name) for name in TRANSITIONS}
-        if cells.model.affine is not None:
-            arrays["model.base"], arrays["model.slope"] = cells.model.affine
-    return {
-        name: np.ascontiguousarray(array, dtype="<i8" if name in manifests.INTEGERS else "<f8")
-        for name, array in arrays.items()
-    }
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -191,8 +146,8 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- loading
 
 
-def load(path: str | PathLike[str]) -> PolicyValueSet:
-    """The policy set in the folder `path`, or an ArtifactError that says what is wrong with it."""
+def load(path: str | PathLike[str], make: Callable[..., AnyContents]) -> AnyContents:
+    """What `make` makes of the contents in the folder `path`, or an ArtifactError that says what is wrong with them."""
     folder = Path(path)
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder; a policy set is a folder with {MANIFEST} and {POLICIES}")
@@ -200,7 +155,7 @@ def load(path: str | PathLike[str]) -> PolicyValueSet:
         manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
         _refuse_strays(folder, manifest)
         groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
-        return _rebuild(folder, manifest, groups)
+        return _rebuild(folder, manifest, groups, make)
     except MemoryError:
         raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
 
@@ -256,11 +211,13 @@ def _read_arrays(path: Path, record: StoredFile) -> Arrays:
     return arrays
 
 
-def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> PolicyValueSet:
-    safe_policy, *policies = _policies(folder, manifest, groups[POLICIES])
-    cells = None if manifest.cells is None else _cells(folder / CELLS, manifest.cells, groups[CELLS])
+def _rebuild(
+    folder: Path, manifest: Manifest, groups: dict[str, Arrays], make: Callable[..., AnyContents]
+) -> AnyContents:
+    safe_policy, *policies = policies_of(folder, manifest, groups[POLICIES])
+    cells = None if manifest.cells is None else cells_of(folder / CELLS, manifest.cells, groups[CELLS])
     try:
-        policy_set = PolicyValueSet(
+        policy_set = make(
             entries=tuple(_entry(k, *pair) for k, pair in enumerate(zip(manifest.entries, policies, strict=True))),
             safe_policy=safe_policy,
             units=Units(
@@ -268,6 +225,7 @@ def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> Pol
                 (manifest.reward_range[0], manifest.reward_range[1]),
                 np.array(manifest.cost_range),
                 np.array(manifest.budget),
+                manifest.horizon,
             ),
             epsilon=manifest.epsilon,
             delta=manifest.delta,
@@ -284,35 +242,6 @@ def _rebuild(folder: Path, manifest: Manifest, groups: dict[str, Arrays]) -> Pol
     return policy_set
 
 
-def _policies(folder: Path, manifest: Manifest, stacked: Arrays) -> list[Policy]:
-    path = folder / POLICIES
-    decode = DECODERS.get(manifest.policy_kind)
-    if decode is None:
-        raise ArtifactError(
-            f"{folder / MANIFEST}: policy_kind must be one of {sorted(DECODERS)}, "
-            f"found {reprlib.repr(manifest.policy_kind)}"
-        )
-    count = 1 + len(manifest.entries)
-    for name, array in stacked.items():
-        if array.shape[:1] != (count,):
-            raise ArtifactError(
-                f"{path}: {name} has shape {list(array.shape)}, must be [{count}, …]: "
-                f"the safe policy and one per entry of {MANIFEST}"
-            )
-    policies = []
-    for k in range(count):
-        try:
-            policies.append(decode({name: array[k] for name, array in stacked.items()}))
-        except KeyError as missing:
-            raise ArtifactError(f"{path}: must hold the array {missing}, found {sorted(stacked)}") from None
-        except InvalidInput as error:
-            raise ArtifactError(f"{path}: policy {k} (0 is the safe one): {error}") from None
-    expected = sorted(policies[0].to_arrays())
-    if expected != sorted(stacked):
-        raise ArtifactError(f"{path}: must hold exactly the arrays {expected}, found {sorted(stacked)}")
-    return policies
-
-
 def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:
     try:
         return Entry(
@@ -325,37 +254,3 @@ def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:
         )
     except InvalidInput as error:
         raise InvalidInput(f"entries[{k}]: {error}") from None
-
-
-def _cells(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
-    expected = {
-        *BOUNDS,
-        *(BY_START if stored.by_start else ()),
-        *(("outside",) if stored.outside else ()),
-        *((f"model.{name}" for name in TRANSITIONS) if stored.model != "none" else ()),
-        *(("model.base", "model.slope") if stored.model == "affine" else ()),
-    }
-    if set(arrays) != expected:
-        raise ArtifactError(
-            f"{path}: must hold exactly the arrays {sorted(expected)} that {MANIFEST} announces, found {sorted(arrays)}"
-        )
-    try:
-        return Cells(
-            **{name: arrays[name] for name in BOUNDS},
-            start_lower=arrays.get("start_lower"),
-            start_upper=arrays.get("start_upper"),
-            source=stored.source,
-            uncovered=stored.uncovered,
-            model=None if stored.model == "none" else _model(arrays),
-            outside=arrays.get("outside", np.empty((0, *arrays["low"].shape[1:]))),
-        )
-    except InvalidInput as error:
-        raise ArtifactError(f"{path}: {error}") from None
-
-
-def _model(arrays: Arrays) -> TransitionModel:
-    affine = (arrays["model.base"], arrays["model.slope"]) if "model.base" in arrays else None
-    try:
-        return TransitionModel(**{name: arrays[f"model.{name}"] for name in TRANSITIONS}, affine=affine)
-    except InvalidInput as error:
-        raise InvalidInput(f"model.{error}") from None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats, assign, finite_array
+from surefoot.bounded_json import plain
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -61,7 +62,9 @@ class TaskDistribution:
         if self.safe_parameter is not None:
             safe = self._parameter("safe_parameter", self.safe_parameter)
             assign(self, safe_parameter=safe)
-        object.__setattr__(self, "recipe", _plain_data(self.recipe))
+        if not isinstance(self.recipe, Mapping):
+            raise InvalidInput(f"recipe must be a mapping, got {self.recipe!r}")
+        assign(self, recipe=plain("recipe", self.recipe))
         _check_affine(self.affine, self.dimension)
 
     @property
@@ -167,17 +170,6 @@ def _check_same_kind(name: str, task: Task, example: Task) -> None:
             f"{name} must share the family's discount, horizon, budget, reward_range and cost_range (declare the "
             f"ranges when building tasks), got {task.units} instead of {example.units}"
         )
-
-
-def _plain_data(recipe: Any) -> dict[str, Any]:
-    """A private copy of `recipe` as it will come back from JSON."""
-    if not isinstance(recipe, Mapping):
-        raise InvalidInput(f"recipe must be a mapping, got {recipe!r}")
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(recipe), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"recipe must be plain JSON data, got {recipe!r} ({error})") from None
-    return plain
 
 
 def _check_affine(affine: Any, dimension: int) -> None:

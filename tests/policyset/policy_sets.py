@@ -1,0 +1,190 @@
+"""Policy sets, what is in them bit by bit, and forgeries with all hashes recomputed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from hypothesis import HealthCheck, settings
+from test_cells import make_cells
+
+from surefoot.cmdp.units import Units
+from surefoot.policyset import Entry, PolicyValueSet
+from surefoot.policyset.cells import Cells
+from surefoot.tabular.policy import TabularPolicy
+
+FILES = ["manifest.json", "policies.safetensors", "cells.safetensors"]
+PER_TEST_FOLDER = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def make_set(
+    entries: int = 2, states: int = 3, actions: int = 2, constraints: int = 2, seed: int = 0, model: str | None = None
+) -> PolicyValueSet:
+    """Random numbers throughout, in ranges that allow them; with cells if `model` says of which kind."""
+    rng = np.random.default_rng(seed)
+
+    def policy() -> TabularPolicy:
+        return TabularPolicy(rng.dirichlet(np.ones(actions), size=states))
+
+    low = rng.normal(size=constraints)
+    return PolicyValueSet(
+        entries=tuple(
+            Entry(
+                rng.normal(size=2),
+                policy(),
+                rng.normal(),
+                rng.normal(size=constraints),
+                0.1,
+                rng.normal(size=constraints),
+            )
+            for _ in range(entries)
+        ),
+        safe_policy=policy(),
+        units=Units(
+            0.9, (-1.0, 2.5), np.stack([low - 1, low + rng.random(constraints)], axis=1), rng.random(constraints)
+        ),
+        epsilon=1e-4,
+        delta=0.05,
+        xi=0.15,
+        task_digest="5a" * 32,
+        recipe={"family": "gridworld", "std": 0.03, "kernel": "published"},
+        training={"samples": 2048, "name": "Ünïcode \n", "nested": [1, 2.0, None, True, {"x": -0.0}]},
+        cells=None
+        if model is None
+        else make_cells(
+            rng, policies=1 + entries, constraints=constraints, states=states, actions=actions, model=model
+        ),
+    )
+
+
+def assert_same(first: PolicyValueSet, second: PolicyValueSet) -> None:
+    """Equal to the last bit, compared field by field rather than by the digest under test."""
+
+    def bits(value: Any) -> bytes:
+        return np.asarray(value, dtype=np.float64).tobytes()
+
+    assert len(first) == len(second)
+    for a, b in zip(first.entries, second.entries, strict=True):
+        for name in ("parameter", "reward", "margin", "safe_reward", "safe_margin"):
+            assert bits(getattr(a, name)) == bits(getattr(b, name)), name
+    for a, b in zip(first.policies, second.policies, strict=True):
+        assert a.kind == b.kind
+        assert a.probabilities.shape == b.probabilities.shape
+        assert bits(a.probabilities) == bits(b.probabilities)
+    for name in ("discount", "reward_range", "cost_range", "budget"):
+        assert bits(getattr(first.units, name)) == bits(getattr(second.units, name)), name
+    assert first.units.horizon == second.units.horizon
+    for name in ("epsilon", "delta", "xi"):
+        assert bits(getattr(first, name)) == bits(getattr(second, name)), name
+    assert first.task_digest == second.task_digest
+    for name in ("recipe", "training"):  # as text, in which 1 is not 1.0 is not true
+        assert json.dumps(getattr(first, name), sort_keys=True) == json.dumps(getattr(second, name), sort_keys=True)
+    assert cell_bits(first.cells) == cell_bits(second.cells)
+    assert first.digest() == second.digest()
+
+
+def cell_bits(cells: Cells | None) -> dict[str, Any]:
+    """Everything in the cells, arrays as (shape, bytes)."""
+    if cells is None:
+        return {}
+    found = {f"cells.{name}": value for name, value in vars(cells).items() if name != "model"}
+    if cells.model is not None:
+        found |= {f"model.{name}": value for name, value in vars(cells.model).items() if name != "affine"}
+        if cells.model.affine is not None:
+            found["model.base"], found["model.slope"] = cells.model.affine
+    for name, value in found.items():
+        if isinstance(value, np.ndarray):
+            assert value.dtype == (np.int64 if name in ("model.classes", "model.row_type") else np.float64), name
+            assert not value.flags.writeable, name
+            found[name] = (value.shape, value.tobytes())
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def make_small() -> PolicyValueSet:
+    small = make_set(entries=1, states=1, constraints=1)
+    cells = make_cells(np.random.default_rng(0), cells=1, constraints=1, states=1, outside=1)
+    return replace(small, cells=cells)
+
+
+MISFITS: list[tuple[dict[str, int], str]] = [
+    ({"parameters": 3}, r"low is for \[3\] parameters of the entries, must be for \[2\]"),
+    ({"states": 4}, r"start_lower is for \[4\] states of the policies, must be for \[3\]"),
+    ({"actions": 3}, r"model.reward is for \[3, 3\] states and actions of the policies, must be for \[3, 2\]"),
+]
+
+
+def misfit(sizes: dict[str, int]) -> Cells:
+    """Cells that are valid in themselves, for another set than `make_set()`."""
+    return make_cells(np.random.default_rng(0), **{"policies": 3, **sizes})  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------- forgeries: with all hashes recomputed
+
+
+def reseal(folder: Path, forge: Callable[[dict[str, Any]], None]) -> None:
+    """Change the manifest and recompute its hash, written independently of the library."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    forge(manifest)
+    del manifest["manifest_sha256"]
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    manifest["manifest_sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def reseal_arrays(
+    folder: Path, content: bytes, shapes: dict[str, list[int]] | None = None, name: str = "policies.safetensors"
+) -> None:
+    """Replace the arrays and recompute every hash on the way."""
+    (folder / name).write_bytes(content)
+
+    def forge(manifest: dict[str, Any]) -> None:
+        record = manifest["files"][name]
+        record["sha256"], record["bytes"] = hashlib.sha256(content).hexdigest(), len(content)
+        record["shapes"] = shapes or record["shapes"]
+
+    reseal(folder, forge)
+
+
+def raw_tensors(header: dict[str, Any] | bytes, data: bytes) -> bytes:
+    head = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(head).to_bytes(8, "little") + head + data
+
+
+def put(*keys: Any) -> Callable[[Any], Callable[[dict[str, Any]], None]]:
+    """put("a", 0)(value) is the forgery that sets manifest["a"][0] = value."""
+
+    def to(value: Any) -> Callable[[dict[str, Any]], None]:
+        def forge(manifest: dict[str, Any]) -> None:
+            place: Any = manifest
+            for key in keys[:-1]:
+                place = place[key]
+            place[keys[-1]] = value
+
+        return forge
+
+    return to
+
+
+def reseal_cells(folder: Path, forge: Callable[[dict[str, np.ndarray]], None]) -> None:
+    """Change the arrays of the cells and recompute every hash and shape on the way."""
+    arrays = safetensors.numpy.load_file(folder / "cells.safetensors")
+    forge(arrays)
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    reseal_arrays(folder, safetensors.numpy.save(arrays), shapes, "cells.safetensors")
+
+
+def entry(name: str, index: Any, value: Any) -> Callable[[dict[str, np.ndarray]], None]:
+    def forge(arrays: dict[str, np.ndarray]) -> None:
+        arrays[name][index] = value
+
+    return forge
