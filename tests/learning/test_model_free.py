@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from confidence_paths import path
 from contracts.learner_suite import World, made_up_set, tell_in_blocks
 from guarantees.mutants import STAY_CALM, STAY_RICH, rooms, rooms_policies
 from surefoot.arrays import Floats
@@ -65,7 +66,7 @@ def recomputed_bound(costs: Floats, budget: Floats, largest: Floats, level: floa
     """[m] lower bound on the margins from the costs [n, m] of one policy, by the confidence sequence from scratch."""
     if not len(costs):
         return budget - largest - TRUNCATION * largest
-    upper = [Betting(level, side="upper").path(costs[:, i] / largest[i])[1][-1] for i in range(len(budget))]
+    upper = [path(Betting(level, side="upper"), costs[:, i] / largest[i])[1][-1] for i in range(len(budget))]
     return budget - largest * upper - TRUNCATION * largest
 
 

@@ -1,0 +1,70 @@
+"""Every module can be imported by its own name, and no imports run in a circle, also not those inside functions."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from types import ModuleType
+
+import grimp
+import pytest
+
+import surefoot
+
+MODULES = ["surefoot", *sorted(module.name for module in pkgutil.walk_packages(surefoot.__path__, "surefoot."))]
+
+# Families are called by the names of their modules: `import surefoot.tasks.media as m` gives the function `sf.tasks.media`.
+SAME_NAME = {
+    "surefoot.cli.app",
+    *(f"surefoot.tasks.{name}" for name in ("factored", "family", "gridworld", "inventory", "layered")),
+    *(f"surefoot.tasks.{name}" for name in ("maintenance", "media", "two_walls")),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_is_what_its_name_leads_to(name: str) -> None:
+    """`import a.b.c as m` walks over attributes: a function of the same name in a package would hide its module."""
+    module = importlib.import_module(name)
+    found: object = surefoot
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    if name in SAME_NAME:
+        assert not hasattr(module, "__path__"), f"{name} is a package, whose modules could not be reached"
+        assert found is getattr(module, name.rpartition(".")[2])
+    else:
+        assert isinstance(found, ModuleType), f"{name} is hidden by {found!r}"
+        assert found is module
+
+
+def test_modules_can_be_imported_first() -> None:
+    """Each statement as a stranger writes it, the first one in a fresh process: no order of imports is needed."""
+    for name in ("surefoot.simulate.runner", "surefoot.training.envelopes", "surefoot.policyset.storage"):
+        subprocess.run([sys.executable, "-c", f"import {name} as module; module.__name__"], check=True)
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    graph = grimp.build_graph("surefoot", cache_dir=None)
+    assert set(graph.modules) == set(MODULES)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert "surefoot.tabular.policy" in imports["surefoot.tabular.evaluate"]  # the graph is not an empty one
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(f"these import each other: {' <- '.join(error.args[1])}")
+
+
+def test_a_late_import_counts(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: two modules, one of which imports the other inside a function."""
+    folder = tmp_path / "circular"  # type: ignore[operator]
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "one.py").write_text("from circular import two\n")
+    (folder / "two.py").write_text("def late():\n    from circular.one import two\n    return two\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    graph = grimp.build_graph("circular", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    with pytest.raises(CycleError):
+        TopologicalSorter(imports).prepare()
