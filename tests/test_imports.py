@@ -16,7 +16,7 @@ import surefoot
 
 MODULES = ["surefoot", *sorted(module.name for module in pkgutil.walk_packages(surefoot.__path__, "surefoot."))]
 
-# Families are called by the names of their modules: `import surefoot.tasks.media as m` gives the function `sf.tasks.media`.
+# Families are called by the names of their modules: `import surefoot.tasks.media as m` gives the function.
 SAME_NAME = {
     "surefoot.cli.app",
     *(f"surefoot.tasks.{name}" for name in ("factored", "family", "gridworld", "inventory", "layered")),

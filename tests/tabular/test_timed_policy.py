@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.reference
 import pytest
+import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +18,7 @@ import surefoot as sf
 from random_tasks import as_sparse, random_cmdp, random_distributions, random_policy, seeds, task_arrays
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture, Policy
+from surefoot.deploy.policy_files import write_policy
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper.safe_only import SafeOnly
@@ -176,6 +181,18 @@ def test_acting_by_hand_follows_the_clock() -> None:
     assert timed.act(0, 1, rng) == 2
     with pytest.raises(InvalidInput, match=r"step must be .* got -1"):
         timed.act(0, -1, rng)
+
+
+def test_a_file_for_other_controllers_says_the_same(tmp_path: Path) -> None:
+    timed = random_timed(np.random.default_rng(5), random_cmdp(np.random.default_rng(5)), 3)
+    for name in ("policy.onnx", "policy.safetensors"):
+        write_policy(timed, tmp_path / name)
+    states, steps = np.array([0, 3, 1, 2, 0]), np.array([0, 1, 2, 3, 99])
+    run = onnx.reference.ReferenceEvaluator(onnx.load(tmp_path / "policy.onnx")).run
+    (found,) = run(None, {"states": states, "steps": steps})
+    np.testing.assert_array_equal(found, timed.probabilities[np.minimum(steps, 2), states])
+    stored = safetensors.numpy.load_file(tmp_path / "policy.safetensors")
+    np.testing.assert_array_equal(stored["probabilities"], timed.probabilities)
 
 
 # ----------------------------------------------------------------------------------------------------- the data class

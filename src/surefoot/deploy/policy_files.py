@@ -14,7 +14,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.files import write_file
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 
 OPSET, IR_VERSION = 13, 8  # of 2020 and 2021: read by every runtime in use
 
@@ -36,7 +36,8 @@ def write_policy(policy: Policy, path: str | PathLike[str]) -> None:
 def onnx_model(policy: Policy) -> bytes:
     """The policy as a graph of float64 operations. Needs the extra `onnx`.
 
-    Tabular: states [n] int64 -> probabilities [n, A]. MLP: observations [n, d] -> mean [n, k] and log_std [k].
+    Tabular: states [n] int64 -> probabilities [n, A]; timed: states and steps [n] int64 -> the same. MLP: observations
+    [n, d] -> mean [n, k] and log_std [k].
     """
     try:
         onnx: Any = importlib.import_module("onnx")
@@ -45,10 +46,14 @@ def onnx_model(policy: Policy) -> bytes:
     match policy:
         case TabularPolicy():
             graph = _table_graph(policy, onnx)
+        case TimedPolicy():
+            graph = _timed_graph(policy, onnx)
         case MLPPolicy():
             graph = _network_graph(policy, onnx)
         case _:
-            raise InvalidInput(f"policy must be tabular or an MLP to be written as ONNX, got kind {policy.kind!r}")
+            raise InvalidInput(
+                f"policy must be tabular, timed or an MLP to be written as ONNX, got kind {policy.kind!r}"
+            )
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(graph, producer_name="surefoot", opset_imports=opset)
     model.ir_version = IR_VERSION
@@ -66,6 +71,29 @@ def _table_graph(policy: TabularPolicy, onnx: Any) -> Any:
         [helper.make_tensor_value_info("states", kinds.INT64, ["n"])],
         [helper.make_tensor_value_info("probabilities", kinds.DOUBLE, ["n", policy.probabilities.shape[1]])],
         [_constant("table", policy.probabilities, onnx)],
+    )
+
+
+def _timed_graph(policy: TimedPolicy, onnx: Any) -> Any:
+    """One Gather of all tables, one behind the other: row min(step, H-1)·S + state."""
+    node, kinds, value = onnx.helper.make_node, onnx.TensorProto, onnx.helper.make_tensor_value_info
+    steps, states, actions = policy.probabilities.shape
+    nodes = [
+        node("Min", ["steps", "last"], ["table"]),
+        node("Mul", ["table", "states_per_table"], ["first"]),
+        node("Add", ["first", "states"], ["row"]),
+        node("Gather", ["tables", "row"], ["probabilities"], axis=0),
+    ]
+    numbers = {"last": steps - 1, "states_per_table": states}
+    return onnx.helper.make_graph(
+        nodes,
+        "policy",
+        [value(name, kinds.INT64, ["n"]) for name in ("states", "steps")],
+        [value("probabilities", kinds.DOUBLE, ["n", actions])],
+        [
+            _constant("tables", policy.probabilities.reshape(-1, actions), onnx),
+            *(onnx.numpy_helper.from_array(np.array(number), name) for name, number in numbers.items()),
+        ],
     )
 
 
