@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 from surefoot import __version__, cli
 from surefoot.bench import rows as bench
+from surefoot.cli.app import COMMANDS
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
+from surefoot.experiments.table import EXPERIMENTS
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate import plan
@@ -346,7 +348,7 @@ def test_an_existing_policy_set_is_replaced_only_when_forced(workplace: Path, tm
     shutil.copytree(workplace / "set", tmp_path / "set")
     before = PolicyValueSet.load(tmp_path / "set").digest()
     words = ("train", "gridworld", "--out", tmp_path / "set", "--epsilon", "0.02")
-    with mock.patch("surefoot.cli.app.train_policies", side_effect=AssertionError("trained")):
+    with mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained")):
         message = refused(*words)
     assert "out must be a new folder" in message
     assert str(tmp_path / "set") in message
@@ -367,9 +369,9 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         "train": ("train", "gridworld"),
         "adapt": ("adapt", workplace / "set", "--task", "0.3"),
     }[command]
-    trained = mock.patch("surefoot.cli.app.train_policies", side_effect=AssertionError("trained"))
+    trained = mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained"))
     reproduced = mock.patch("surefoot.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
-    adapted = mock.patch("surefoot.experiments.single.adapt_one", side_effect=AssertionError("adapted"))
+    adapted = mock.patch("surefoot.cli.adapting.adapt_one", side_effect=AssertionError("adapted"))
     with trained, reproduced, adapted:
         message = refused(*words, "--out", tmp_path)
     assert ("mine.txt" if command == "train" else "out must be a file") in message
@@ -419,7 +421,7 @@ def test_a_path_that_is_no_text_is_refused(
 
 
 def test_running_out_of_memory_is_one_sentence(workplace: Path) -> None:
-    with mock.patch("surefoot.cli.app.plan_methods", side_effect=MemoryError("Unable to allocate 15 GiB")):
+    with mock.patch("surefoot.cli.adapting.plan", side_effect=MemoryError("Unable to allocate 15 GiB")):
         assert "Unable to allocate 15 GiB" in refused("plan", workplace / "set")
 
 
@@ -605,10 +607,8 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
     listed = set(re.findall(r"^\| `surefoot ((?:reproduce )?[a-z-]+)", readme, re.MULTILINE))
-    reproduce = next(group.typer_instance for group in cli.app.registered_groups if group.name == "reproduce")
-    names = {command.name for command in cli.app.registered_commands}
-    names |= {f"reproduce {command.name}" for command in reproduce.registered_commands}
-    assert names == listed
+    names = {f"reproduce {experiment.name}" for experiment in EXPERIMENTS}
+    assert names | (set(COMMANDS) - {"reproduce"}) == listed
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *[f"docs/{path.name}" for path in DOCUMENTS]])

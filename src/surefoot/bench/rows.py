@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from surefoot.errors import SurefootError
+from surefoot.report.table import Table
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    cells = tuple((row.what, row.ours, row.plain, row.ratio_text, row.note) for row in rows)
+    return Table(("what", "ours", "plain way", "ratio", "note"), cells, numbers=(3,))
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from surefoot.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from surefoot.report.table import Table
 
 # A pipe or a file has no width to wrap tables to.
 console = Console(width=None if sys.stdout.isatty() else 400)
 errors = Console(stderr=True)
 
 LARGEST_SEED = 2**32 - 1
-MOST_EPISODES = 10**8  # a run keeps three numbers per episode in memory
+TONES = {"good": "green", "bad": "bold red", "quiet": "dim"}
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same seed, same result.")]
 Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
 
@@ -46,36 +46,50 @@ def progress(enabled: bool) -> Iterator[Any]:
 
         yield line
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
-def plain_table(*headers: str, numbers: Sequence[int] = ()) -> Table:
-    """A table without lines; columns of numbers flush right."""
-    table = Table(*headers, box=None, pad_edge=False)
-    for index in numbers:
-        table.columns[index].justify = "right"
-    return table
+def show(table: Table) -> None:
+    """A table of the report without lines; columns of numbers flush right."""
+    from rich.table import Table as Lines
+    from rich.text import Text
+
+    lines = Lines(box=None, pad_edge=False)
+    for index, header in enumerate(table.headers):
+        number = index in table.numbers
+        lines.add_column(header, justify="right" if number else "left", no_wrap=number or index == 0)
+    for row in table.rows:
+        cells = ((cell, "") if isinstance(cell, str) else (cell.text, TONES[cell.tone]) for cell in row)
+        lines.add_row(*(Text(text, style) for text, style in cells))
+    console.print(lines)
 
 
-def print_methods(results: dict[str, Any]) -> None:
-    headers = ("method", "certified", "regret", "unsafe tasks", "unsafe episodes", "least margin")
-    table = plain_table(*headers, numbers=(2, 3, 4, 5))
-    for name, summary in results["methods"].items():
-        table.add_row(
-            name,
-            "yes" if summary["certified"] else "uncertified",
-            f"{summary['regret_mean']:,.0f}",
-            f"{summary['unsafe_tasks']} of {len(summary['regret'])}",
-            f"{summary['unsafe_episodes']:,}",
-            f"{summary['min_margin']:.4f}",
-        )
-    console.print(table)
-    console.print(
-        f"regret: mean over the tasks; margin: budget - expected cost; {results['seconds']:.1f} s", style="dim"
-    )
+def show_all(tables: Mapping[str, Table], seconds: float) -> None:
+    """Every table below its title."""
+    for title, table in tables.items():
+        console.print(title, style="bold", markup=False, highlight=False)
+        show(table)
+    console.print(f"{seconds:.1f} s", style="dim", highlight=False)
+
+
+def printable(text: str) -> str:
+    """Without what would steer a terminal: a journal may hold anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """What was typed for an option that takes numbers."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(
+            f"{name} must be numbers separated by commas, such as 0.31 or 0.05,0.5, got {text!r}"
+        ) from None
 
 
 def usage_message(error: Any) -> str:

@@ -19,7 +19,8 @@ from surefoot.deploy.forms import checked
 from surefoot.deploy.outcomes import outcome_of
 from surefoot.deploy.status import ALARMS, Status, Tally
 from surefoot.report.figures import BUDGET_COLOUR, COLOURS, STYLE, png
-from surefoot.report.page import Cell, Page, Section, Table, versions
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import Cell, Table
 
 WINDOWS = 60  # points of the observed curve
 MOST_EVENTS = 200
