@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.errors import SurefootError
-from surefoot.report.table import Table
+from surefoot.report.table import MISSING, Table
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Row:
     @property
     def ratio_text(self) -> str:
         if self.ratio is None:
-            return "–"
+            return MISSING
         text = f"{self.ratio:,.0f}×" if self.ratio >= 10 else f"{self.ratio:.1f}×"
         return f"at least {text}" if self.at_least else text
 

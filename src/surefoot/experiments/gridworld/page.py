@@ -32,9 +32,10 @@ GROUPS = (
 def gridworld_page(results: Results) -> Report:
     """Figures 1 and 2, the table, and every place where the paper's text and its figure disagree."""
     settings = results["settings"]
-    figures = {"figure2.png": png(learning_curves(results["methods"], budgets=[BUDGET]))}
+    figures: dict[str, bytes] = {}
     if "figure1" in results:  # runs of earlier versions have it as a picture only
         figures["figure1.png"] = png(policies_and_values([_panel(**panel) for panel in results["figure1"]]))
+    figures["figure2.png"] = png(learning_curves(results["methods"], budgets=[BUDGET]))
     page = Page(
         title="The paper's gridworld, reproduced",
         lead=_lead(results),
