@@ -208,7 +208,7 @@ def test_the_command_prints_what_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy_set(BORDER).save(tmp_path / "set")
-    monkeypatch.setattr(families, "FAMILIES", {"point-mass": point_mass.masses})
+    monkeypatch.setattr(families, "FAMILIES", {"point-mass": families.Family(point_mass.masses)})
     words = ["surefoot", "adapt", str(tmp_path / "set"), "--task", "0", "--method", "pce", "--episodes", "40"]
     with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit) as stop:
         cli.main()

@@ -126,7 +126,7 @@ app = typer.Typer(cls=OnDemand, add_completion=False, pretty_exceptions_enable=F
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console.print(f"surefoot {__version__}", highlight=False)
+        console().print(f"surefoot {__version__}", highlight=False)
         raise typer.Exit
 
 

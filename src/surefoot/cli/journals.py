@@ -13,7 +13,7 @@ import typer
 from surefoot.cli.terminal import Json, print_json, printable
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import read, understood
-from surefoot.deploy.status import Status, read_status
+from surefoot.deploy.status import facts, read_status
 from surefoot.files import check_file, write_file
 
 JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
@@ -28,7 +28,7 @@ def status_command(path: JournalPath, as_json: Json = False) -> None:
     if as_json:
         print_json(status.as_dict())
         return
-    for name, value in _status_lines(status):
+    for name, value in facts(status):
         typer.echo(printable(f"{name:<18} {value}"))
 
 
@@ -70,16 +70,3 @@ def backup_command(
         print_json({"file": str(file), "rows": rows, "head": head.hex()})
     else:
         typer.echo(printable(f"{file}: {rows:,} rows; head {head.hex()}"))
-
-
-def _status_lines(status: Status) -> Iterator[tuple[str, str]]:
-    yield "state", f"{status.state}: {status.why}"
-    yield "method", f"{status.method} ({'certified' if status.certified else 'no certificate'})"
-    yield "episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"
-    yield "outstanding", "none" if status.outstanding is None else f"episode {status.outstanding}"
-    yield "weight", f"{status.weight:.6g}"
-    yield "surviving", f"{status.surviving} of {status.total}"
-    yield "claimed margin", "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
-    for alarm in status.alarms:
-        yield "alarm", alarm
-    yield "head", f"{status.head} ({status.rows:,} rows)"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, Signature
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from surefoot.cli.signatures import with_options
 from surefoot.cli.terminal import Json, Out, numbers, print_json, print_path, progress, show_all
 from surefoot.experiments.options import options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
@@ -24,7 +23,8 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
     """The command of an experiment; its options are those of the settings."""
     hints = get_type_hints(experiment.options)
 
-    def command(out: Path, jobs: int, as_json: bool, quick: bool = False, **words: Any) -> None:
+    def command(out: Out, jobs: Jobs = 2, as_json: Json = False, **words: Any) -> None:
+        quick = words.pop("quick", None)
         given = {name: _parsed(name, value, hints[name]) for name, value in words.items() if value is not None}
         settings = experiment.settings(**{**(experiment.quick if quick else {}), **given})
         with progress(not as_json) as report:
@@ -35,21 +35,9 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
         show_all(experiment.tables(results), results["seconds"])
         print_path(out / "report.html", experiment.beside)
 
-    parameters = [
-        _parameter("out", Out),
-        *(_parameter(name, _option(hints[name], told), None) for name, told in options_of(experiment.options).items()),
-        *([_parameter("quick", _quick(experiment), False)] if experiment.quick else []),
-        _parameter("jobs", Jobs, 2),
-        _parameter("as_json", Json, False),
-    ]
     command.__doc__ = experiment.help
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
-
-
-def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    options = {name: _option(hints[name], told) for name, told in options_of(experiment.options).items()}
+    return with_options(command, {**({"quick": _quick(experiment)} if experiment.quick else {}), **options})
 
 
 def _option(hint: Any, told: dict[str, Any]) -> Any:
@@ -61,7 +49,7 @@ def _option(hint: Any, told: dict[str, Any]) -> Any:
 
 def _quick(experiment: Experiment) -> Any:
     sizes = ", ".join(f"{name} {value}" for name, value in experiment.quick.items())
-    return Annotated[bool, typer.Option("--quick", help=f"For a first look: {sizes}, unless given.")]
+    return Annotated[bool | None, typer.Option("--quick", help=f"For a first look: {sizes}, unless given.")]
 
 
 def _parsed(name: str, value: Any, hint: Any) -> Any:

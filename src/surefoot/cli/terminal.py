@@ -6,22 +6,21 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from surefoot.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from surefoot.report.table import Table
 
-# A pipe or a file has no width to wrap tables to.
-console = Console(width=None if sys.stdout.isatty() else 400)
-errors = Console(stderr=True)
-
 LARGEST_SEED = 2**32 - 1
+LONGEST_LABEL = 24
 TONES = {"good": "green", "bad": "bold red", "quiet": "dim"}
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
@@ -30,51 +29,79 @@ Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same
 Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
 
 
+@cache
+def console() -> Console:
+    from rich.console import Console
+
+    # A pipe or a file has no width to wrap tables to.
+    return Console(width=None if sys.stdout.isatty() else 400)
+
+
+@cache
+def errors() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
 @contextmanager
 def progress(enabled: bool) -> Iterator[Any]:
     """A bar on a terminal, one plain line per stage elsewhere, nothing when disabled."""
     if not enabled:
         yield lambda what, done, total: None
         return
-    if not errors.is_terminal:
+    if not errors().is_terminal:
         shown: set[str] = set()
 
         def line(what: str, done: int, total: int) -> None:
             if what not in shown:
                 shown.add(what)
-                errors.print(f"{what} ...", highlight=False)
+                errors().print(f"{what} ...", highlight=False)
 
         yield line
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with Progress(*columns, console=errors(), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
 def show(table: Table) -> None:
-    """A table of the report without lines; columns of numbers flush right."""
+    """A table of the report without lines; columns of numbers flush right. Where it gets tight, optional columns are
+    left out, then sentences and intervals wrap; names and labels stay whole."""
     from rich.table import Table as Lines
     from rich.text import Text
 
+    plain = [
+        [cell if isinstance(cell, str) else cell.text for cell in column] for column in zip(*table.rows, strict=True)
+    ]
+    widths = [max(map(len, [*header.split(), *column])) for header, column in zip(table.headers, plain, strict=False)]
+    tight = sum(min(width, LONGEST_LABEL) + 2 for width in widths) > console().width
+    kept = [index for index in range(len(table.headers)) if not (tight and index in table.optional)]
     lines = Lines(box=None, pad_edge=False)
-    for index, header in enumerate(table.headers):
-        number = index in table.numbers
-        lines.add_column(header, justify="right" if number else "left", no_wrap=number or index == 0)
+    for index in kept:
+        number, header = index in table.numbers, table.headers[index]
+        label = not number and index < len(widths) and widths[index] <= LONGEST_LABEL
+        lines.add_column(
+            header.replace(" ", "\n") if number and console().is_terminal else header,
+            justify="right" if number else "left",
+            min_width=widths[index] if label else None,
+        )
     for row in table.rows:
-        cells = ((cell, "") if isinstance(cell, str) else (cell.text, TONES[cell.tone]) for cell in row)
-        lines.add_row(*(Text(text, style) for text, style in cells))
-    console.print(lines)
+        cells = (row[index] for index in kept)
+        lines.add_row(*(Text(cell) if isinstance(cell, str) else Text(cell.text, TONES[cell.tone]) for cell in cells))
+    console().print(lines)
 
 
 def show_all(tables: Mapping[str, Table], seconds: float) -> None:
     """Every table below its title."""
     for title, table in tables.items():
-        console.print(title, style="bold", markup=False, highlight=False)
+        console().print(title, style="bold", markup=False, highlight=False)
         show(table)
-    console.print(f"{seconds:.1f} s", style="dim", highlight=False)
+        console().print()
+    console().print(f"{seconds:.1f} s", style="dim", highlight=False)
 
 
 def printable(text: str) -> str:
@@ -124,14 +151,14 @@ def check_words(words: Sequence[str]) -> None:
 def complain(message: str) -> int:
     """One line on standard error; returns the exit code."""
     line = " ".join(message.split())
-    errors.print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    errors().print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     return 2
 
 
 def print_path(path: Path, beside: str = "") -> None:
-    console.print(str(path), style="bold", markup=False, highlight=False, soft_wrap=True)
+    console().print(str(path), style="bold", markup=False, highlight=False, soft_wrap=True)
     if beside:
-        console.print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
+        console().print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -139,4 +166,4 @@ def print_json(value: Any) -> None:
 
 
 def show_warning(message: Any, *_: Any, **__: Any) -> None:
-    errors.print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    errors().print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

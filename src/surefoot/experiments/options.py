@@ -28,7 +28,7 @@ def option(
 
 
 def default_text(default: Any) -> str:
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def episodes_option(default: int | None, words: str, default_words: str | None = None) -> Any:

@@ -29,11 +29,13 @@ class Table:
     headers: one per column.
     rows: as many cells each; the first one names the row.
     numbers: indices of the columns that hold numbers, set flush right in figures of equal width.
+    optional: indices of the columns that a narrow terminal leaves out; a page shows them all.
     """
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
     numbers: tuple[int, ...] = ()
+    optional: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for index, row in enumerate(self.rows):
@@ -81,7 +83,8 @@ def results_table(
         )
         for name, found in methods.items()
     )
-    return Table(headers, rows, numbers=tuple(range(2, len(headers))))
+    optional = tuple(range(3, 4 + len(present)))  # the interval and the multiples
+    return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=optional)
 
 
 def events_table(events: Mapping[str, Sequence[Sequence[Event]]]) -> Table:

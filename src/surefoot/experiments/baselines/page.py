@@ -113,7 +113,7 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
         "last margin",
         "seconds per run",
     )
-    return Table(headers, tuple(rows), numbers=tuple(range(2, len(headers))))
+    return Table(headers, tuple(rows), numbers=tuple(range(2, len(headers))), optional=(3, 7, 8, 9))
 
 
 def _facts(benchmark: Mapping[str, Any]) -> str:

@@ -127,7 +127,7 @@ def methods_table(family: Mapping[str, Any]) -> Table:
         "smallest margin",
         "seconds per run",
     )
-    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7))
+    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7), optional=(3, 5))
 
 
 def _share(summary: Mapping[str, Any], methods: Mapping[str, Any]) -> float | None:

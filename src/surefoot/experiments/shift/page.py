@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surefoot.experiments.results import Report, Results
 from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import MISSING, Table
+from surefoot.report.table import MISSING, Table, number
 
 
 def shift_page(results: Results) -> Report:
@@ -37,7 +37,7 @@ def tables(results: Results) -> dict[str, Table]:
         (
             row["shift"],
             row["method"],
-            f"{row['first_margin']:.3f}",
+            number(row["first_margin"]),
             f"{row['alarms']} of {row['runs']}",
             MISSING if row["median_alarm"] is None else f"{row['median_alarm']:,.0f}",
             f"{row['runs_unsafe_before']} of {row['runs']}",
@@ -56,4 +56,4 @@ def tables(results: Results) -> dict[str, Table]:
         "unsafe episodes before, mean",
         "and after",
     )
-    return {"Alarms": Table(headers, rows, numbers=(2, 3, 4, 5, 6, 7))}
+    return {"Alarms": Table(headers, rows, numbers=(2, 3, 4, 5, 6, 7), optional=(4, 5))}
