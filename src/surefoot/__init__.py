@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from surefoot.on_demand import on_demand
+from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot import tasks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from surefoot.training.preflight import preflight
     from surefoot.training.training_phase import train
 else:  # each is imported from its module when it is first used
-    __getattr__, __dir__ = on_demand(
+    __getattr__, __dir__ = taken_from(
         __name__,
         {
             "METHODS": "methods",

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 
-def on_demand(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def taken_from(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package that takes the names in `homes` from these modules of its own.
 
     Its submodules can be reached as attributes too, imported or not.

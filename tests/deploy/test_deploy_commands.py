@@ -134,7 +134,7 @@ def test_report(journal: Path, tmp_path: Path) -> None:
     assert page == journal.with_name("journal.html")
     assert text.count("<img") == 1
     assert "operator pressed stop" in text
-    assert "30, abandoned 5" in text
+    assert "30 (abandoned 5)" in text
     with pytest.raises(ArtifactError):
         report_journal(journal, journal / "page.html")
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from surefoot.on_demand import on_demand
+from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot.deploy.chain import Damaged
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from surefoot.deploy.session import FALLBACK, Closed, Deployment
     from surefoot.deploy.status import Status, read_status
 else:  # where a deployment stands can be read without what runs it
-    __getattr__, __dir__ = on_demand(
+    __getattr__, __dir__ = taken_from(
         __name__,
         {
             "FALLBACK": "session",

@@ -94,9 +94,14 @@ COMMANDS = {
     "plan": Command(_adapting, "How many episodes each method needs before it may leave the safe policy."),
     "adapt": Command(_adapting, "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
     "report": Command(_reporting, "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
-    "deploy": Command(_deployment, "Ask and tell in JSON lines, for controllers in any language."),
+    "deploy": Command(
+        _deployment, "Ask and tell in JSON lines on standard input and output, for controllers in any language."
+    ),
     "status": Command(_journals, "Where a deployment stands, while it runs or afterwards."),
-    "verify": Command(_deployment, "Recompute every row from the policy set and name the first that does not follow."),
+    "verify": Command(
+        _deployment,
+        "Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.",
+    ),
     "export": Command(_journals, "The rows of a journal as JSON lines."),
     "backup": Command(_journals, "A copy of a journal as one file, also while a deployment writes to it."),
     "export-policy": Command(_deployment, "One policy as a file of its own."),
