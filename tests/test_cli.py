@@ -692,6 +692,13 @@ def test_links_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(target.read_text()), link
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *[f"docs/{path.name}" for path in DOCUMENTS]])
+def test_files_that_are_named_exist(name: str) -> None:
+    """By their place in the repository, or in the library."""
+    named = re.findall(r"`((?:[a-z_]+/)+[A-Za-z_0-9.]+\.(?:py|md|json|lock))`", (ROOT / name).read_text())
+    assert [file for file in named if not any((base / file).is_file() for base in (ROOT, ROOT / "src/surefoot"))] == []
+
+
 def anchors(text: str) -> set[str]:
     """What the headings of a Markdown text are called in links to them, by GitHub's rule."""
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -1,20 +1,16 @@
-"""`surefoot` itself: every name leads to its object, nothing is imported before it is used, no module is hidden."""
+"""`surefoot` itself: every name leads to its object, and nothing is imported before it is used."""
 
 from __future__ import annotations
 
 import ast
-import pkgutil
 import subprocess
 import sys
 from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 import surefoot
-
-MODULES = {module.name: module.ispkg for module in pkgutil.walk_packages(surefoot.__path__, "surefoot.")}
 
 
 @pytest.mark.parametrize("package", ["surefoot", "surefoot.deploy"])
@@ -40,11 +36,3 @@ def test_a_name_that_is_none_is_an_attribute_error() -> None:
 def test_nothing_is_imported_before_it_is_used() -> None:
     script = "import sys, surefoot; assert 'numpy' not in sys.modules; surefoot.Units; assert 'numpy' in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_every_module_can_be_imported_and_no_package_is_hidden_by_a_function(name: str) -> None:
-    """The families alone are called like the files that they are in."""
-    module = import_module(name)
-    found = attrgetter(name.removeprefix("surefoot."))(surefoot)
-    assert found is module or (name.startswith("surefoot.tasks.") and not MODULES[name])

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import drifting_point
 import numpy as np
-import point_mass
 import pytest
-from point_mass import PointMass, policy_set, truth
+from drifting_point import PointMass, policy_set, truth
 from scipy.optimize import brentq
 
 from surefoot import cli
@@ -191,7 +191,7 @@ def test_figures_draw_the_intervals_and_the_reward_where_there_is_no_regret() ->
 )
 def test_the_page_of_a_simulated_run_says_estimated(target: float, words: str, tmp_path: Path) -> None:
     settings = Settings((0.0,), "pce", 40)
-    results = adapt_one(policy_set(target), point_mass.masses(), settings, lambda *_: None)
+    results = adapt_one(policy_set(target), drifting_point.masses(), settings, lambda *_: None)
     report = adapt_page(results)
     assert "values are estimated" in report.page.lead
     assert words in report.page.lead
@@ -208,7 +208,7 @@ def test_the_command_prints_what_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy_set(BORDER).save(tmp_path / "set")
-    monkeypatch.setattr(families, "FAMILIES", {"point-mass": families.Family(point_mass.masses)})
+    monkeypatch.setattr(families, "FAMILIES", {"point-mass": families.Family(drifting_point.masses)})
     words = ["surefoot", "adapt", str(tmp_path / "set"), "--task", "0", "--method", "pce", "--episodes", "40"]
     with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit) as stop:
         cli.main()

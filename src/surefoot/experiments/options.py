@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field, fields
 from typing import Any
 
@@ -65,7 +65,7 @@ def check_seed(seed: int) -> None:
         raise InvalidInput(f"seed must not be negative, got {seed}")
 
 
-def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+def check_names(what: str, names: Sequence[str], known: Collection[str]) -> None:
     """At least one, all known, none twice."""
     unknown = [name for name in names if name not in known]
     if unknown or not names:
