@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from surefoot.experiments.results import Report, Results
 from surefoot.learning.event import Event
-from surefoot.report.figures import learning_curves, panels_in_words, png
+from surefoot.report.figures import learning_curves, panels_in_words, png, regret_known
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Table, results_table
@@ -47,7 +47,8 @@ def adapt_page(results: Results) -> Report:
 
 def tables(results: Results) -> dict[str, Table]:
     """Of the one method."""
-    return {"Regret and cost": results_table(results["methods"])}
+    earned = "Regret" if regret_known(results["methods"]) else "Reward"
+    return {f"{earned} and cost": results_table(results["methods"])}
 
 
 def task_text(parameter: Sequence[float]) -> str:
