@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -18,14 +20,20 @@ from unittest import mock
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from typer.main import get_group
 
 from surefoot import __version__, cli
 from surefoot.bench import rows as bench
+from surefoot.cli.commands import COMMANDS
+from surefoot.cli.families import FAMILIES, built
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
+from surefoot.experiments.options import options_of
+from surefoot.experiments.table import EXPERIMENTS, Experiment
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate import plan
 
+ROOT = Path(__file__).parents[1]
 TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100, 3)
 
 
@@ -94,6 +102,66 @@ def short_plan() -> Any:
 
 def small(methods: str = "safe-only,published") -> list[str]:
     return ["--episodes", "1200", "--tasks", "2", "--methods", methods, "--jobs", "1"]
+
+
+# -------------------------------------------------------------------------------------------------- what it consists of
+
+
+def test_the_list_of_commands_says_what_they_say_themselves() -> None:
+    loaded = {name: get_group(command.module()).commands for name, command in COMMANDS.items()}
+    assert {name: commands[name].help.partition("\n\n")[0] for name, commands in loaded.items()} == {
+        name: command.help for name, command in COMMANDS.items()
+    }
+    assert {name for commands in loaded.values() for name in commands} == set(COMMANDS)
+
+
+HEAVY = {"numpy", "scipy", "highspy", "matplotlib", "joblib", "jinja2", "safetensors", "gymnasium", "surefoot.methods"}
+SPY = """
+import sys
+from surefoot.cli import main
+try:
+    main()
+finally:
+    sys.stderr.write(" ".join(sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["status", "--help"], ["status", "JOURNAL"], ["export", "JOURNAL"]],
+    ids=" ".join,
+)
+def test_commands_import_what_they_need(words: list[str]) -> None:
+    heavy = HEAVY if len(words) > 1 else HEAVY | {"pydantic"}  # which typer itself needs for arguments
+    journal = str(ROOT / "tests/assets/journal-1.0-returns.journal")
+    command = [sys.executable, "-c", SPY, *(journal if word == "JOURNAL" else word for word in words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout
+    loaded = set(done.stderr.split())
+    assert "surefoot.cli.terminal" in loaded
+    assert loaded & heavy == set()
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
+def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Experiment) -> None:
+    (_, command) = next(
+        pair
+        for pair in get_group(COMMANDS["reproduce"].module()).commands["reproduce"].commands.items()
+        if pair[0] == experiment.name
+    )
+    common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
+    assert {each.name for each in command.params} == common | set(options_of(experiment.options))
+    settings = experiment.settings()
+    assert all(hasattr(settings, name) for name in options_of(experiment.options) if name != "number")
+    assert experiment.settings(**experiment.quick) is not None
+    assert experiment.help == command.help
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_options_of_a_family_are_its_arguments(name: str) -> None:
+    assert list(FAMILIES[name].options) == list(inspect.signature(FAMILIES[name].make).parameters)
+    default = {option: FAMILIES[name].default(option) for option in FAMILIES[name].options}
+    assert built(name, default).digest() == FAMILIES[name].make().digest()
 
 
 # ------------------------------------------------------------------------------------------------------ what it prints
@@ -258,6 +326,12 @@ TRAIN = ("train", "gridworld", "--out", "never")
         ((*REPRODUCE, "--methods", "pce,pce"), ["methods", "different", "pce, pce"]),
         ((*REPRODUCE, "--frobnicate"), ["--frobnicate"]),
         (("train", "mars", "--out", "never"), ["family", "gridworld", "'mars'"]),
+        (
+            ("train", "factored", "--out", "never", "--kernel", "nonsense", "--std", "77"),
+            ["factored", "kernel", "std 77"],
+        ),
+        (("train", "windy", "--out", "never", "--high", "0.5"), ["windy", "slip_std", "high 0.5"]),
+        (("train", "media", "--out", "never", "--high", "2"), ["high", "1", "2"]),
         (("train", "gridworld"), ["--out"]),
         ((*TRAIN, "--epsilon", "0"), ["epsilon", "positive", "0.0"]),
         ((*TRAIN, "--epsilon", "1e-9"), ["epsilon", "larger", "1e-09"]),
@@ -346,7 +420,7 @@ def test_an_existing_policy_set_is_replaced_only_when_forced(workplace: Path, tm
     shutil.copytree(workplace / "set", tmp_path / "set")
     before = PolicyValueSet.load(tmp_path / "set").digest()
     words = ("train", "gridworld", "--out", tmp_path / "set", "--epsilon", "0.02")
-    with mock.patch("surefoot.cli.app.train_policies", side_effect=AssertionError("trained")):
+    with mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained")):
         message = refused(*words)
     assert "out must be a new folder" in message
     assert str(tmp_path / "set") in message
@@ -367,9 +441,9 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         "train": ("train", "gridworld"),
         "adapt": ("adapt", workplace / "set", "--task", "0.3"),
     }[command]
-    trained = mock.patch("surefoot.cli.app.train_policies", side_effect=AssertionError("trained"))
+    trained = mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained"))
     reproduced = mock.patch("surefoot.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
-    adapted = mock.patch("surefoot.experiments.single.adapt_one", side_effect=AssertionError("adapted"))
+    adapted = mock.patch("surefoot.cli.adapting.adapt_one", side_effect=AssertionError("adapted"))
     with trained, reproduced, adapted:
         message = refused(*words, "--out", tmp_path)
     assert ("mine.txt" if command == "train" else "out must be a file") in message
@@ -419,7 +493,7 @@ def test_a_path_that_is_no_text_is_refused(
 
 
 def test_running_out_of_memory_is_one_sentence(workplace: Path) -> None:
-    with mock.patch("surefoot.cli.app.plan_methods", side_effect=MemoryError("Unable to allocate 15 GiB")):
+    with mock.patch("surefoot.cli.adapting.plan", side_effect=MemoryError("Unable to allocate 15 GiB")):
         assert "Unable to allocate 15 GiB" in refused("plan", workplace / "set")
 
 
@@ -582,7 +656,6 @@ def test_any_words_end_in_help_or_one_sentence(words: list[str]) -> None:
 
 # ------------------------------------------------------------------------------------------------------- the documents
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 
 
@@ -605,17 +678,36 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
     listed = set(re.findall(r"^\| `surefoot ((?:reproduce )?[a-z-]+)", readme, re.MULTILINE))
-    reproduce = next(group.typer_instance for group in cli.app.registered_groups if group.name == "reproduce")
-    names = {command.name for command in cli.app.registered_commands}
-    names |= {f"reproduce {command.name}" for command in reproduce.registered_commands}
-    assert names == listed
+    names = {f"reproduce {experiment.name}" for experiment in EXPERIMENTS}
+    assert names | (set(COMMANDS) - {"reproduce"}) == listed
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *[f"docs/{path.name}" for path in DOCUMENTS]])
 def test_links_lead_somewhere(name: str) -> None:
     folder = (ROOT / name).parent
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
-    assert [link for link in links if not (folder / link).exists()] == []
+    for link in re.findall(r"\]\(([^):]+)\)", (ROOT / name).read_text()):
+        file, _, anchor = link.partition("#")
+        target = folder / file if file else ROOT / name
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *[f"docs/{path.name}" for path in DOCUMENTS]])
+def test_files_that_are_named_exist(name: str) -> None:
+    """By their place in the repository, or in the library."""
+    named = re.findall(r"`((?:[a-z_]+/)+[A-Za-z_0-9.]+\.(?:py|md|json|lock))`", (ROOT / name).read_text())
+    assert [file for file in named if not any((base / file).is_file() for base in (ROOT, ROOT / "src/surefoot"))] == []
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a Markdown text are called in links to them, by GitHub's rule."""
+    plain = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", plain, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_anchors() -> None:
+    assert anchors("# One, `two`: three's 4.5\n```\n# no heading\n```\n## γ^H") == {"one-two-threes-45", "γh"}
 
 
 def test_every_symbol_is_in_its_file() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "requirements-build.lock", "requirements-dev.lock")
@@ -43,6 +46,22 @@ def test_the_locks_agree_and_hold_what_the_project_asks_for() -> None:
     assert tools <= dev.keys()
     assert not tools & (run.keys() | build.keys())
     assert wanted(project["dependency-groups"]["build"]) | wanted(project["build-system"]["requires"]) <= build.keys()
+
+
+def test_the_run_lock_holds_what_the_project_needs_all_the_way_down_and_no_more() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed, left = set(), {normal(Requirement(each).name) for each in project["project"]["dependencies"]}
+    while left:
+        name = left.pop()
+        needed.add(name)
+        requirements = map(Requirement, metadata.requires(name) or [])
+        here = {
+            normal(each.name) for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})
+        }
+        left |= here - needed
+    locked = pins("requirements.lock")
+    assert needed <= locked.keys()
+    assert {name for name, pin in locked.items() if " ; " not in pin} <= needed
 
 
 def test_nothing_is_installed_but_from_the_locks() -> None:

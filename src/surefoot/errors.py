@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a command that reads a journal needs no arrays
+    import numpy as np
 
 
 class SurefootError(Exception):

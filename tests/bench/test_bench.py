@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import random_tasks
-from surefoot.bench import tabular
+from surefoot.bench import stepping, tabular
 from surefoot.bench.rows import Row, Sizes, agree
 from surefoot.bench.run import run
 from surefoot.errors import SurefootError
@@ -62,6 +64,15 @@ def test_a_linear_program_that_does_not_end_is_a_lower_bound() -> None:
     assert row.plain.startswith("stopped after")
 
 
+def test_a_row_whose_plain_side_is_not_installed_is_skipped_and_says_so() -> None:
+    missing = {"gymnasium": None, "surefoot.bench.stepping": None}
+    with mock.patch.dict(sys.modules, missing):
+        del sys.modules["surefoot.bench.stepping"]
+        (row,) = tabular.episodes(TINY)
+    assert (row.ours, row.ratio_text) == ("skipped", "–")
+    assert row.note == "gymnasium is not installed: pip install gymnasium"
+
+
 def test_sides_that_differ_are_refused() -> None:
     agree("numbers", [1.0, 2.0], [1.0, 2.0 + 1e-7], 1e-6)
     for other in ([1.0, 2.1], [1.0], 1.0):
@@ -85,13 +96,13 @@ def test_the_plain_program_finds_the_optimum(seed: int, sparse: bool) -> None:
 
 
 def test_the_environment_is_an_ordinary_one() -> None:
-    check_env(tabular.TabularEnv(gridworld().task([0.3]), horizon=10), skip_render_check=True)
+    check_env(stepping.TabularEnv(gridworld().task([0.3]), horizon=10), skip_render_check=True)
 
 
 def test_the_environment_follows_the_task() -> None:
     """Every frequency of 40,000 draws of one transition within 5 standard errors of its probability."""
     task = gridworld().task([0.3])
-    environment, state, action, draws = tabular.TabularEnv(task, horizon=1), 17, 2, 40_000
+    environment, state, action, draws = stepping.TabularEnv(task, horizon=1), 17, 2, 40_000
     environment.reset(seed=1)
     found = np.zeros(task.n_states)
     for _ in range(draws):
@@ -107,17 +118,17 @@ def test_the_environment_follows_the_task() -> None:
 def test_stepped_rewards_are_discounted_sums() -> None:
     """Exact where nothing is random: a task that pays 1 in every step."""
     task = random_tasks.random_cmdp(np.random.default_rng(3))
-    environment = tabular.TabularEnv(task, horizon=5)
+    environment = stepping.TabularEnv(task, horizon=5)
     environment._reward = np.ones_like(task.reward)
     policy = solve(task).policy
-    found = tabular.stepped_rewards(environment, policy, 0.5, 3)
+    found = stepping.stepped_rewards(environment, policy, 0.5, 3, seed=0)
     np.testing.assert_allclose(found, [1.9375] * 3, rtol=0, atol=1e-15)
 
 
 def test_stepped_rewards_have_the_exact_mean() -> None:
     task = gridworld().task([0.3])
     policy = solve(task).policy
-    rewards = tabular.stepped_rewards(tabular.TabularEnv(task, 132), policy, task.discount, 400)
+    rewards = stepping.stepped_rewards(stepping.TabularEnv(task, 132), policy, task.discount, 400, seed=0)
     assert abs(rewards.mean() - evaluate(task, policy).reward) < 4 * rewards.std() / np.sqrt(400) + 1e-4
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import deployments
 import syscalls
 
-from surefoot.cli.app import main
+from surefoot.cli.commands import main
 from surefoot.deploy.session import Deployment
 
 count, deadly = 0, None

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import forge
 
-from surefoot.cli.deployment import export_lines
+from surefoot.cli.journals import export_lines
 from surefoot.deploy.chain import BEGINNING, canonical, chained, read
 from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment

@@ -14,21 +14,18 @@ import deployments
 import onnx
 import pytest
 import safetensors.numpy
-import typer
 from deployments import fresh
 from mutations import forge
 from typer.testing import CliRunner
 
-from surefoot.cli.deployment import register, report_journal
+from surefoot.cli import app
+from surefoot.cli.reporting import report_journal
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.policyset.policy_value_set import PolicyValueSet
-
-app = typer.Typer()
-register(app)
 
 
 def run(*words: object, stdin: str | None = None) -> Any:
@@ -75,7 +72,7 @@ def test_deploy_speaks_json_lines_and_goes_on_where_it_stopped(stored: Path, tmp
 
 def test_deploy_in_a_process_of_its_own(stored: Path, tmp_path: Path) -> None:
     """A conversation over pipes, the process killed in the midst of it, and the same order afterwards."""
-    script = "import typer; from surefoot.cli.deployment import register; app = typer.Typer(); register(app); app()"
+    script = "from surefoot.cli import app; app()"
     command = [sys.executable, "-c", script, "deploy", str(stored), "--journal", str(tmp_path / "lines")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     orders = []
@@ -137,7 +134,7 @@ def test_report(journal: Path, tmp_path: Path) -> None:
     assert page == journal.with_name("journal.html")
     assert text.count("<img") == 1
     assert "operator pressed stop" in text
-    assert "30, abandoned 5" in text
+    assert "30 (abandoned 5)" in text
     with pytest.raises(ArtifactError):
         report_journal(journal, journal / "page.html")
 

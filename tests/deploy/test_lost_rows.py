@@ -12,7 +12,7 @@ import deployments
 import pytest
 from deployments import fresh
 
-from surefoot.cli.deployment import export_lines
+from surefoot.cli.journals import export_lines
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import Damaged, read
 from surefoot.deploy.marks import SLOT, Mark, read_mark, write_mark

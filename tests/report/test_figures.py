@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
-from surefoot.report.figures import ORDER, REFERENCE, cost_in_words, learning_curves, png, stroke
+from surefoot.report.figures import ORDER, REFERENCE, learning_curves, panels_in_words, png, stroke
 from surefoot.report.metrics import Summary, summarise
 from surefoot.simulate.run import Run
 
@@ -158,8 +158,11 @@ def test_several_constraints_share_one_panel(four):
     name = next(iter(four))
     shown = line(cost, name if four[name]["certified"] else f"{name} (uncertified)").get_ydata()
     np.testing.assert_allclose(shown, -np.array(four[name]["curve"]["margin_mean"]))
-    assert cost_in_words([2.0, 3.5]).startswith("by how much the deployed policy's costs exceed their budgets 2, 3.5")
-    assert cost_in_words([1.5]) == "expected discounted cost of the deployed policy, with the budget 1.5"
+    words = panels_in_words(four, [2.0, 3.5])
+    assert "Bottom: by how much the deployed policy's costs exceed their budgets 2, 3.5" in words
+    assert panels_in_words(four, [1.5]) == (
+        "Top: cumulative regret. Bottom: expected discounted cost of the deployed policy, with the budget 1.5."
+    )
 
 
 def test_all_methods_fit():

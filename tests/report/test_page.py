@@ -14,7 +14,8 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.report.figures import png
 from surefoot.report.metrics import summarise
-from surefoot.report.page import Cell, Page, Section, Table, events_table, render, results_table, versions
+from surefoot.report.page import Page, Section, render, versions
+from surefoot.report.table import Cell, Table, events_table, results_table
 from surefoot.simulate.run import Run
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -142,7 +143,7 @@ def test_results_table():
         ("safe-only", Cell("yes", "good"), "5,000", "−7,706 – 17,706", "1.00", "0 of 2", "0", "0.250"),
         (
             "pce",
-            Cell("no", "quiet"),
+            Cell("uncertified", "quiet"),
             "125.0",
             "−192.7 – 442.7",
             "0.03",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import surefoot as sf
 from surefoot.arrays import Floats
-from surefoot.cli.app import app
+from surefoot.cli.commands import app
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy

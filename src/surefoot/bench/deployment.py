@@ -19,6 +19,7 @@ from surefoot.deploy.session import Deployment
 from surefoot.learning.learner import Learner, counter_uniforms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.table import MISSING
 
 RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
 KEY = bytes(range(32))  # with one, opening starts from the latest snapshot
@@ -41,7 +42,7 @@ def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:
             began = time.process_time()  # waiting for the disk does not count
             deployment.tell(order, reward=reward, cost=cost, first_state=0)
             seconds += time.process_time() - began
-    return Row(f"tell, {method}", f"{1e3 * seconds / episodes:.3g} ms", "–", None, "processor time, mean")
+    return Row(f"tell, {method}", f"{1e3 * seconds / episodes:.3g} ms", MISSING, None, "processor time, mean")
 
 
 def _open(policies: PolicyValueSet, episodes: int) -> Row:
@@ -58,7 +59,7 @@ def _open(policies: PolicyValueSet, episodes: int) -> Row:
         size = path.stat().st_size / 1e6
         deployment.close()
     note = f"{size:.0f} MB, with a key: all hashes checked, {busy:.3g} s of processor time"
-    return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", "–", None, note)
+    return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", MISSING, None, note)
 
 
 def long_journal(path: Path, made: Learner, episodes: int, key: bytes | None = None) -> None:

@@ -15,6 +15,7 @@ from surefoot.baselines.known import known_model
 from surefoot.bench.rows import Row, Sizes, agree, duration, race
 from surefoot.bench.trained import trained_gridworld
 from surefoot.errors import SurefootError
+from surefoot.report.table import MISSING
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld import gridworld
 
@@ -41,7 +42,7 @@ def planning(sizes: Sizes) -> list[Row]:
             plain.seconds / ours.seconds,
             found,
         ),
-        Row(what.format(HORIZON), duration(long.seconds), "–", None, f"duality gap {_gap(long.result):.1e}"),
+        Row(what.format(HORIZON), duration(long.seconds), MISSING, None, f"duality gap {_gap(long.result):.1e}"),
     ]
 
 

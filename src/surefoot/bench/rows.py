@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from surefoot.errors import SurefootError
+from surefoot.report.table import MISSING, Table
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,17 @@ class Row:
     @property
     def ratio_text(self) -> str:
         if self.ratio is None:
-            return "–"
+            return MISSING
         text = f"{self.ratio:,.0f}×" if self.ratio >= 10 else f"{self.ratio:.1f}×"
         return f"at least {text}" if self.at_least else text
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    cells = tuple((row.what, row.ours, row.plain, row.ratio_text, row.note) for row in rows)
+    return Table(("what", "ours", "plain way", "ratio", "note"), cells, numbers=(3,))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from surefoot.bench import rows
 from surefoot.bench.deployment import deployment
 from surefoot.bench.planning import planning
 from surefoot.bench.rows import Row, Sizes
 from surefoot.bench.tabular import covers, episodes, large_task, linear_programs
-from surefoot.experiments.parallel import Progress
+
+Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, in all)
 
 
 def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row]:

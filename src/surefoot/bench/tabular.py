@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
-import gymnasium
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import OptimizeResult, linprog
@@ -14,9 +12,9 @@ from scipy.optimize import OptimizeResult, linprog
 from surefoot.arrays import Floats
 from surefoot.bench.rows import Row, Sizes, agree, duration, race, timed
 from surefoot.methods import default_horizon
+from surefoot.report.table import MISSING
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
 from surefoot.tasks.grid import targets
@@ -86,9 +84,18 @@ def episodes(sizes: Sizes) -> list[Row]:
     """Simulated episodes of the optimal policy: batches against an environment stepped in a loop."""
     task = gridworld().task([0.3])
     policy, horizon = solve(task).policy, default_horizon(task.discount)
+    steps = f"gridworld episodes of {horizon} steps"
+
+    def simulated() -> Floats:
+        return Simulator(task, policy, horizon).run(sizes.episodes, np.random.default_rng(SEED)).reward
+
+    try:
+        from surefoot.bench.stepping import TabularEnv, stepped_rewards
+    except ModuleNotFoundError as absent:
+        return [Row(steps, "skipped", MISSING, None, f"{absent.name} is not installed: pip install {absent.name}")]
     ours, plain = race(
-        lambda: Simulator(task, policy, horizon).run(sizes.episodes, np.random.default_rng(SEED)).reward,
-        lambda: stepped_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes),
+        simulated,
+        lambda: stepped_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes, SEED),
         sizes.repeats,
     )
     exact = evaluate(task, policy).reward
@@ -99,61 +106,13 @@ def episodes(sizes: Sizes) -> list[Row]:
     plain_speed = sizes.plain_episodes * horizon / plain.seconds
     return [
         Row(
-            f"gridworld episodes of {horizon} steps",
+            steps,
             f"{speed / 1e6:.3g} M steps/s (Simulator)",
             f"{plain_speed / 1e6:.2g} M steps/s (Gymnasium loop)",
             speed / plain_speed,
             "one thread; ours includes building the table",
         )
     ]
-
-
-class TabularEnv(gymnasium.Env[np.int64, np.int64]):
-    """A tabular task as a plain Gymnasium environment: next states by bisection of precomputed cumulative rows."""
-
-    def __init__(self, cmdp: TabularCMDP, horizon: int) -> None:
-        self.observation_space = gymnasium.spaces.Discrete(cmdp.n_states)
-        self.action_space = gymnasium.spaces.Discrete(cmdp.n_actions)
-        self._start = _cumulative(cmdp.start)
-        self._next = _cumulative(cmdp.rows.toarray()).reshape(cmdp.n_states, cmdp.n_actions, cmdp.n_states)
-        self._reward, self._cost, self._horizon = cmdp.reward, cmdp.cost, horizon
-        self._state, self._steps = np.int64(0), 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._state, self._steps = self._start.searchsorted(self.np_random.random(), "right"), 0
-        return self._state, {}
-
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        state = self._state
-        self._state = self._next[state, action].searchsorted(self.np_random.random(), "right")
-        self._steps += 1
-        info = {"cost": self._cost[:, state, action]}
-        return self._state, self._reward[state, action], False, self._steps >= self._horizon, info
-
-
-def stepped_rewards(environment: TabularEnv, policy: TabularPolicy, discount: float, count: int) -> Floats:
-    """[count] discounted rewards, one env.step at a time; the costs are summed up as well."""
-    rng, choices = np.random.default_rng(SEED), _cumulative(policy.probabilities)
-    rewards = np.zeros(count)
-    for k in range(count):
-        state, _ = environment.reset(seed=SEED if k == 0 else None)
-        weight, cost, truncated = 1.0, 0.0, False
-        while not truncated:
-            action = choices[state].searchsorted(rng.random(), "right")
-            state, reward, _, truncated, info = environment.step(action)
-            rewards[k] += weight * reward
-            cost += weight * info["cost"]
-            weight *= discount
-    return rewards
-
-
-def _cumulative(probabilities: Floats) -> Floats:
-    total = np.cumsum(probabilities, axis=-1)
-    scaled: Floats = total / total[..., -1:]
-    return scaled
 
 
 # ---------------------------------------------------------------------------------------------------- greedy cover
@@ -183,7 +142,7 @@ def covers(sizes: Sizes) -> list[Row]:
         cover = partial(greedy_cover, rng.random(size), COVER_RADIUS, uncovered=UNCOVERED)
         seconds.append(min(timed(cover).seconds for _ in range(sizes.repeats)))
         growth = _growth(sizes.covers, seconds) if size == sizes.covers[-1] else ""
-        rows.append(Row(f"greedy cover of {size:,} tasks", duration(seconds[-1]), "–", None, growth))
+        rows.append(Row(f"greedy cover of {size:,} tasks", duration(seconds[-1]), MISSING, None, growth))
     return rows
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from functools import cache
 
-from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld import gridworld
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.training_phase import train
+
+EPSILON, DELTA = 0.004, 0.05  # of the gridworld experiment
 
 
 @cache

@@ -1,5 +1,5 @@
 """The command line, `surefoot`."""
 
-from surefoot.cli.app import app, main
+from surefoot.cli.commands import app, main
 
 __all__ = ["app", "main"]

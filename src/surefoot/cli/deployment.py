@@ -1,4 +1,4 @@
-"""The commands for deployments: parsing and printing only. `register` adds them to the command line."""
+"""The commands that run and check deployments: parsing and printing only."""
 
 from __future__ import annotations
 
@@ -10,26 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
-from surefoot.deploy.backup import backup
-from surefoot.deploy.chain import STRANGE, read, understood
-from surefoot.deploy.page import deployment_page
+from surefoot.cli.journals import JournalPath
+from surefoot.cli.terminal import Json, print_json, printable
+from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.session import Deployment
-from surefoot.deploy.status import Status, read_status
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
-from surefoot.files import check_file, write_file
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.page import render
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
-JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
 ]
@@ -37,17 +32,10 @@ Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The p
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands; `report` is for the command line's own command to call, as `report_journal`."""
-    app.command("deploy")(deploy_command)
-    app.command("status")(status_command)
-    app.command("export")(export_command)
-    app.command("verify")(verify_command)
-    app.command("backup")(backup_command)
-    app.command("export-policy")(export_policy_command)
+app = typer.Typer()
 
 
+@app.command("deploy")
 def deploy_command(
     path: SetPath,
     journal: Annotated[Path, typer.Option("--journal", help="Journal to begin or to go on with.")],
@@ -85,38 +73,7 @@ def deploy_command(
             sys.stderr.close()  # the controller is gone, and so is whoever would read a complaint
 
 
-def status_command(path: JournalPath, as_json: Json = False) -> None:
-    """Where a deployment stands, while it runs or afterwards."""
-    status = read_status(path)
-    if as_json:
-        _print_json(status.as_dict())
-        return
-    for name, value in _status_lines(status):
-        typer.echo(printable(f"{name:<18} {value}"))
-
-
-def export_command(
-    path: JournalPath,
-    out: Annotated[Path | None, typer.Option("--out", help="File to write to instead of standard output.")] = None,
-) -> None:
-    """The rows of a journal as JSON lines."""
-    if out is None:
-        for line in export_lines(path):
-            sys.stdout.write(line)
-        return
-    check_file(out)
-    write_file(out, (line.encode() for line in export_lines(path)))
-
-
-def export_lines(path: Path) -> Iterator[str]:
-    for row in read(path):
-        line = {"n": row.n, "kind": row.kind, "payload": row.data, "hash": row.hash.hex()}
-        with understood(path, row.n):
-            text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
-            text.encode()  # JSON can name half characters, which no file can hold
-        yield text
-
-
+@app.command("verify")
 def verify_command(
     path: JournalPath,
     policies: Policies,
@@ -131,7 +88,7 @@ def verify_command(
     made = _made(PolicyValueSet.load(policies), _recorded(read_header(path)))
     verdict = verify(path, made, head=head, key=_key(key))
     if as_json:
-        _print_json(verdict.as_dict())
+        print_json(verdict.as_dict())
     else:
         for line in _verdict_lines(path, made, verdict):
             typer.echo(printable(line))
@@ -151,22 +108,7 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]
         yield "sealed with this key"
 
 
-def backup_command(
-    path: JournalPath,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the copy.")],
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Also if rows that had been acknowledged are missing.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """A copy of a journal as one file, also while a deployment writes to it."""
-    rows, head = backup(path, file, accept_loss=accept_loss)
-    if as_json:
-        _print_json({"file": str(file), "rows": rows, "head": head.hex()})
-    else:
-        typer.echo(printable(f"{file}: {rows:,} rows; head {head.hex()}"))
-
-
+@app.command("export-policy")
 def export_policy_command(
     path: SetPath,
     policy: Annotated[int, typer.Argument(min=0, help="Number of the policy, as in an order; 0 is the safe one.")],
@@ -195,19 +137,6 @@ def export_policy_command(
     else:
         write_policy(known[policy], out)
     typer.echo(printable(str(out)))
-
-
-def report_journal(path: Path, out: Path | None = None) -> Path:
-    """The HTML page of a journal; by default beside it."""
-    target = out if out is not None else path.with_name(path.name + ".html")
-    check_file(target)
-    write_file(target, render(deployment_page(path)).encode())
-    return target
-
-
-def printable(text: str) -> str:
-    """Without what would steer a terminal: a journal may hold anything."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _learner(
@@ -262,20 +191,3 @@ def _lines() -> Iterator[bytes]:
 def _send(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-def _status_lines(status: Status) -> Iterator[tuple[str, str]]:
-    yield "state", f"{status.state}: {status.why}"
-    yield "method", f"{status.method} ({'certified' if status.certified else 'no certificate'})"
-    yield "episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"
-    yield "outstanding", "none" if status.outstanding is None else f"episode {status.outstanding}"
-    yield "weight", f"{status.weight:.6g}"
-    yield "surviving", f"{status.surviving} of {status.total}"
-    yield "claimed margin", "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
-    for alarm in status.alarms:
-        yield "alarm", alarm
-    yield "head", f"{status.head} ({status.rows:,} rows)"
-
-
-def _print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=1))

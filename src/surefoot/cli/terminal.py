@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from surefoot.errors import InvalidInput
 
-# A pipe or a file has no width to wrap tables to.
-console = Console(width=None if sys.stdout.isatty() else 400)
-errors = Console(stderr=True)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from surefoot.report.table import Table
 
 LARGEST_SEED = 2**32 - 1
-MOST_EPISODES = 10**8  # a run keeps three numbers per episode in memory
+LONGEST_LABEL = 24
+TONES = {"good": "green", "bad": "bold red", "quiet": "dim"}
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same seed, same result.")]
 Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
+
+
+@cache
+def console() -> Console:
+    from rich.console import Console
+
+    # A pipe or a file has no width to wrap tables to.
+    return Console(width=None if sys.stdout.isatty() else 400)
+
+
+@cache
+def errors() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 @contextmanager
@@ -36,46 +50,73 @@ def progress(enabled: bool) -> Iterator[Any]:
     if not enabled:
         yield lambda what, done, total: None
         return
-    if not errors.is_terminal:
+    if not errors().is_terminal:
         shown: set[str] = set()
 
         def line(what: str, done: int, total: int) -> None:
             if what not in shown:
                 shown.add(what)
-                errors.print(f"{what} ...", highlight=False)
+                errors().print(f"{what} ...", highlight=False)
 
         yield line
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with Progress(*columns, console=errors(), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
-def plain_table(*headers: str, numbers: Sequence[int] = ()) -> Table:
-    """A table without lines; columns of numbers flush right."""
-    table = Table(*headers, box=None, pad_edge=False)
-    for index in numbers:
-        table.columns[index].justify = "right"
-    return table
+def show(table: Table) -> None:
+    """A table of the report without lines; columns of numbers flush right. Where it gets tight, optional columns are
+    left out, then sentences and intervals wrap; names and labels stay whole."""
+    from rich.table import Table as Lines
+    from rich.text import Text
 
-
-def print_methods(results: dict[str, Any]) -> None:
-    headers = ("method", "certified", "regret", "unsafe tasks", "unsafe episodes", "least margin")
-    table = plain_table(*headers, numbers=(2, 3, 4, 5))
-    for name, summary in results["methods"].items():
-        table.add_row(
-            name,
-            "yes" if summary["certified"] else "uncertified",
-            f"{summary['regret_mean']:,.0f}",
-            f"{summary['unsafe_tasks']} of {len(summary['regret'])}",
-            f"{summary['unsafe_episodes']:,}",
-            f"{summary['min_margin']:.4f}",
+    plain = [
+        [cell if isinstance(cell, str) else cell.text for cell in column] for column in zip(*table.rows, strict=True)
+    ]
+    widths = [max(map(len, [*header.split(), *column])) for header, column in zip(table.headers, plain, strict=False)]
+    tight = sum(min(width, LONGEST_LABEL) + 2 for width in widths) > console().width
+    kept = [index for index in range(len(table.headers)) if not (tight and index in table.optional)]
+    lines = Lines(box=None, pad_edge=False)
+    for index in kept:
+        number, header = index in table.numbers, table.headers[index]
+        label = not number and index < len(widths) and widths[index] <= LONGEST_LABEL
+        lines.add_column(
+            header.replace(" ", "\n") if number and console().is_terminal else header,
+            justify="right" if number else "left",
+            min_width=widths[index] if label else None,
         )
-    console.print(table)
-    console.print(
-        f"regret: mean over the tasks; margin: budget - expected cost; {results['seconds']:.1f} s", style="dim"
-    )
+    for row in table.rows:
+        cells = (row[index] for index in kept)
+        lines.add_row(*(Text(cell) if isinstance(cell, str) else Text(cell.text, TONES[cell.tone]) for cell in cells))
+    console().print(lines)
+
+
+def show_all(tables: Mapping[str, Table], seconds: float) -> None:
+    """Every table below its title."""
+    for title, table in tables.items():
+        console().print(title, style="bold", markup=False, highlight=False)
+        show(table)
+        console().print()
+    console().print(f"{seconds:.1f} s", style="dim", highlight=False)
+
+
+def printable(text: str) -> str:
+    """Without what would steer a terminal: a journal may hold anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """What was typed for an option that takes numbers."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(
+            f"{name} must be numbers separated by commas, such as 0.31 or 0.05,0.5, got {text!r}"
+        ) from None
 
 
 def usage_message(error: Any) -> str:
@@ -110,14 +151,14 @@ def check_words(words: Sequence[str]) -> None:
 def complain(message: str) -> int:
     """One line on standard error; returns the exit code."""
     line = " ".join(message.split())
-    errors.print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    errors().print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     return 2
 
 
 def print_path(path: Path, beside: str = "") -> None:
-    console.print(str(path), style="bold", markup=False, highlight=False, soft_wrap=True)
+    console().print(str(path), style="bold", markup=False, highlight=False, soft_wrap=True)
     if beside:
-        console.print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
+        console().print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -125,4 +166,4 @@ def print_json(value: Any) -> None:
 
 
 def show_warning(message: Any, *_: Any, **__: Any) -> None:
-    errors.print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    errors().print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

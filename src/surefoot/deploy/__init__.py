@@ -1,8 +1,26 @@
 """Deploying on the real system: durable orders and outcomes, resumed after a crash, checked by anyone."""
 
-from surefoot.deploy.chain import Damaged
-from surefoot.deploy.journal import JournalError
-from surefoot.deploy.session import FALLBACK, Closed, Deployment
-from surefoot.deploy.status import Status, read_status
+from typing import TYPE_CHECKING
+
+from surefoot.on_demand import taken_from
+
+if TYPE_CHECKING:
+    from surefoot.deploy.chain import Damaged
+    from surefoot.deploy.journal import JournalError
+    from surefoot.deploy.session import FALLBACK, Closed, Deployment
+    from surefoot.deploy.status import Status, read_status
+else:  # where a deployment stands can be read without what runs it
+    __getattr__, __dir__ = taken_from(
+        __name__,
+        {
+            "FALLBACK": "session",
+            "Closed": "session",
+            "Damaged": "chain",
+            "Deployment": "session",
+            "JournalError": "journal",
+            "Status": "status",
+            "read_status": "status",
+        },
+    )
 
 __all__ = ["FALLBACK", "Closed", "Damaged", "Deployment", "JournalError", "Status", "read_status"]

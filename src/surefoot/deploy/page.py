@@ -17,9 +17,10 @@ from surefoot.arrays import Floats
 from surefoot.deploy.chain import Row, read, understood
 from surefoot.deploy.forms import checked
 from surefoot.deploy.outcomes import outcome_of
-from surefoot.deploy.status import ALARMS, Status, Tally
+from surefoot.deploy.status import ALARMS, Status, Tally, facts
 from surefoot.report.figures import BUDGET_COLOUR, COLOURS, STYLE, png
-from surefoot.report.page import Cell, Page, Section, Table, versions
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import Cell, Table
 
 WINDOWS = 60  # points of the observed curve
 MOST_EVENTS = 200
@@ -67,7 +68,7 @@ def _page(history: History) -> Page:
     return Page(
         "Deployment",
         lead,
-        _facts(status),
+        facts(status),
         (
             Section(
                 "Over time",
@@ -161,23 +162,6 @@ def _windows(told: Floats, margin: Floats) -> tuple[Floats, Floats]:
     parts = np.array_split(np.arange(len(told)), min(WINDOWS, len(told)))
     middle = np.array([told[part].mean() for part in parts])
     return middle, np.array([margin[part].mean(axis=0).min() for part in parts])
-
-
-def _facts(status: Status) -> tuple[tuple[str, str], ...]:
-    claimed = "none" if status.margin is None else ", ".join(f"{value:.4g}" for value in status.margin)
-    return (
-        ("state", f"{status.state}: {status.why}"),
-        ("method", f"{status.method} ({'certified' if status.certified else 'no certificate'})"),
-        ("episodes", f"{status.episodes:,}, abandoned {status.abandoned:,}"),
-        ("outstanding order", "none" if status.outstanding is None else f"episode {status.outstanding:,}"),
-        ("weight", f"{status.weight:.4g}"),
-        ("surviving", f"{status.surviving:,} of {status.total:,}"),
-        ("claimed margin", claimed),
-        ("settings", ", ".join(f"{name} {value}" for name, value in sorted(status.settings.items()))),
-        ("policy set", status.policies or "not recorded"),
-        ("rows", f"{status.rows:,}"),
-        ("head", status.head),
-    )
 
 
 def _events_table(history: History) -> Table:

@@ -49,6 +49,24 @@ class Status:
         return {**asdict(self), "alarms": list(self.alarms)}
 
 
+def facts(status: Status) -> tuple[tuple[str, str], ...]:
+    """A status in words, as the terminal and the page show it."""
+    claimed = "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
+    return (
+        ("state", f"{status.state}: {status.why}"),
+        ("method", f"{status.method} ({'certified' if status.certified else 'no certificate'})"),
+        ("episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"),
+        ("outstanding order", "none" if status.outstanding is None else f"episode {status.outstanding:,}"),
+        ("weight", f"{status.weight:.6g}"),
+        ("surviving", f"{status.surviving:,} of {status.total:,}"),
+        ("claimed margin", claimed),
+        *(("alarm", alarm) for alarm in status.alarms),
+        ("settings", ", ".join(f"{name} {value}" for name, value in sorted(status.settings.items()))),
+        ("policy set", status.policies or "not recorded"),
+        ("head", f"{status.head} ({status.rows:,} rows)"),
+    )
+
+
 class Tally:
     """What a status needs of the rows, gathered as they pass; most payloads are not even parsed."""
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
@@ -16,7 +16,10 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
+from surefoot.report.table import Table
 from surefoot.simulate.plan import PlanLine
+
+Results: TypeAlias = Mapping[str, Any]  # the contents of a results.json
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
 LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read
@@ -49,9 +52,28 @@ def experiment_results(
         "seconds_by_stage": dict(seconds),
         "methods": dict(methods),
         "events": {name: [[asdict(event) for event in run] for run in runs] for name, runs in events.items()},
-        "plan": [{**asdict(line), "episodes": _plain(line.episodes)} for line in plan],
+        "plan": plain_plan(plan),
         "training": {**policies.training, "xi": policies.xi, "budget": policies.units.budget.tolist()},
     }
+
+
+def plan_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """How long each method stays on the safe policy, from the plan of results.json."""
+    rows = tuple(
+        (
+            line["method"],
+            "yes" if line["certified"] else "uncertified",
+            "all" if line["episodes"] is None else f"{line['episodes']:,.0f}",
+            line["reason"],
+        )
+        for line in lines
+    )
+    return Table(("method", "certified", "episodes on the safe policy", "why"), rows, numbers=(2,))
+
+
+def plain_plan(plan: Sequence[PlanLine]) -> list[dict[str, Any]]:
+    """The plan as plain data; JSON has no infinity: never is null."""
+    return [{**asdict(line), "episodes": None if line.episodes == float("inf") else line.episodes} for line in plan]
 
 
 def check_folder(out: Path, *policy_sets: str) -> None:
@@ -63,7 +85,7 @@ def check_folder(out: Path, *policy_sets: str) -> None:
         check_target(out / name, argument="out")
 
 
-def write_report(out: Path, results: Mapping[str, Any], report: Report) -> None:
+def write_report(out: Path, results: Results, report: Report) -> None:
     """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written."""
     files.write_files(out, _contents(results, report))
 
@@ -82,7 +104,7 @@ def read_results(folder: Path) -> dict[str, Any]:
     return found
 
 
-def redraw(folder: Path, page: Callable[[Mapping[str, Any]], Report]) -> None:
+def redraw(folder: Path, page: Callable[[Results], Report]) -> None:
     """The figures and report.html of an earlier run once more, from its results.json alone."""
     results = read_results(folder)
     try:
@@ -94,15 +116,10 @@ def redraw(folder: Path, page: Callable[[Mapping[str, Any]], Report]) -> None:
     files.write_files(folder, contents)
 
 
-def _contents(results: Mapping[str, Any], report: Report) -> dict[str, bytes]:
+def _contents(results: Results, report: Report) -> dict[str, bytes]:
     """The files of a run by name."""
     return {
         **report.figures,
         "report.html": render(report.page).encode(),
         "results.json": json.dumps(results, indent=1, allow_nan=False).encode(),
     }
-
-
-def _plain(episodes: float) -> float | None:
-    """JSON has no infinity: never is null."""
-    return None if episodes == float("inf") else episodes

@@ -2,7 +2,8 @@
 
 from surefoot.report.figures import learning_curves, png
 from surefoot.report.metrics import Summary, binomial_interval, mean_interval, summarise
-from surefoot.report.page import Cell, Page, Section, Table, events_table, render, results_table, versions
+from surefoot.report.page import Page, Section, render, versions
+from surefoot.report.table import Cell, Table, events_table, results_table
 
 __all__ = [
     "Cell",

@@ -89,8 +89,9 @@ def stroke(method: str) -> Stroke:
 def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float], title: str = "") -> Figure:
     """Figure 2 of the paper: reward regret and constraint value of every method against the episodes.
 
-    Lines are means over the tasks, bands their 10 % to 90 % quantiles. A cross marks the worst policy deployed by a
-    method that exceeded the budget anywhere, which a mean and a band can hide.
+    Lines are means over the tasks, bands their 10 % to 90 % quantiles, with the intervals of values that are estimated.
+    A cross marks the worst policy deployed by a method that certainly exceeded the budget anywhere, which a mean and a
+    band can hide. Where nobody knows the regret of any method, the upper panel shows the reward.
 
     Args:
         methods: summaries by method name.
@@ -102,19 +103,21 @@ def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float],
     budget = budgets[0] if len(budgets) == 1 else 0.0
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.0, 6.2) if len(methods) <= FEW else (11.0, 7.0), layout="constrained")
-        regret, cost = figure.subplots(2, 1, sharex=True, height_ratios=[1.15, 1])
+        earned, cost = figure.subplots(2, 1, sharex=True, height_ratios=[1.15, 1])
         band = 0.14 if len(methods) <= FEW else 0.08
         for order, (name, summary) in enumerate(_back_to_front(methods), start=2):
-            _draw_regret(regret, name, summary, band, order)
+            _draw_earned(earned, name, summary, "regret" if regret_known(methods) else "reward", band, order)
             _draw_cost(cost, name, summary, budget, band, order)
         _mark_budget(cost, budget)
-        regret.set_ylabel("reward regret")
-        regret.set_ylim(bottom=min(0.0, *(min(summary["curve"]["regret_low"]) for summary in methods.values())))
-        cost.set_ylabel("expected discounted cost" if len(budgets) == 1 else "largest cost − budget")
+        estimated = ", estimated" if any(summary.get("estimated") for summary in methods.values()) else ""
+        if regret_known(methods):
+            earned.set_ylim(bottom=min(0.0, earned.dataLim.y0))
+            earned.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        earned.set_ylabel(("reward regret" if regret_known(methods) else "expected discounted reward") + estimated)
+        cost.set_ylabel(("expected discounted cost" if len(budgets) == 1 else "largest cost − budget") + estimated)
         cost.set_xlabel("episode")
         cost.set_xlim(0, max(summary["curve"]["episode"][-1] for summary in methods.values()))
-        for axis in (regret.yaxis, cost.xaxis):
-            axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        cost.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         figure.align_ylabels()
         if title:
             figure.suptitle(title, fontsize=11, fontweight="bold")
@@ -122,12 +125,21 @@ def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float],
     return figure
 
 
-def cost_in_words(budgets: Sequence[float]) -> str:
-    """What the lower panel of `learning_curves` shows."""
+def panels_in_words(methods: Mapping[str, Summary], budgets: Sequence[float]) -> str:
+    """What the two panels of `learning_curves` show."""
+    earned = "cumulative regret" if regret_known(methods) else "expected discounted reward of the deployed policy"
     if len(budgets) == 1:
-        return f"expected discounted cost of the deployed policy, with the budget {budgets[0]:g}"
-    limits = ", ".join(f"{budget:g}" for budget in budgets)
-    return f"by how much the deployed policy's costs exceed their budgets {limits}, the largest; below 0 is safe"
+        cost = f"expected discounted cost of the deployed policy, with the budget {budgets[0]:g}"
+    else:
+        limits = ", ".join(f"{budget:g}" for budget in budgets)
+        cost = f"by how much the deployed policy's costs exceed their budgets {limits}, the largest; below 0 is safe"
+    estimated = any(summary.get("estimated") for summary in methods.values())
+    return f"Top: {earned}. Bottom: {cost}." + (" Bands hold the intervals of what is estimated." if estimated else "")
+
+
+def regret_known(methods: Mapping[str, Summary]) -> bool:
+    """Of any method on any task."""
+    return any(summary["regret_mean"] is not None for summary in methods.values())
 
 
 def png(figure: Figure, dpi: int = 150) -> bytes:
@@ -143,13 +155,14 @@ def _back_to_front(methods: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
     return sorted(methods.items(), key=lambda item: item[0] != REFERENCE)
 
 
-def _draw_regret(axes: Axes, name: str, summary: Summary, band: float, order: int) -> None:
-    curve = summary["curve"]
-    colour = stroke(name).colour
-    axes.fill_between(
-        curve["episode"], curve["regret_low"], curve["regret_high"], color=colour, alpha=band, linewidth=0
-    )
-    axes.plot(curve["episode"], curve["regret_mean"], **_line(name, summary), zorder=order)
+def _draw_earned(axes: Axes, name: str, summary: Summary, what: str, band: float, order: int) -> None:
+    """`what` is regret or reward; a method of which it is not known is left out."""
+    curve: Mapping[str, Any] = summary["curve"]
+    if curve.get(f"{what}_mean", [None])[0] is None:
+        return
+    low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
+    axes.fill_between(curve["episode"], low, high, color=stroke(name).colour, alpha=band, linewidth=0)
+    axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
 
 
 def _draw_cost(axes: Axes, name: str, summary: Summary, budget: float, band: float, order: int) -> None:
@@ -207,7 +220,7 @@ def _label(name: str, summary: Summary) -> str:
 
 def _legend(figure: Figure, methods: Mapping[str, Summary], band: float) -> None:
     """One list for both panels, in the order in which the regret curves end, top to bottom; below if it is short."""
-    ranked = sorted(methods.items(), key=lambda item: -item[1]["regret_mean"])
+    ranked = sorted(methods.items(), key=lambda item: -(item[1]["regret_mean"] or 0.0))
     handles: list[Any] = []
     labels: list[str] = []
     for name, summary in ranked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,18 +20,23 @@ LOW, HIGH = 0.1, 0.9  # the band of the paper's figures
 class Curve(TypedDict):
     """Lists of one length. Low and high are the 10 % and 90 % quantiles over the tasks, at that episode.
 
-    `margin_min` is the smallest margin of any task since the point before, so that thinning hides no excess.
+    `margin_min` is the smallest margin of any task since the point before, so that thinning hides no excess. Where
+    values are estimated, low is a quantile of the lower ends of their intervals and high one of the upper ends. Where
+    the regret is unknown on all tasks it is null, and the reward of the deployed policies is there in its place.
     """
 
     episode: list[int]
-    regret_mean: list[float]
-    regret_low: list[float]
-    regret_high: list[float]
+    regret_mean: list[float] | list[None]
+    regret_low: list[float] | list[None]
+    regret_high: list[float] | list[None]
     margin_mean: list[float]
     margin_low: list[float]
     margin_high: list[float]
     margin_min: list[float]
     weight_mean: list[float]
+    reward_mean: NotRequired[list[float]]
+    reward_low: NotRequired[list[float]]
+    reward_high: NotRequired[list[float]]
 
 
 class Totals(TypedDict):
@@ -39,19 +44,31 @@ class Totals(TypedDict):
 
     `unsafe_tasks` counts the tasks with an unsafe episode and `unsafe_episodes` the episodes, over all tasks, whose
     deployed policy exceeds a budget; `unsafe_interval` is for the fraction of tasks, `regret_interval` for the mean
-    (None for a single task).
+    (None for a single task). A regret that nobody knows is None and counts in no mean.
+
+    Only where values are estimated: `estimated` itself; tasks and episodes that are `undecided`, since the interval of
+    a margin holds 0 (a task only if none of its episodes is certainly unsafe); the interval of the smallest margin; by
+    how much the mean regret may be off, given V*. Only where a regret is unknown or estimated: the mean reward per
+    episode of the deployed policies, and by how much it may be off.
     """
 
     certified: bool
     tasks: int
     episodes: int
-    regret: list[float]
-    regret_mean: float
+    regret: list[float | None]
+    regret_mean: float | None
     regret_interval: list[float] | None
     unsafe_tasks: int
     unsafe_interval: list[float]
     unsafe_episodes: int
     min_margin: float
+    estimated: NotRequired[bool]
+    undecided_tasks: NotRequired[int]
+    undecided_episodes: NotRequired[int]
+    min_margin_interval: NotRequired[list[float]]
+    regret_error: NotRequired[float | None]
+    reward_mean: NotRequired[float | None]
+    reward_error: NotRequired[float]
 
 
 class Summary(Totals):
@@ -62,39 +79,88 @@ class Summary(Totals):
 
 @dataclass(frozen=True)
 class Final:
-    """What a run came to."""
+    """What a run came to.
+
+    Attributes:
+        regret: None where nobody knows V*.
+        margin_interval: between which values the smallest margin lies; both are `min_margin` where that is exact.
+        reward: mean per episode, None where the run does not hold it; it may be off by `reward_error`.
+    """
 
     method: str
     certified: bool
     episodes: int
-    regret: float
+    exact: bool
+    regret: float | None
     unsafe_episodes: int
+    undecided_episodes: int
     min_margin: float
+    margin_interval: tuple[float, float]
+    reward: float | None
+    reward_error: float
 
     @classmethod
     def of(cls, run: Run) -> Final:
         _check_run("run", run)
-        unsafe, margin = run.unsafe_episodes, float(run.margin.min())
-        return cls(run.method, run.certified, run.episodes, float(run.regret[-1]), unsafe, margin)
+        low, high = run.margin_bounds
+        return cls(
+            run.method,
+            run.certified,
+            run.episodes,
+            run.exact,
+            float(run.regret[-1]) if run.regret_known else None,
+            run.unsafe_episodes,
+            run.undecided_episodes,
+            float(run.margin.min()),
+            (float(low.min()), float(high.min())),
+            None if run.reward is None else float(run.reward.mean()),
+            0.0 if run.error is None else float(run.error[:, 0].mean()),
+        )
 
 
 def totals(runs: Sequence[Final]) -> Totals:
     """Totals of one method's runs, one per task."""
     _check_alike(runs)
-    regret = np.array([run.regret for run in runs])
+    known = np.array([run.regret for run in runs if run.regret is not None])
     unsafe_tasks = sum(run.unsafe_episodes > 0 for run in runs)
-    return Totals(
+    found = Totals(
         certified=runs[0].certified,
         tasks=len(runs),
         episodes=runs[0].episodes,
-        regret=regret.tolist(),
-        regret_mean=float(regret.mean()),
-        regret_interval=list(mean_interval(regret)) if len(runs) > 1 else None,
+        regret=[run.regret for run in runs],
+        regret_mean=float(known.mean()) if len(known) else None,
+        regret_interval=list(mean_interval(known)) if len(known) > 1 else None,
         unsafe_tasks=unsafe_tasks,
         unsafe_interval=list(binomial_interval(unsafe_tasks, len(runs))),
         unsafe_episodes=sum(run.unsafe_episodes for run in runs),
         min_margin=min(run.min_margin for run in runs),
     )
+    if not all(run.exact for run in runs):
+        found.update(_estimated(runs))
+    if found.get("estimated") or len(known) < len(runs):
+        found.update(_rewards(runs))
+    return found
+
+
+def _estimated(runs: Sequence[Final]) -> Any:
+    """What is added where values are estimated. The sum |V* - V(π_k)| is off by no more than the V(π_k) together."""
+    errors = [run.episodes * run.reward_error for run in runs if run.regret is not None]
+    lows, highs = zip(*(run.margin_interval for run in runs), strict=True)
+    return {
+        "estimated": True,
+        "undecided_tasks": sum(run.undecided_episodes > 0 and not run.unsafe_episodes for run in runs),
+        "undecided_episodes": sum(run.undecided_episodes for run in runs),
+        "min_margin_interval": [min(lows), min(highs)],
+        "regret_error": float(np.mean(errors)) if errors else None,
+    }
+
+
+def _rewards(runs: Sequence[Final]) -> Any:
+    rewards = [run.reward for run in runs if run.reward is not None]
+    return {
+        "reward_mean": float(np.mean(rewards)) if rewards else None,
+        "reward_error": float(np.mean([run.reward_error for run in runs])),
+    }
 
 
 def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
@@ -104,8 +170,7 @@ def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
         raise InvalidInput(f"points must be at least 3 (first, worst and last episode), got {points}")
     for index, run in enumerate(runs):
         _check_run(f"runs[{index}]", run)
-    regret, margin, weight = (np.stack([getattr(run, name) for run in runs]) for name in ("regret", "margin", "weight"))
-    return Summary(**totals([Final.of(run) for run in runs]), curve=_curve(regret, margin, weight, points))
+    return Summary(**totals([Final.of(run) for run in runs]), curve=_curve(runs, points))
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -146,29 +211,62 @@ def _check_alike(runs: Sequence[Run] | Sequence[Final]) -> None:
 
 def _check_run(where: str, run: Run) -> None:
     """A margin that is not a number would be counted as safe."""
-    for name, values in (("regret", run.regret), ("margin", run.margin), ("weight", run.weight)):
-        array = finite_array(f"{where}.{name}", values)
-        if array.shape != (run.episodes,):
-            raise InvalidInput(f"{where}.{name} must have shape [{run.episodes}], got {list(array.shape)}")
+    arrays = {"margin": run.margin, "weight": run.weight}
+    if run.regret_known:
+        arrays["regret"] = run.regret
+    if run.reward is not None:
+        arrays["reward"] = run.reward
+    for name, values in arrays.items():
+        _check_shape(f"{where}.{name}", values, (run.episodes,))
+    if run.error is not None:
+        _check_shape(f"{where}.error", run.error, (run.episodes, 2))
 
 
-def _curve(regret: Floats, margin: Floats, weight: Floats, points: int) -> Curve:
-    """Each argument [n, K]."""
+def _check_shape(name: str, values: Floats, shape: tuple[int, ...]) -> None:
+    array = finite_array(name, values)
+    if array.shape != shape:
+        raise InvalidInput(f"{name} must have shape {list(shape)}, got {list(array.shape)}")
+
+
+def _curve(runs: Sequence[Run], points: int) -> Curve:
+    margin = np.stack([run.margin for run in runs])
     kept = _thinned(margin.min(axis=0), points)
     worst = np.minimum.reduceat(margin.min(axis=0), np.concatenate([[0], kept[:-1] + 1]))
-    regret_low, regret_high = np.quantile(regret[:, kept], [LOW, HIGH], axis=0)
-    margin_low, margin_high = np.quantile(margin[:, kept], [LOW, HIGH], axis=0)
-    return Curve(
-        episode=(kept + 1).tolist(),
-        regret_mean=regret[:, kept].mean(axis=0).tolist(),
-        regret_low=regret_low.tolist(),
-        regret_high=regret_high.tolist(),
-        margin_mean=margin[:, kept].mean(axis=0).tolist(),
-        margin_low=margin_low.tolist(),
-        margin_high=margin_high.tolist(),
-        margin_min=worst.tolist(),
-        weight_mean=weight[:, kept].mean(axis=0).tolist(),
-    )
+    nothing: list[None] = [None] * len(kept)
+    curve = {
+        "episode": (kept + 1).tolist(),
+        **{f"regret_{part}": nothing for part in ("mean", "low", "high")},
+        **_spread("margin", margin[:, kept], _errors(runs, 1, kept)),
+        "margin_min": worst.tolist(),
+        "weight_mean": np.stack([run.weight for run in runs])[:, kept].mean(axis=0).tolist(),
+    }
+    known = [run for run in runs if run.regret_known]
+    if known:
+        regret = np.stack([run.regret for run in known])
+        curve |= _spread("regret", regret[:, kept], _errors(known, 0, kept, summed=True))
+    else:
+        rewards = [(run, run.reward[kept]) for run in runs if run.reward is not None]
+        if rewards:
+            told, values = zip(*rewards, strict=True)
+            curve |= _spread("reward", np.stack(values), _errors(told, 0, kept))
+    return cast(Curve, curve)
+
+
+def _errors(runs: Sequence[Run], column: int, kept: NDArray[np.int64], summed: bool = False) -> Floats | float:
+    """[n, points] of the reward (column 0) or the margin (1), or their sums so far; 0 where all are exact."""
+    if all(run.exact for run in runs):
+        return 0.0
+    each = [np.zeros(run.episodes) if run.error is None else run.error[:, column] for run in runs]
+    return np.stack([np.cumsum(error) if summed else error for error in each])[:, kept]
+
+
+def _spread(name: str, values: Floats, errors: Floats | float) -> dict[str, list[float]]:
+    """Mean, low and high over the tasks of values [n, points], the last two with their errors."""
+    return {
+        f"{name}_mean": values.mean(axis=0).tolist(),
+        f"{name}_low": np.quantile(values - errors, LOW, axis=0).tolist(),
+        f"{name}_high": np.quantile(values + errors, HIGH, axis=0).tolist(),
+    }
 
 
 def _thinned(worst_margin: Floats, points: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,16 +54,25 @@ class Run:
         return self.error is None
 
     @property
+    def regret_known(self) -> bool:
+        return not math.isnan(self.optimal_reward)
+
+    @property
+    def margin_bounds(self) -> tuple[Floats, Floats]:
+        """[K] each: between which values the margin lies; both are the margin itself where that is exact."""
+        if self.error is None:
+            return self.margin, self.margin
+        return self.margin - self.error[:, 1], self.margin + self.error[:, 1]
+
+    @property
     def unsafe(self) -> Mask:
-        """[K] whether the policy deployed in each episode exceeds a budget, by more than rounding and error."""
-        return self.margin < -self._doubt
+        """[K] whether the policy deployed in each episode exceeds a budget, whatever its margin is within its error."""
+        return self.margin_bounds[1] < -self.rounding
 
     @property
     def undecided(self) -> Mask:
         """[K] whether that cannot be told, since the interval of the margin holds 0 inside; never where it is exact."""
-        if self.error is None:
-            return np.zeros(self.episodes, dtype=bool)
-        return np.abs(self.margin) < self._doubt
+        return (self.margin_bounds[0] < -self.rounding) & ~self.unsafe
 
     @property
     def unsafe_episodes(self) -> int:
@@ -71,7 +81,3 @@ class Run:
     @property
     def undecided_episodes(self) -> int:
         return int(np.count_nonzero(self.undecided))
-
-    @property
-    def _doubt(self) -> Floats | float:
-        return self.rounding if self.error is None else self.rounding + self.error[:, 1]

@@ -15,12 +15,12 @@ from surefoot.errors import InvalidInput
 from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.progress import stages
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.family import TaskDistribution
 from surefoot.training.envelopes import DEFAULT, Envelopes, build_cells, safe_policy_risk
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import UncertifiedWarning, check_accuracy, preflight
-from surefoot.training.progress import stages
 
 # In several dimensions the cover takes time in proportion to the samples that may become centres.
 MOST_CANDIDATES = 5_000

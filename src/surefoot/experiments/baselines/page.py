@@ -7,9 +7,11 @@ from typing import Any
 
 from surefoot.baselines.dope import VISIT_GROWTH
 from surefoot.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, Settings
-from surefoot.experiments.results import Report
-from surefoot.report.figures import cost_in_words, learning_curves, png
-from surefoot.report.page import MISSING, Cell, Page, Section, Table, versions
+from surefoot.experiments.results import Report, Results
+from surefoot.report import table
+from surefoot.report.figures import learning_curves, panels_in_words, png
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import MISSING, Cell, Table, interval
 
 INTRODUCTION = (
     "Before a baseline is compared with anything, it has to behave on the task that its authors published it with. "
@@ -18,7 +20,7 @@ INTRODUCTION = (
 )
 
 
-def baselines_page(results: Mapping[str, Any]) -> Report:
+def baselines_page(results: Results) -> Report:
     """Per benchmark what it is, the learning curves, the table, and what was cut."""
     settings, benchmarks = results["settings"], results["benchmarks"]
     figures = {
@@ -44,6 +46,11 @@ def baselines_page(results: Mapping[str, Any]) -> Report:
     return Report(page, figures)
 
 
+def tables(results: Results) -> dict[str, Table]:
+    """One per benchmark."""
+    return {name: methods_table(benchmark) for name, benchmark in results["benchmarks"].items()}
+
+
 def _verdict(name: str, benchmark: Mapping[str, Any]) -> str:
     """The baselines of one benchmark in one sentence: least regret, growth, safety."""
     methods = benchmark["methods"]
@@ -62,12 +69,12 @@ def _verdict(name: str, benchmark: Mapping[str, Any]) -> str:
 
 
 def _section(name: str, benchmark: Mapping[str, Any], figure: bytes) -> Section:
-    cost = cost_in_words(benchmark["training"]["budget"])
+    panels = panels_in_words(benchmark["methods"], benchmark["training"]["budget"])
     return Section(
         name,
         paragraphs=(BENCHMARKS[name].what,),
         figure=figure,
-        caption=f"Top: cumulative regret. Bottom: {cost}. Lines are means over the runs, bands hold 80 % of them.",
+        caption=f"{panels} Lines are means over the runs, bands hold 80 % of them.",
         table=methods_table(benchmark),
         notes=(_facts(benchmark), _cut(name, benchmark)),
     )
@@ -83,14 +90,15 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
         rows.append(
             (
                 name,
-                "yes" if summary["certified"] else "no",
-                f"{summary['regret_mean']:,.0f}",
-                _interval(summary["regret_interval"], ",.0f"),
+                table.certified(summary),
+                table.regret(summary),
+                interval(summary["regret_interval"]),
                 _with_interval(grown["exponent"], grown["interval"]),
                 Cell(counted, "bad") if unsafe else counted,
-                _number(summary["min_margin"]),
-                _number(last["gap"]),
-                _number(last["margin"]),
+                table.smallest_margin(summary),
+                table.number(last["gap"]),
+                table.number(last["margin"]),
+                f"{benchmark['seconds_per_run'][name]:.1f}",
             )
         )
     headers = (
@@ -103,8 +111,9 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
         "smallest margin",
         "last gap to V*",
         "last margin",
+        "seconds per run",
     )
-    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7, 8))
+    return Table(headers, tuple(rows), numbers=tuple(range(2, len(headers))), optional=(3, 7, 8, 9))
 
 
 def _facts(benchmark: Mapping[str, Any]) -> str:
@@ -153,18 +162,7 @@ def _command(settings: Mapping[str, Any]) -> str:
     return " \\\n  ".join(lines)
 
 
-def _with_interval(value: float | None, interval: list[float] | None) -> str:
+def _with_interval(value: float | None, ends: list[float] | None) -> str:
     if value is None:
         return MISSING
-    return f"{value:.2f}" if interval is None else f"{value:.2f} ({_interval(interval, '.2f')})"
-
-
-def _interval(interval: list[float] | None, form: str) -> str:
-    if interval is None:
-        return MISSING
-    low, high = (format(end, form).replace("-", "−") for end in interval)
-    return f"{low} – {high}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}".replace("-", "−")
+    return f"{value:.2f}" if ends is None else f"{value:.2f} ({interval(ends, '.2f')})"

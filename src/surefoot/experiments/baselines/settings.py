@@ -9,7 +9,15 @@ from typing import Any
 from surefoot.baselines.log_barrier import AISTATS
 from surefoot.baselines.softmax import entropy_regularised
 from surefoot.errors import InvalidInput
-from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    seed_option,
+)
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
@@ -157,12 +165,12 @@ class Settings:
     `episodes` None stands for each benchmark's own number, `runs` None for its authors'. `risk` is the authors' δ.
     """
 
-    benchmarks: tuple[str, ...] = tuple(BENCHMARKS)
-    methods: tuple[str, ...] = METHODS
-    episodes: int | None = None
-    runs: int | None = None
+    benchmarks: tuple[str, ...] = option(tuple(BENCHMARKS), "Comma-separated names.")
+    methods: tuple[str, ...] = option(METHODS, "Comma-separated names.")
+    episodes: int | None = episodes_option(None, "Episodes per run.", "each benchmark's own number")
+    runs: int | None = option(None, "Per benchmark and method.", least=1, default_words="its authors' number")
     risk: float = 0.01
-    seed: int = 0
+    seed: int = seed_option()
     epsilon: float = 0.02
     delta: float = 0.1
     cells: int = 400
@@ -200,4 +208,4 @@ def seed_of(settings: Settings, run: int) -> int:
     return settings.seed + 1000 * (run + 1)
 
 
-QUICK = Settings(episodes=4_000, runs=2, cells=100)
+QUICK = {"episodes": 4_000, "runs": 2, "cells": 100}

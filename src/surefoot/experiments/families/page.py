@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from surefoot.experiments.results import Report
-from surefoot.report.figures import cost_in_words, learning_curves, png
-from surefoot.report.page import Cell, Page, Section, Table, versions
+from surefoot.experiments.results import Report, Results
+from surefoot.report import table
+from surefoot.report.figures import learning_curves, panels_in_words, png
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import Table
 
 DESCRIPTIONS = {
     "windy": (
@@ -21,7 +23,7 @@ DESCRIPTIONS = {
 }
 
 
-def families_page(results: Mapping[str, Any]) -> Report:
+def families_page(results: Results) -> Report:
     """Per family what it is, the learning curves and the table of regret, safety and wall time."""
     settings, families = results["settings"], results["families"]
     figures = {
@@ -47,6 +49,11 @@ def families_page(results: Mapping[str, Any]) -> Report:
         footer=f"surefoot {results['version']}",
     )
     return Report(page, figures)
+
+
+def tables(results: Results) -> dict[str, Table]:
+    """One per family."""
+    return {name: methods_table(family) for name, family in results["families"].items()}
 
 
 def _introduction(settings: Mapping[str, Any]) -> str:
@@ -77,12 +84,12 @@ def _verdict(name: str, family: Mapping[str, Any]) -> str:
 
 def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Section:
     settings, seconds = family["settings"], family["seconds_by_stage"]
-    cost = cost_in_words(family["training"]["budget"])
+    panels = panels_in_words(family["methods"], family["training"]["budget"])
     return Section(
         name,
         paragraphs=(DESCRIPTIONS[name],),
         figure=figure,
-        caption=f"Top: cumulative regret. Bottom: {cost}. Lines are means over the tasks, bands hold 80 % of them.",
+        caption=f"{panels} Lines are means over the tasks, bands hold 80 % of them.",
         table=methods_table(family),
         notes=(
             f"Training: {seconds['training']:.1f} s for {settings['candidates']} candidates from "
@@ -97,18 +104,16 @@ def methods_table(family: Mapping[str, Any]) -> Table:
     methods = family["methods"]
     rows = []
     for name, summary in methods.items():
-        share, unsafe = _share(summary, methods), summary["unsafe_tasks"]
-        low, high = summary["unsafe_interval"]
-        counted = f"{unsafe} of {summary['tasks']}"
+        share = _share(summary, methods)
         rows.append(
             (
                 name,
-                "yes" if summary["certified"] else "no",
-                f"{summary['regret_mean']:,.0f}",
-                "–" if share is None else f"{share:.2f}",
-                Cell(counted, "bad") if unsafe else counted,
-                f"{low:.3f} – {high:.3f}",
-                f"{summary['min_margin']:.4f}".replace("-", "−"),
+                table.certified(summary),
+                table.regret(summary),
+                table.MISSING if share is None else f"{share:.2f}",
+                table.unsafe_tasks(summary),
+                table.interval(summary["unsafe_interval"], ".3f"),
+                table.smallest_margin(summary),
                 f"{family['seconds_per_run'][name]:.2f}",
             )
         )
@@ -122,7 +127,7 @@ def methods_table(family: Mapping[str, Any]) -> Table:
         "smallest margin",
         "seconds per run",
     )
-    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7))
+    return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7), optional=(3, 5))
 
 
 def _share(summary: Mapping[str, Any], methods: Mapping[str, Any]) -> float | None:

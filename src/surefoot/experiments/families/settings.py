@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    risk_option,
+    seed_option,
+)
 from surefoot.methods import METHODS
 from surefoot.tasks import TaskDistribution, maintenance, windy_gridworld
 
@@ -25,11 +34,11 @@ class Settings:
     """Each method on the same `tasks` fresh draws of each family; ε, δ and the number of cells are one for all."""
 
     families: tuple[str, ...] = tuple(FAMILIES)
-    episodes: int = 5_000
-    tasks: int = 20
-    methods: tuple[str, ...] = DEFAULT_METHODS
-    risk: float = 0.05
-    seed: int = 0
+    episodes: int = episodes_option(5_000, "Episodes per task.")
+    tasks: int = option(20, "Fresh tasks per family.", least=1)
+    methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
+    risk: float = risk_option()
+    seed: int = seed_option()
     epsilon: float = 0.02
     delta: float = 0.05
     cells: int = 800

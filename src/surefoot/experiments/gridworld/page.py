@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from surefoot.experiments.gridworld.figure import Panel, policies_and_values
-from surefoot.experiments.gridworld.settings import DISCREPANCIES, FIGURE_1_NOISES
-from surefoot.experiments.results import Report
+from surefoot.experiments.gridworld.settings import DISCREPANCIES
+from surefoot.experiments.results import Report, Results, plan_table
 from surefoot.learning.event import Event
 from surefoot.methods import BASELINES
 from surefoot.report.figures import learning_curves, png
 from surefoot.report.metrics import Totals
-from surefoot.report.page import Page, Section, Table, events_table, results_table, versions
-from surefoot.tabular.evaluate import state_values
-from surefoot.tabular.solve import solve
-from surefoot.tasks.gridworld import BUDGET, gridworld
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import Table, events_table, results_table
+from surefoot.tasks.gridworld import BUDGET
+
+TEST, FRESH, PLAN = "On the test tasks", "On fresh tasks", "How long each method stays on the safe policy"
 
 # Certified, unsafe on any task, and what the page's first paragraph calls the two together.
 GROUPS = (
@@ -26,13 +29,13 @@ GROUPS = (
 )
 
 
-def gridworld_page(results: Mapping[str, Any]) -> Report:
+def gridworld_page(results: Results) -> Report:
     """Figures 1 and 2, the table, and every place where the paper's text and its figure disagree."""
     settings = results["settings"]
-    figures = {
-        "figure1.png": png(policies_and_values([_panel(noise) for noise in FIGURE_1_NOISES])),
-        "figure2.png": png(learning_curves(results["methods"], budgets=[BUDGET])),
-    }
+    figures: dict[str, bytes] = {}
+    if "figure1" in results:  # runs of earlier versions have it as a picture only
+        figures["figure1.png"] = png(policies_and_values([_panel(**panel) for panel in results["figure1"]]))
+    figures["figure2.png"] = png(learning_curves(results["methods"], budgets=[BUDGET]))
     page = Page(
         title="The paper's gridworld, reproduced",
         lead=_lead(results),
@@ -51,7 +54,7 @@ def gridworld_page(results: Mapping[str, Any]) -> Report:
             ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
         sections=(
-            _figure_1(figures["figure1.png"]),
+            *([_figure_1(figures["figure1.png"])] if "figure1.png" in figures else []),
             _figure_2(results, figures["figure2.png"]),
             *_fresh_sections(results),
             _certified_section(results),
@@ -65,13 +68,20 @@ def gridworld_page(results: Mapping[str, Any]) -> Report:
     return Report(page, figures)
 
 
-def _panel(noise: float) -> Panel:
-    task = gridworld().task([noise])
-    best = solve(task)
-    return Panel(noise, best.policy.probabilities, state_values(task, best.policy.probabilities)[0], best.values.reward)
+def tables(results: Results) -> dict[str, Table]:
+    """Regret and safety on the test tasks, on fresh ones, and the plan."""
+    found = {TEST: results_table(results["methods"], compared_with(results["methods"]))}
+    fresh = results.get("fresh", {})  # runs of earlier versions have none
+    if fresh:
+        found[FRESH] = results_table(fresh, compared_with(fresh))
+    return {**found, PLAN: plan_table(results["plan"])}
 
 
-def _lead(results: Mapping[str, Any]) -> str:
+def _panel(noise: float, policy: Any, state_values: Any, optimal_value: float) -> Panel:
+    return Panel(noise, np.array(policy), np.array(state_values), optimal_value)
+
+
+def _lead(results: Results) -> str:
     methods = results["methods"]
     sentences = [
         f"{results['settings']['tasks']} gridworlds whose noise the learner does not know, "
@@ -116,7 +126,7 @@ def _figure_1(figure: bytes) -> Section:
     )
 
 
-def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
+def _figure_2(results: Results, figure: bytes) -> Section:
     return Section(
         "Figure 2: regret and cost while adapting",
         figure=figure,
@@ -126,7 +136,7 @@ def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
             "belong to methods without a proof; a cross marks the worst policy deployed by a method that exceeded the "
             "budget."
         ),
-        table=results_table(results["methods"], compared_with(results["methods"])),
+        table=tables(results)[TEST],
         notes=(
             *_best_baseline(results["methods"]),
             "Read off the paper's figure at 40,000 episodes: Safe-PCE ≈ 40 k (method 'published' here), PCE ≈ 13 k and "
@@ -141,8 +151,9 @@ def _figure_2(results: Mapping[str, Any], figure: bytes) -> Section:
 
 def compared_with(methods: Mapping[str, Totals]) -> dict[str, str]:
     """Whose regret the others' is measured against: never adapting, and the best baseline that was never unsafe."""
-    safe = [name for name in methods if name in BASELINES and not methods[name]["unsafe_tasks"]]
-    best = {"best baseline": min(safe, key=lambda name: methods[name]["regret_mean"])} if safe else {}
+    safe = {name: found["regret_mean"] for name, found in methods.items() if not found["unsafe_tasks"]}
+    baselines = {name: mean for name, mean in safe.items() if name in BASELINES and mean is not None}
+    best = {"best baseline": min(baselines, key=lambda name: baselines[name])} if baselines else {}
     return {"safe-only": "safe-only", **best}
 
 
@@ -151,19 +162,18 @@ def _best_baseline(methods: Mapping[str, Totals]) -> tuple[str, ...]:
     return () if best is None else (f"The best baseline that was never unsafe here is ‘{best}’.",)
 
 
-def _fresh_sections(results: Mapping[str, Any]) -> tuple[Section, ...]:
-    fresh = results.get("fresh", {})  # runs of earlier versions have none
-    if not fresh:
+def _fresh_sections(results: Results) -> tuple[Section, ...]:
+    if FRESH not in tables(results):
         return ()
     text = (
         f"{results['settings']['fresh']} further tasks drawn from the distribution, "
         f"{results['settings']['episodes']:,} episodes on each."
     )
-    table = results_table(fresh, compared_with(fresh))
-    return (Section("On fresh tasks", paragraphs=(text,), table=table, notes=_best_baseline(fresh)),)
+    table = tables(results)[FRESH]
+    return (Section(FRESH, paragraphs=(text,), table=table, notes=_best_baseline(results["fresh"])),)
 
 
-def _certified_section(results: Mapping[str, Any]) -> Section:
+def _certified_section(results: Results) -> Section:
     return Section(
         "Why the certified methods may move sooner",
         paragraphs=(
@@ -186,27 +196,18 @@ def _certified_section(results: Mapping[str, Any]) -> Section:
     )
 
 
-def _plan_section(results: Mapping[str, Any]) -> Section:
-    rows = tuple(
-        (
-            line["method"],
-            "yes" if line["certified"] else "no",
-            "all" if line["episodes"] is None else f"{line['episodes']:,.0f}",
-            line["reason"],
-        )
-        for line in results["plan"]
-    )
+def _plan_section(results: Results) -> Section:
     return Section(
-        "How long each method stays on the safe policy",
+        PLAN,
         paragraphs=(
             "Computed before the first episode. The paper's constants are sound once its slips are mended, but they "
             "ask for more episodes than any run here has: 'paper' then equals 'safe-only'.",
         ),
-        table=Table(("method", "certified", "episodes on the safe policy", "why"), rows, numbers=(2,)),
+        table=tables(results)[PLAN],
     )
 
 
-def _events_section(results: Mapping[str, Any]) -> Section:
+def _events_section(results: Results) -> Section:
     events = {name: [[Event(**event) for event in run] for run in runs] for name, runs in results["events"].items()}
     return Section("What happened on the way", table=events_table(events))
 

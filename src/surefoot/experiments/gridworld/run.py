@@ -12,7 +12,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.experiments.gridworld.page import gridworld_page
-from surefoot.experiments.gridworld.settings import Settings
+from surefoot.experiments.gridworld.settings import FIGURE_1_NOISES, Settings
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.methods import adapt
@@ -20,6 +20,8 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Final, summarise, totals
 from surefoot.simulate.plan import plan
 from surefoot.simulate.run import Run
+from surefoot.tabular.evaluate import state_values
+from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.training_phase import train
 
@@ -51,11 +53,25 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         plan=plan(policies, episodes=settings.episodes, risk=settings.risk),
     )
     results["fresh"] = {name: totals(each) for name, each in fresh.items()}
+    results["figure1"] = [optimal_policy(noise) for noise in FIGURE_1_NOISES]
     show("writing the report", 0, 1)
     report = gridworld_page(results)
     policies.save(out / "gridworld.policyset")
     write_report(out, results, report)
     return results
+
+
+def optimal_policy(noise: float) -> dict[str, Any]:
+    """One panel of Figure 1: the optimal policy [S, A] of a task and its values [S] and V*."""
+    task = gridworld().task([noise])
+    best = solve(task)
+    chances = best.policy.probabilities
+    return {
+        "noise": noise,
+        "policy": chances.tolist(),
+        "state_values": state_values(task, chances)[0].tolist(),
+        "optimal_value": float(best.values.reward),
+    }
 
 
 def noises_under_test(settings: Settings) -> Floats:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surefoot.errors import InvalidInput
-from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    risk_option,
+    seed_option,
+)
 from surefoot.methods import METHODS
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES
 
@@ -42,27 +50,33 @@ class Settings:
     Attributes:
         tasks: those of the figure; beyond the ten published noises they are drawn from the distribution.
         fresh: further tasks, all drawn from the distribution, for a table of their own.
+        methods: ("all",) stands for all of them.
     """
 
-    episodes: int = 40_000
-    tasks: int = len(PUBLISHED_TEST_NOISES)
-    fresh: int = 0
-    methods: tuple[str, ...] = DEFAULT_METHODS
-    risk: float = 0.05
-    seed: int = 0
+    episodes: int = episodes_option(40_000, "Episodes per task.")
+    tasks: int = option(len(PUBLISHED_TEST_NOISES), "Test tasks, the first ten the published ones.", least=1)
+    fresh: int = option(0, "Further tasks drawn from the distribution, for a table of their own.", least=0)
+    methods: tuple[str, ...] = option(
+        DEFAULT_METHODS,
+        f"all, or comma-separated names out of {', '.join(METHODS)}.",
+        default_words="the paper's, ours, and the baselines of its figure",
+    )
+    risk: float = risk_option()
+    seed: int = seed_option()
     epsilon: float = EPSILON
     delta: float = DELTA
 
     def __post_init__(self) -> None:
         check_counts(self, "episodes", "tasks")
-        if self.fresh < 0:
-            raise InvalidInput(f"fresh must not be negative, got {self.fresh}")
+        check_counts(self, "fresh", least=0)
+        if self.methods == ("all",):
+            object.__setattr__(self, "methods", ALL_METHODS)
         check_seed(self.seed)
         check_risk(self.risk)
         check_names("methods", self.methods, METHODS)
 
 
-QUICK = Settings(episodes=4_000, tasks=3)
+QUICK = {"tasks": 3, "episodes": 4_000}
 
 
 @dataclass(frozen=True)

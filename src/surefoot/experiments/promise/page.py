@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from surefoot.experiments.results import Report
-from surefoot.report.page import MISSING, Cell, Page, Section, Table, versions
-
-Rows: TypeAlias = tuple[tuple[str, ...], ...]
-
-VERDICT = 2  # its column
+from surefoot.experiments.results import Report, Results
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import MISSING, Cell, Table, interval
 
 LEGEND = (
     "kept: the 95 % interval lies below the risk, and the count has power.",
@@ -23,56 +20,47 @@ LEGEND = (
 TONES: dict[str, Any] = {"kept": "good", "broken": "bad", "no power": "quiet", "too few tasks to tell": "quiet"}
 
 
-def promise_page(results: Mapping[str, Any]) -> Report:
+def promise_page(results: Results) -> Report:
     """The page of either count."""
     settings = results["settings"]
     random = settings.get("families") == "random"
-    sections = [
-        Section(title, table=_toned(Table(headers, rows, numbers=(1, *range(VERDICT + 1, len(headers))))))
-        for title, headers, rows in tables(results)
-    ]
+    first, *others = (Section(title, table=table) for title, table in tables(results).items())
     legend = Section("How to read the tables", paragraphs=LEGEND)
     if random:
-        sections += [_worst_section(results), _refused_section(results)]
+        others += [_worst_section(results), _refused_section(results)]
     page = Page(
         title="The promise, counted",
         lead=_random_lead(settings) if random else _gridworld_lead(settings),
         facts=(("seed", str(settings["seed"])), ("time", f"{results['seconds']:.0f} s"), *versions()),
-        sections=(sections[0], legend, *sections[1:]),
+        sections=(first, legend, *others),
         footer=f"surefoot {results['version']}",
     )
     return Report(page, {})
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Rows]]:
-    """Title, headers and rows of each table of counts."""
+def tables(results: Results) -> dict[str, Table]:
+    """The counts; on random families all together, and by method those of each kind of family."""
     if results["settings"].get("families") != "random":
-        yield "Counts", *_gridworld_table(results["counts"])
-        return
-    yield "All families together", *_random_table("method", results["counts"])
-    for method in results["settings"]["methods"]:
-        yield method, *_random_table("kind", [row for row in results["kinds"] if row["method"] == method])
+        return {"Counts": _gridworld_table(results["counts"])}
+    by_method = {
+        method: _random_table("kind", [row for row in results["kinds"] if row["method"] == method])
+        for method in results["settings"]["methods"]
+    }
+    return {"All families together": _random_table("method", results["counts"]), **by_method}
 
 
-def _gridworld_table(counts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], Rows]:
+def _gridworld_table(counts: Sequence[Mapping[str, Any]]) -> Table:
     headers = (
-        "method",
-        "risk",
-        "promise",
-        "unsafe tasks",
-        "95 % interval",
-        "unsafe episodes",
-        "tested",
-        "twin",
-        "regret",
+        *("method", "risk", "promise", "unsafe tasks", "95 % interval"),
+        *("unsafe episodes", "tested", "twin", "regret"),
     )
     rows = (
         (
             row["method"],
             f"{row['risk']:g}",
-            row.get("verdict", MISSING),  # earlier versions did not look for power
+            _verdict(row.get("verdict")),
             _of(row["unsafe_tasks"], row["tasks"]),
-            _interval(row["interval"]),
+            interval(row["interval"], ".3f"),
             f"{row['unsafe_episodes']:,}",
             _of(row.get("tested"), row["tasks"]),
             _of(row.get("twin_unsafe"), row.get("twin_tasks")),
@@ -80,10 +68,10 @@ def _gridworld_table(counts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ..
         )
         for row in counts
     )
-    return headers, tuple(rows)
+    return Table(headers, tuple(rows), numbers=(1, *range(3, len(headers))))
 
 
-def _random_table(first: str, counts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], Rows]:
+def _random_table(first: str, counts: Sequence[Mapping[str, Any]]) -> Table:
     headers = (
         *(first, "risk", "promise", "families"),
         *("unsafe tasks", "95 % interval", "lost", "95 % interval", "tested", "twin"),
@@ -92,19 +80,24 @@ def _random_table(first: str, counts: Sequence[Mapping[str, Any]]) -> tuple[tupl
         (
             row[first],
             f"{row['risk']:g}",
-            row["verdict"],
+            _verdict(row["verdict"]),
             f"{row['families']:,}",
             _of(row["unsafe_tasks"], row["tasks"]),
-            _interval(row["interval"]),
+            interval(row["interval"], ".3f"),
             _of(row["lost"], row["covered"]),
-            _interval(row["lost_interval"]),
+            interval(row["lost_interval"], ".3f"),
             _of(row["tested"], row["tasks"]),
             _of(row["twin_unsafe"], row["twin_tasks"]),
         )
         for row in counts
         if row["families"]
     )
-    return headers, tuple(rows)
+    return Table(headers, tuple(rows), numbers=(1, *range(3, len(headers))))
+
+
+def _verdict(text: str | None) -> Cell:
+    """In colour; earlier versions did not look for power."""
+    return Cell(text or MISSING, TONES.get(text or "", "quiet"))
 
 
 def _gridworld_lead(settings: Mapping[str, Any]) -> str:
@@ -126,7 +119,7 @@ def _random_lead(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _worst_section(results: Mapping[str, Any]) -> Section:
+def _worst_section(results: Results) -> Section:
     rows = tuple(
         (
             item["method"],
@@ -144,7 +137,7 @@ def _worst_section(results: Mapping[str, Any]) -> Section:
     return Section("The worst family", (told,), table=table)
 
 
-def _refused_section(results: Mapping[str, Any]) -> Section:
+def _refused_section(results: Results) -> Section:
     rows = tuple(
         (row["kind"], row["method"], f"{row['risk']:g}", f"{row['families']:,}", row["reason"])
         for row in results["refusals"]
@@ -155,16 +148,3 @@ def _refused_section(results: Mapping[str, Any]) -> Section:
 
 def _of(part: int | None, whole: int | None) -> str:
     return MISSING if part is None or not whole else f"{part:,} of {whole:,}"
-
-
-def _interval(ends: Sequence[float] | None) -> str:
-    return MISSING if ends is None else f"{ends[0]:.3f} – {ends[1]:.3f}"
-
-
-def _toned(table: Table) -> Table:
-    """The verdicts in colour."""
-    rows = []
-    for row in table.rows:
-        verdict = str(row[VERDICT])
-        rows.append((*row[:VERDICT], Cell(verdict, TONES.get(verdict, "quiet")), *row[VERDICT + 1 :]))
-    return Table(table.headers, tuple(rows), table.numbers)

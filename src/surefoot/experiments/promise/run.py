@@ -16,8 +16,8 @@ from surefoot import __version__
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.promise import families
-from surefoot.experiments.promise.page import VERDICT, promise_page, tables
-from surefoot.experiments.promise.settings import RandomSettings, Settings, levels, settings_for
+from surefoot.experiments.promise.page import promise_page
+from surefoot.experiments.promise.settings import RandomSettings, Settings
 from surefoot.experiments.promise.twins import overconfident
 from surefoot.experiments.promise.verdict import Count
 from surefoot.experiments.promise.watched import tested, watched_run
@@ -26,8 +26,6 @@ from surefoot.methods import adapt, default_horizon, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld import gridworld
 from surefoot.training.training_phase import train
-
-__all__ = ["VERDICT", "RandomSettings", "Settings", "levels", "promise_page", "reproduce", "settings_for", "tables"]
 
 BATCH = 20  # tasks per unit of parallel work
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.errors import InvalidInput
-from surefoot.experiments.checks import check_counts, check_names, check_risk, check_seed
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    seed_option,
+)
 from surefoot.methods import METHODS
 
 # Those that learn and can be wrong.
@@ -36,38 +44,31 @@ class RandomSettings:
     `certified-model-free` tries nothing within the first few hundred episodes, so it gets `patience` times as many.
     """
 
-    methods: tuple[str, ...] = COUNTED
-    risks: tuple[float, ...] = (0.5, 0.1)
-    number: int = 200  # of families
-    tasks: int = 20  # of each
-    episodes: int = 240
+    methods: tuple[str, ...] = option(COUNTED, "Comma-separated names.")
+    risks: tuple[float, ...] = option((0.5, 0.1), "Comma-separated.", default_words="0.05,0.5, or 0.5,0.1 on random")
+    number: int = option(200, "Random families.", least=1)
+    tasks: int = option(
+        20, "Fresh tasks per method and risk.", least=1, default_words="2000 gridworlds, or 20 per random family"
+    )
+    episodes: int = episodes_option(240, "Episodes per task.", "3000, or 240 on random families")
     patience: int = 4
-    seed: int = 0
+    seed: int = seed_option()
     twins: int = 5  # tasks of each family on which the overconfident twins are run
-    families: str = "random"
+    families: str = option("random", "gridworld, or random: small families of every kind.", default_words="gridworld")
 
     def __post_init__(self) -> None:
         _check(self, "number", "tasks", "episodes", "patience", "twins")
 
 
-def settings_for(families: str, **given: Any) -> Settings | RandomSettings:
-    """The settings of the count on these families; what is None keeps its default."""
-    told = {name: value for name, value in given.items() if value is not None}
+def settings_for(families: str = "gridworld", **given: Any) -> Settings | RandomSettings:
+    """The settings of the count on these families."""
     if families == "random":
-        return RandomSettings(**told)
+        return RandomSettings(**given)
     if families != "gridworld":
         raise InvalidInput(f"families must be gridworld or random, got {families!r}")
-    if "number" in told:
-        raise InvalidInput(f"number is that of random families, got {told['number']} for the gridworld")
-    return Settings(**told)
-
-
-def levels(text: str) -> tuple[float, ...]:
-    """Comma-separated numbers."""
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInput(f"risks must be numbers separated by commas, such as 0.05,0.5, got {text!r}") from None
+    if "number" in given:
+        raise InvalidInput(f"number is that of random families, got {given['number']} for the gridworld")
+    return Settings(**given)
 
 
 def _check(settings: Settings | RandomSettings, *counts: str) -> None:

@@ -1,0 +1,75 @@
+"""`surefoot plan` and `surefoot adapt`: parsing and printing only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surefoot.arrays import fraction
+from surefoot.cli.families import rebuilt
+from surefoot.cli.terminal import Json, Risk, Seed, numbers, print_json, print_path, progress, show, show_all
+from surefoot.errors import ArtifactError
+from surefoot.experiments.adapt.page import adapt_page, tables
+from surefoot.experiments.adapt.run import adapt_one
+from surefoot.experiments.adapt.settings import Settings
+from surefoot.experiments.options import MOST_EPISODES
+from surefoot.experiments.results import check_folder, plain_plan, plan_table, write_report
+from surefoot.methods import METHODS
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.plan import plan
+
+SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
+
+app = typer.Typer()
+
+
+@app.command("adapt")
+def adapt_command(
+    path: SetPath,
+    task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = Settings.method,
+    episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="Number of episodes.")] = Settings.episodes,
+    risk: Risk = Settings.risk,
+    seed: Seed = Settings.seed,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for results.json and report.html.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Algorithm 2 and its relatives on one simulated task, with the values deployed.
+
+    Regret and margins are exact where the task can be read, and otherwise estimated.
+    """
+    if out is not None:
+        check_folder(out)
+    policies = PolicyValueSet.load(path)
+    tasks = rebuilt(policies.recipe)
+    if tasks.digest() != policies.task_digest:
+        raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
+    settings = Settings(numbers("task", task), method, episodes, risk, seed)
+    with progress(not as_json) as report:
+        results = adapt_one(policies, tasks, settings, report)
+    if out is not None:
+        write_report(out, results, adapt_page(results))
+    if as_json:
+        print_json(results)
+        return
+    show_all(tables(results), results["seconds"])
+    if out is not None:
+        print_path(out / "report.html", "curves.png and results.json beside it")
+
+
+@app.command("plan")
+def plan_command(
+    path: SetPath,
+    episodes: Annotated[int, typer.Option(min=1, max=10**18, help="Episodes you could afford.")] = 40_000,
+    risk: Risk = 0.05,
+    as_json: Json = False,
+) -> None:
+    """How many episodes each method needs before it may leave the safe policy."""
+    fraction("risk", risk)
+    lines = plain_plan(plan(PolicyValueSet.load(path), episodes=episodes, risk=risk))
+    if as_json:
+        print_json(lines)
+    else:
+        show(plan_table(lines))

@@ -1,0 +1,144 @@
+"""The command line: a table of its commands, each imported when it is called, and what becomes of errors."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+from surefoot import __version__
+from surefoot.cli.terminal import check_words, complain, console, show_warning, usage_message
+from surefoot.errors import SurefootError
+
+# Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
+UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+
+
+def main() -> None:
+    """Entry point: what the user can mend is one sentence on standard error and exit code 2."""
+    warnings.showwarning = show_warning
+    try:
+        check_words(sys.argv[1:])
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except SurefootError as error:
+        code = complain(str(error))
+    except UsageError as error:
+        code = complain(usage_message(error))
+    except MemoryError as error:
+        code = complain(f"this takes more memory than there is ({error}); use smaller numbers or a larger machine")
+    sys.exit(code)
+
+
+# ------------------------------------------------------------------------------------------------------- the commands
+
+
+def _adapting() -> typer.Typer:
+    from surefoot.cli.adapting import app as commands
+
+    return commands
+
+
+def _benchmarks() -> typer.Typer:
+    from surefoot.cli.benchmarks import app as commands
+
+    return commands
+
+
+def _deployment() -> typer.Typer:
+    from surefoot.cli.deployment import app as commands
+
+    return commands
+
+
+def _journals() -> typer.Typer:
+    from surefoot.cli.journals import app as commands
+
+    return commands
+
+
+def _reporting() -> typer.Typer:
+    from surefoot.cli.reporting import app as commands
+
+    return commands
+
+
+def _reproduce() -> typer.Typer:
+    from surefoot.cli.reproduce import app as commands
+
+    return commands
+
+
+def _training() -> typer.Typer:
+    from surefoot.cli.training import app as commands
+
+    return commands
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command is, and one line about it for the list of commands."""
+
+    module: Callable[[], typer.Typer]
+    help: str
+
+
+COMMANDS = {
+    "reproduce": Command(_reproduce, "Reproduce an experiment of the paper, or one about the certified methods."),
+    "train": Command(_training, "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
+    "plan": Command(_adapting, "How many episodes each method needs before it may leave the safe policy."),
+    "adapt": Command(_adapting, "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
+    "report": Command(_reporting, "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
+    "deploy": Command(
+        _deployment, "Ask and tell in JSON lines on standard input and output, for controllers in any language."
+    ),
+    "status": Command(_journals, "Where a deployment stands, while it runs or afterwards."),
+    "verify": Command(
+        _deployment,
+        "Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.",
+    ),
+    "export": Command(_journals, "The rows of a journal as JSON lines."),
+    "backup": Command(_journals, "A copy of a journal as one file, also while a deployment writes to it."),
+    "export-policy": Command(_deployment, "One policy as a file of its own."),
+    "bench": Command(_benchmarks, "Speed against the plain way of doing the same, as ratios."),
+}
+
+
+class OnDemand(TyperGroup):
+    """Knows its commands by name and line; the one that is called is imported with all its options."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=command.help) for name, command in COMMANDS.items()}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        if name is not None and found is not None:
+            found = get_group(COMMANDS[name].module()).commands[name]
+        return name, found, rest
+
+
+app = typer.Typer(cls=OnDemand, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console().print(f"surefoot {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Constrained meta reinforcement learning with provable test-time safety."""

@@ -1,0 +1,72 @@
+"""The commands that read journals alone, without what runs a deployment: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surefoot.cli.terminal import Json, print_json, printable
+from surefoot.deploy.backup import backup
+from surefoot.deploy.chain import read, understood
+from surefoot.deploy.status import facts, read_status
+from surefoot.files import check_file, write_file
+
+JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
+
+app = typer.Typer()
+
+
+@app.command("status")
+def status_command(path: JournalPath, as_json: Json = False) -> None:
+    """Where a deployment stands, while it runs or afterwards."""
+    status = read_status(path)
+    if as_json:
+        print_json(status.as_dict())
+        return
+    for name, value in facts(status):
+        typer.echo(printable(f"{name:<18} {value}"))
+
+
+@app.command("export")
+def export_command(
+    path: JournalPath,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write to instead of standard output.")] = None,
+) -> None:
+    """The rows of a journal as JSON lines."""
+    if out is None:
+        for line in export_lines(path):
+            sys.stdout.write(line)
+        return
+    check_file(out)
+    write_file(out, (line.encode() for line in export_lines(path)))
+
+
+def export_lines(path: Path) -> Iterator[str]:
+    for row in read(path):
+        line = {"n": row.n, "kind": row.kind, "payload": row.data, "hash": row.hash.hex()}
+        with understood(path, row.n):
+            text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+            text.encode()  # JSON can name half characters, which no file can hold
+        yield text
+
+
+@app.command("backup")
+def backup_command(
+    path: JournalPath,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the copy.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Also if rows that had been acknowledged are missing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """A copy of a journal as one file, also while a deployment writes to it."""
+    rows, head = backup(path, file, accept_loss=accept_loss)
+    if as_json:
+        print_json({"file": str(file), "rows": rows, "head": head.hex()})
+    else:
+        typer.echo(printable(f"{file}: {rows:,} rows; head {head.hex()}"))

@@ -1,0 +1,108 @@
+"""Every experiment in one table: the command line makes its `reproduce` commands from it, and finds pages in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from surefoot.experiments.adapt.page import adapt_page
+from surefoot.experiments.baselines import page as baselines_pages
+from surefoot.experiments.baselines import run as baselines
+from surefoot.experiments.baselines import settings as baselines_settings
+from surefoot.experiments.families import page as families_pages
+from surefoot.experiments.families import run as families
+from surefoot.experiments.families import settings as families_settings
+from surefoot.experiments.gridworld import page as gridworld_pages
+from surefoot.experiments.gridworld import run as gridworld
+from surefoot.experiments.gridworld import settings as gridworld_settings
+from surefoot.experiments.promise import page as promise_pages
+from surefoot.experiments.promise import run as promise
+from surefoot.experiments.promise import settings as promise_settings
+from surefoot.experiments.results import Report, Results
+from surefoot.experiments.shift import page as shift_pages
+from surefoot.experiments.shift import run as shift
+from surefoot.experiments.shift import settings as shift_settings
+from surefoot.report.table import Table
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Attributes:
+    options: the dataclass whose fields made by `option` are options of its command.
+    settings: makes settings of those that were given; mostly the same class.
+    run: (settings, folder, jobs=, progress=), writes what `beside` names and report.html, returns the results.
+    page: made from the results alone.
+    tables: those of the page that the terminal shows as well, by title.
+    quick: what `--quick` sets, unless it is given.
+    """
+
+    name: str
+    help: str
+    options: type
+    settings: Callable[..., Any]
+    run: Callable[..., dict[str, Any]]
+    page: Callable[[Results], Report]
+    tables: Callable[[Results], Mapping[str, Table]]
+    beside: str = "results.json beside it"
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+
+EXPERIMENTS = (
+    Experiment(
+        "gridworld",
+        "Figures 1 and 2 of the paper, with the constraint value of every deployed policy computed exactly.",
+        gridworld_settings.Settings,
+        gridworld_settings.Settings,
+        gridworld.reproduce,
+        gridworld_pages.gridworld_page,
+        gridworld_pages.tables,
+        "figure1.png, figure2.png, results.json and gridworld.policyset beside it",
+        gridworld_settings.QUICK,
+    ),
+    Experiment(
+        "promise",
+        "How often certified methods were ever unsafe on fresh tasks, against the risk they were given.",
+        promise_settings.RandomSettings,
+        promise_settings.settings_for,
+        promise.reproduce,
+        promise_pages.promise_page,
+        promise_pages.tables,
+    ),
+    Experiment(
+        "shift",
+        "Certified methods on tasks that nobody trained for: how often and when the alarm is raised.",
+        shift_settings.Settings,
+        shift_settings.Settings,
+        shift.reproduce,
+        shift_pages.shift_page,
+        shift_pages.tables,
+    ),
+    Experiment(
+        "families",
+        "The certified methods on two further families: slip and wind, and machine maintenance.",
+        families_settings.Settings,
+        families_settings.Settings,
+        families.reproduce,
+        families_pages.families_page,
+        families_pages.tables,
+        "a figure and a policy set per family and results.json beside it",
+    ),
+    Experiment(
+        "baselines",
+        "Every baseline on its authors' own benchmark: regret, its growth, and safety.",
+        baselines_settings.Settings,
+        baselines_settings.Settings,
+        baselines.reproduce,
+        baselines_pages.baselines_page,
+        baselines_pages.tables,
+        "results.json and a figure per benchmark beside it",
+        baselines_settings.QUICK,
+    ),
+)
+
+# Of everything that leaves a results.json: the experiments, and `surefoot adapt`.
+PAGES: Mapping[str, Callable[[Results], Report]] = {
+    **{experiment.name: experiment.page for experiment in EXPERIMENTS},
+    "adapt": adapt_page,
+}
