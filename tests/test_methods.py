@@ -15,7 +15,7 @@ from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
-from surefoot.methods import BASELINES, METHODS, adapt, default_horizon, learner
+from surefoot.methods import BASELINES, METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.tabular.solve import solve
@@ -89,13 +89,7 @@ def test_settings_are_recorded() -> None:
     run = adapt(policies(), TASK, method="pce", episodes=20, risk=0.1, seed=4, horizon=9)
     expected = {"method": "pce", "episodes": 20, "risk": 0.1, "seed": 4, "horizon": 9}
     assert {name: run.settings[name] for name in expected} == expected
-    assert adapt(policies(), TASK, method="pce", episodes=20, seed=4).settings["horizon"] == default_horizon(0.9)
-
-
-@pytest.mark.parametrize("discount", [0.12, 0.5, 0.9, 0.99])
-def test_default_horizon_is_the_least_with_a_negligible_tail(discount: float) -> None:
-    horizon = default_horizon(discount)
-    assert discount**horizon <= 1e-6 < discount ** (horizon - 1) * (1 + 1e-9)
+    assert adapt(policies(), TASK, method="pce", episodes=20, seed=4).settings["horizon"] == TASK.units.episode_length
 
 
 def test_progress_is_reported() -> None:

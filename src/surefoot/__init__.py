@@ -9,12 +9,10 @@ from surefoot.deploy.session import Deployment
 from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
 from surefoot.learning.event import Event
 from surefoot.learning.learner import Learner, Order
-
-# These two functions share their name with the packages behind them; `from surefoot.adapt.… import …` still works.
-from surefoot.methods import METHODS, adapt, learner
+from surefoot.learning.spec import MethodSpec
+from surefoot.methods import METHODS, adapt, learner, plan
 from surefoot.oracles.interface import Oracles
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.simulate.plan import plan
 from surefoot.simulate.run import Run
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate, evaluate_many, occupancy
@@ -41,6 +39,7 @@ __all__ = [
     "Infeasible",
     "InvalidInput",
     "Learner",
+    "MethodSpec",
     "Oracles",
     "Order",
     "Outcome",

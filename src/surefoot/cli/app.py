@@ -44,9 +44,9 @@ from surefoot.experiments.results import Report, check_folder, redraw, write_rep
 from surefoot.experiments.shift.run import shift_page
 from surefoot.files import check_folder as check_out
 from surefoot.methods import METHODS
+from surefoot.methods import plan as plan_methods
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
-from surefoot.simulate.plan import plan as plan_methods
 from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.family import TaskDistribution
 from surefoot.training.preflight import preflight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from surefoot.arrays import fraction, whole
@@ -25,7 +26,7 @@ def check_seed(seed: int) -> None:
         raise InvalidInput(f"seed must not be negative, got {seed}")
 
 
-def check_names(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+def check_names(what: str, names: tuple[str, ...], known: Collection[str]) -> None:
     """At least one, all known, none twice."""
     unknown = [name for name in names if name not in known]
     if unknown or not names:

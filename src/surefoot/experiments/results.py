@@ -12,11 +12,11 @@ from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.learning.event import Event
+from surefoot.learning.spec import PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
-from surefoot.simulate.plan import PlanLine
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
 LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read

@@ -15,10 +15,9 @@ from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import Settings
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
-from surefoot.methods import adapt
+from surefoot.methods import adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Final, summarise, totals
-from surefoot.simulate.plan import plan
 from surefoot.simulate.run import Run
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.training_phase import train
