@@ -63,6 +63,15 @@ def test_strange_bytes_are_refused(content: bytes) -> None:
         snapshots.decode(content, KNOWN)
 
 
+@pytest.mark.parametrize("method", ["paper", "published", "pce", "pce-theory"])
+def test_states_of_an_earlier_version_are_no_states_of_this_one(method: str) -> None:
+    """Algorithm 2 kept its state in another class then; the rows are replayed instead."""
+    phase = ["class", "Phase", ["tuple", 0], *(["float", "0x0.0p+0"],) * 11]
+    content = json.dumps(["class", "LearnerState", phase, 3, False]).encode()
+    with pytest.raises(snapshots.NotPlain, match="Phase"):
+        snapshots.decode(content, snapshots.classes(fresh(method)))
+
+
 def test_a_long_journal_written_in_blocks_is_the_one_of_single_episodes(tmp_path: Path) -> None:
     """What the million-episode measurement opens is a journal that follows."""
     long_journal(tmp_path / "journal", fresh(), 300)

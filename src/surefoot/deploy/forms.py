@@ -61,7 +61,7 @@ FORMS: dict[str, dict[str, Check]] = {
         "certified": _truth,
         "policies": _maybe(_text),
         "settings": lambda value: isinstance(value, dict),
-        "discount": lambda value: _number(value) and 0 < value < 1,
+        "discount": lambda value: _number(value) and 0 < value <= 1,
         "budget": _numbers,
     },
     "event": {"episode": _count, "kind": _text, "message": _text},

@@ -108,7 +108,7 @@ def checked_reason(reason: Any) -> str:
 
 def _well_inside(plain: Mapping[str, Any], units: Units) -> bool:
     """The common case without arrays: one constraint, both sums strictly inside their ranges."""
-    (low, high), whole = units.reward_range, 1 - units.discount
+    (low, high), whole = units.reward_range, units.rate
     least, most = units.cost_range[0].tolist()
     inside: bool = low < plain["reward"] * whole < high and least < plain["cost"][0] * whole < most
     return inside
