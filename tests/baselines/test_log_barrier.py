@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from random_tasks import random_cmdp, seeds
 from surefoot.arrays import Floats
-from surefoot.baselines.log_barrier import AISTATS, LogBarrier, adaptive_step, theory_batch
+from surefoot.baselines.barrier_formulas import adaptive_step, theory_batch
+from surefoot.baselines.log_barrier import AISTATS, LogBarrier
 from surefoot.baselines.softmax import entropy_regularised, smoothed_safe_policy, softmax
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner

@@ -210,3 +210,79 @@ def test_rows_are_checked(change: dict[str, Any], message: str) -> None:
 
 def test_units_of_the_toy_are_those_of_the_task() -> None:
     assert fresh().method.units.same_as(UNITS)
+
+
+# -------------------------------------------------------------------------------------- the suite catches what is wrong
+
+
+class Hasty(Halfway):
+    """Decides at the end of a block, wherever that falls."""
+
+    def absorb(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
+        spent = state.spent + outcomes.cost.sum(axis=0)
+        return Step(Ledger(state.count + len(outcomes), spent, True), len(outcomes))
+
+
+class Moody(Halfway):
+    """Tosses a coin that nobody can toss again."""
+
+    def _moved(self, state: Ledger, used: int) -> Step:
+        return Step(replace(state, trusting=bool(np.random.default_rng().random() < 0.5)), used)
+
+
+class Greedy(Halfway):
+    """Weights that sum to more than 1."""
+
+    def deployed(self, state: Ledger) -> Deployed:
+        return Deployed(np.array([SAFE, 1]), np.array([0.6, 0.6]))
+
+
+class Careless(Halfway):
+    """Writes into the state that it was handed."""
+
+    def abandon(self, state: Ledger, episode: int, drawn: int) -> Step:
+        state.spent[:] += 1.0
+        return super().abandon(state, episode, drawn)
+
+
+class Idle(Halfway):
+    """Uses nothing of what it is told."""
+
+    def absorb(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
+        return Step(state, 0)
+
+
+class Secretive(Halfway):
+    """Keeps its state in something that no file can hold."""
+
+    def start(self) -> Any:
+        return replace(super().start(), trusting=object())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Hasty, "tell another story than single episodes"),
+        (Moody, "equal outcomes gave another story|blocks of .* tell another story"),
+        (Greedy, r"weights must sum to 1, got \[0.6, 0.6\]"),
+        (Careless, "an earlier state was changed"),
+        (Idle, "0 of 1 episodes were used"),
+        (Secretive, "a state is plain data, not object"),
+    ],
+)
+def test_methods_that_break_the_contract_are_caught(wrong: type[Halfway], message: str) -> None:
+    spec = replace(HALFWAY, make=lambda policies, terms: wrong(policies, 0.5))
+    with pytest.raises(AssertionError, match=message):
+        learner_suite.check(
+            lambda: sf.learner(spending_set(), method=spec, episodes=500, seed=3),
+            learner_suite.World(Spending(0.4), HORIZON, 300),
+        )
+
+
+def test_a_state_that_its_row_does_not_list_is_caught() -> None:
+    spec = replace(HALFWAY, state=())
+    with pytest.raises(AssertionError, match="the state holds a Ledger, which"):
+        learner_suite.check(
+            lambda: sf.learner(spending_set(), method=spec, episodes=500, seed=3),
+            learner_suite.World(Spending(0.4), HORIZON, 300),
+        )

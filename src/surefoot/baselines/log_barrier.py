@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.baselines.barrier_formulas import SCORE, SCORE_SLOPE, adaptive_step, theory_batch
 from surefoot.baselines.known import known_model
 from surefoot.baselines.softmax import GradientSums, given_start, published_start, smoothed_safe_policy, softmax
 from surefoot.cmdp.episode import Outcomes
@@ -45,8 +46,6 @@ from surefoot.tabular.policy import TabularPolicy
 
 Smoothness: TypeAlias = Literal["bound", "estimated"]
 
-# Bounds on the norms of the first two derivatives of log π with respect to θ, for softmax.
-SCORE, SCORE_SLOPE = math.sqrt(2), 0.5
 # Entropy weight of the start behind the paper's figure.
 PUBLISHED_ENTROPY = 8.0
 
@@ -350,32 +349,6 @@ class LogBarrier:
 
     def _no_episodes(self) -> GradientSums:
         return GradientSums.empty(self.signals, curvature=self.rules.smoothness == "estimated")
-
-
-def adaptive_step(length: float, lower: Floats, along: Floats, smoothness: Floats, barrier: float) -> float:
-    """γ_t of Eq. (4): no V_i loses more than half, and no step is longer than the barrier is locally smooth.
-
-    Args:
-        length: norm of the barrier's gradient.
-        lower, along: [m] α_i and β_i, values and slopes along that gradient.
-        smoothness: [1+m] of V_0 and the V_i.
-    """
-    rough = smoothness[1:]
-    kept = (lower / (np.sqrt(rough * lower) + 2 * along)).min() / length
-    local = smoothness[0] + (10 * rough * barrier / lower + 8 * barrier * along**2 / lower**2).sum()
-    return float(min(kept, 1 / local))
-
-
-def theory_batch(margin: float, barrier: float, constraints: int, discount: float, level: float) -> int:
-    """Episodes after which, by Lemma 3.4, the barrier's gradient is known to within η/4 where all V_i ≥ margin."""
-    error, rest = barrier / 4, 1 - discount
-    lipschitz = SCORE / rest**2
-    value = min(margin / 8, 3 * error * margin**2 / (16 * constraints * barrier * lipschitz))
-    slope = 3 * error * margin / (4 * (4 * constraints * barrier + 3 * margin))
-    log_slope = 0.25 - math.log(level)
-    for_value = 2 * math.log(2 / level) / (rest * value) ** 2
-    for_slope = 8 * SCORE**2 * log_slope / (rest**3 * slope**2)
-    return math.ceil(max(for_value, for_slope, 8 * log_slope))
 
 
 # ------------------------------------------------------------------------------------------------------------- by name

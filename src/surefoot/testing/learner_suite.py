@@ -321,7 +321,10 @@ def snapshots_hold_the_state(make: Make, world: World, episodes: int) -> None:
     learner = make()
     tell_in_blocks(learner, world, episodes, [episodes])
     known, whole = snapshots.classes(learner), (learner.state, learner.events)
-    back = snapshots.decode(snapshots.encode(whole, known), known)
+    try:
+        back = snapshots.decode(snapshots.encode(whole, known), known)
+    except snapshots.NotPlain as error:
+        raise AssertionError(f"the state holds {error}, which MethodSpec.state must list") from None
     require(fingerprint(back) == fingerprint(whole), "a snapshot does not hold the whole state")
 
 
@@ -360,7 +363,7 @@ def _check_mixture(learner: Learner, deployed: Deployed) -> None:
     require(indices.shape == weights.shape and indices.ndim == 1, "a mixture has one weight per policy")
     require(len(set(indices.tolist())) == len(indices) >= 1, f"policies of a mixture differ, got {indices.tolist()}")
     require((weights >= 0).all(), f"weights must not be negative, got {weights.tolist()}")
-    require(abs(weights.sum() - 1) <= 1e-12, f"weights must sum to 1, got {weights.sum()!r}")
+    require(abs(weights.sum() - 1) <= 1e-12, f"weights must sum to 1, got {weights.tolist()}")
     require(0 <= deployed.weight <= 1 + 1e-12, f"weight must be a probability, got {deployed.weight!r}")
     require(indices.min() >= 0, f"indices must not be negative, got {indices.tolist()}")
     for index in indices.tolist():
