@@ -14,7 +14,7 @@ import pytest
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import SAFE
+from surefoot.learning.method import SAFE, includes
 from surefoot.methods import BASELINES, METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
@@ -49,6 +49,24 @@ def test_learners_carry_their_name_and_start_with_an_order(name: str) -> None:
     assert order.episode == 0
     assert order.policy is fresh.policy(order.policy_index)
     assert fresh.policy(SAFE) is policies().safe_policy
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_rows_say_what_the_methods_do(name: str) -> None:
+    spec, made = METHODS[name], learner(policies(), method=name, episodes=100_000_000, risk=0.1).method
+    assert spec.name == name
+    assert includes(spec.observes, made.observes)
+    assert spec.certified >= made.certified, "a method is certified that its row says has no proof"
+    assert spec.needs_episodes == (name in NEEDS_EPISODES)
+    assert spec.why
+    assert not spec.why.endswith(".")
+
+
+def test_the_table_is_read_only_and_lists_names() -> None:
+    assert list(METHODS)[:4] == ["safe-only", "paper", "published", "pce"]
+    assert "paper" in METHODS
+    with pytest.raises(TypeError):
+        METHODS["mine"] = METHODS["paper"]  # type: ignore[index]
 
 
 def test_numbers_of_numpy_are_stored_as_plain_ones() -> None:

@@ -108,9 +108,9 @@ class SafeCandidates:
         """Up to the first episode after which the candidate fails or has earned more weight."""
         if not state.alive:
             return Step(state, len(seen))
-        candidate = self.policies.entries[state.alive[0]]
-        fails, passes = self._judged(state, candidate, seen)
-        ripe = passes & self._long_enough(state, candidate, seen)
+        candidate = self.policies.entries[state.alive[0]]  # the largest u among those left
+        fails, passes = self._judged(state, candidate, seen)  # Eq. (condition)
+        ripe = passes & self._long_enough(state, candidate, seen)  # line 11
         last = first(fails | ripe)
         if last is None:
             return Step(replace(state, sums=seen.at(len(seen) - 1)), len(seen))
@@ -135,7 +135,7 @@ class SafeCandidates:
         return seen, radii(self.rules.reward_radius(seen.count), self.rules.margin_radius(seen.count), self.units)
 
     def _long_enough(self, state: Trial, candidate: Entry, seen: Sums) -> Mask:
-        """[n] line 11."""
+        """[n] whether the phase has lasted long enough for the test to have meant something."""
         enough = seen.count >= self.rules.phase_length(candidate, state.step, state.weight)
         # Without abandoned episodes a raise falls at the first that is enough; a late one is proved for n ≤ K only.
         proved: Mask = (seen.count <= self.rules.last_count) | (seen.abandoned == 0)
