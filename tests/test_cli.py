@@ -616,7 +616,7 @@ def test_whatever_is_no_probability_is_refused(command: tuple[str, ...], value: 
 
 
 @given(
-    st.lists(st.sampled_from(METHODS), unique=True),
+    st.lists(st.sampled_from(list(METHODS)), unique=True),
     TEXT.filter(lambda text: text.strip() not in METHODS and "," not in text),
 )
 def test_whatever_is_no_method_is_refused(good: list[str], bad: str) -> None:

@@ -14,8 +14,8 @@ import pytest
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import SAFE
-from surefoot.methods import BASELINES, METHODS, adapt, default_horizon, learner
+from surefoot.learning.method import SAFE, includes
+from surefoot.methods import BASELINES, METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.tabular.solve import solve
@@ -49,6 +49,24 @@ def test_learners_carry_their_name_and_start_with_an_order(name: str) -> None:
     assert order.episode == 0
     assert order.policy is fresh.policy(order.policy_index)
     assert fresh.policy(SAFE) is policies().safe_policy
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_rows_say_what_the_methods_do(name: str) -> None:
+    spec, made = METHODS[name], learner(policies(), method=name, episodes=100_000_000, risk=0.1).method
+    assert spec.name == name
+    assert includes(spec.observes, made.observes)
+    assert spec.certified >= made.certified, "a method is certified that its row says has no proof"
+    assert spec.needs_episodes == (name in NEEDS_EPISODES)
+    assert spec.why
+    assert not spec.why.endswith(".")
+
+
+def test_the_table_is_read_only_and_lists_names() -> None:
+    assert list(METHODS)[:4] == ["safe-only", "paper", "published", "pce"]
+    assert "paper" in METHODS
+    with pytest.raises(TypeError):
+        METHODS["mine"] = METHODS["paper"]  # type: ignore[index]
 
 
 def test_numbers_of_numpy_are_stored_as_plain_ones() -> None:
@@ -89,13 +107,7 @@ def test_settings_are_recorded() -> None:
     run = adapt(policies(), TASK, method="pce", episodes=20, risk=0.1, seed=4, horizon=9)
     expected = {"method": "pce", "episodes": 20, "risk": 0.1, "seed": 4, "horizon": 9}
     assert {name: run.settings[name] for name in expected} == expected
-    assert adapt(policies(), TASK, method="pce", episodes=20, seed=4).settings["horizon"] == default_horizon(0.9)
-
-
-@pytest.mark.parametrize("discount", [0.12, 0.5, 0.9, 0.99])
-def test_default_horizon_is_the_least_with_a_negligible_tail(discount: float) -> None:
-    horizon = default_horizon(discount)
-    assert discount**horizon <= 1e-6 < discount ** (horizon - 1) * (1 + 1e-9)
+    assert adapt(policies(), TASK, method="pce", episodes=20, seed=4).settings["horizon"] == TASK.units.episode_length
 
 
 def test_progress_is_reported() -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
     from surefoot.learning.event import Event
     from surefoot.learning.learner import Learner, Order
-    from surefoot.methods import METHODS, adapt, learner
+    from surefoot.learning.spec import MethodSpec
+    from surefoot.methods import METHODS, adapt, learner, plan
     from surefoot.oracles.interface import Oracles
     from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-    from surefoot.simulate.plan import plan
     from surefoot.simulate.run import Run
     from surefoot.tabular.distance import distance
     from surefoot.tabular.evaluate import evaluate, evaluate_many, occupancy
@@ -45,6 +45,7 @@ else:  # each is imported from its module when it is first used
             "Infeasible": "errors",
             "InvalidInput": "errors",
             "Learner": "learning.learner",
+            "MethodSpec": "learning.spec",
             "Oracles": "oracles.interface",
             "Order": "learning.learner",
             "Outcome": "cmdp.episode",
@@ -69,7 +70,7 @@ else:  # each is imported from its module when it is first used
             "greedy_cover": "training.greedy_cover",
             "learner": "methods",
             "occupancy": "tabular.evaluate",
-            "plan": "simulate.plan",
+            "plan": "methods",
             "preflight": "training.preflight",
             "solve": "tabular.solve",
             "solve_many": "tabular.solve",
@@ -90,6 +91,7 @@ __all__ = [
     "Infeasible",
     "InvalidInput",
     "Learner",
+    "MethodSpec",
     "Oracles",
     "Order",
     "Outcome",

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts import learner_suite as suite
-from surefoot.baselines.dope import OptimisticPlanning, dope_method
+from surefoot.baselines.dope import OptimisticPlanning
 from surefoot.baselines.dope_planning import FiniteHorizonPlanner
 from surefoot.baselines.empirical_model import known_support
 from surefoot.baselines.occupancy_planning import RelaxedOccupancy
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
+from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import run_learner
@@ -27,6 +27,7 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.layered import layered
+from surefoot.testing import learner_suite as suite
 from surefoot.training.sampled_cells import finite_cells
 
 STEPS, LENGTH, EPISODES, PLANNED = 12, 1500, 60, 1000
@@ -85,7 +86,8 @@ def cost_of(task: TabularCMDP, share: float, lazy: np.ndarray) -> float:
 def method_of(name: str, kind: str, episodes: int = PLANNED, **options: Any) -> OptimisticPlanning:
     if kind == "layered":
         options["layers"] = HORIZON
-    return dope_method(policies_of(kind), name, episodes=episodes, risk=0.1, horizon=STEPS, **options)
+    made: Any = learner(policies_of(kind), method=name, episodes=episodes, risk=0.1, horizon=STEPS, **options).method
+    return made
 
 
 def maker(name: str, kind: str, replan: str | float) -> suite.Make:
@@ -195,8 +197,8 @@ def test_the_warm_up_is_the_formula_by_hand() -> None:
 
 def test_a_method_that_never_plans_needs_no_transitions() -> None:
     short = method_of("dope-theory", "layered", episodes=method_of("dope-theory", "layered").warm_up)
-    assert not short.needs_transitions
-    assert method_of("dope-theory", "layered", episodes=short.warm_up + 1).needs_transitions
+    assert short.observes == "sums"
+    assert method_of("dope-theory", "layered", episodes=short.warm_up + 1).observes == "transitions"
     run = run_on("layered", Learner(short), 100)
     assert np.ptp(run.margin) == 0
 
@@ -385,7 +387,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_wrong_names_and_sets_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="name must be one of dope-theory"):
+    with pytest.raises(InvalidInput, match=r"method must be one of .*dope-theory"):
         method_of("dope", "discounted")
     with pytest.raises(InvalidInput, match="planning_horizon must be left out"):
         method_of("dope-theory", "layered", planning_horizon=5)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from random_tasks import random_distributions, seeds
-from surefoot.baselines.dope import dope_method
 from surefoot.baselines.layers import check_layers
 from surefoot.errors import InvalidInput
+from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
@@ -52,7 +52,7 @@ def test_a_task_without_layers_is_refused(name: str) -> None:
     with pytest.raises(
         InvalidInput, match=r"layers must be left out unless .* got 2 and a possible transition from state 0"
     ):
-        dope_method(policies, name, episodes=1000, risk=0.1, horizon=50, layers=2)
+        learner(policies, method=name, episodes=1000, risk=0.1, horizon=50, layers=2)
 
 
 # What is changed in a layered task, and what is said of it.

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts import learner_suite as suite
 from random_tasks import random_cmdp, seeds
 from surefoot.arrays import Floats
-from surefoot.baselines.log_barrier import AISTATS, LogBarrier, adaptive_step, lb_sgd_method, theory_batch
+from surefoot.baselines.barrier_formulas import adaptive_step, theory_batch
+from surefoot.baselines.log_barrier import AISTATS, LogBarrier
 from surefoot.baselines.softmax import entropy_regularised, smoothed_safe_policy, softmax
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
+from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
 from surefoot.tabular.evaluate import evaluate, occupancy, solve_discounted
@@ -27,6 +28,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.gridworld import gridworld
 from surefoot.tasks.two_walls import two_walls
+from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
 
 
@@ -45,7 +47,8 @@ def wall_policies() -> PolicyValueSet:
 
 
 def made(name: str = "lb-sgd-published", **options: Any) -> LogBarrier:
-    return lb_sgd_method(grid_policies(), name, episodes=3000, risk=0.05, horizon=60, **options)
+    method: Any = learner(grid_policies(), method=name, episodes=3000, risk=0.05, horizon=60, **options).method
+    return method
 
 
 # ------------------------------------------------------------------------------------------------------- step and batch
@@ -212,11 +215,11 @@ def test_options_are_checked() -> None:
 def climb(iterations: int, batch: int, seed: int, horizon: int = 39) -> tuple[Any, LogBarrier]:
     task, episodes = two_walls().task([0.1]), iterations * batch
     options = {**AISTATS, "batch": batch, "first_batch": batch, "start": entropy_regularised(task, 1.0, tighten=0.2)}
-    method = lb_sgd_method(
-        wall_policies(), "lb-sgd-published", episodes=episodes, risk=0.05, horizon=horizon, **options
+    fresh = learner(
+        wall_policies(), method="lb-sgd-published", episodes=episodes, risk=0.05, seed=seed, horizon=horizon, **options
     )
-    learner = Learner(method, seed=seed, horizon=horizon)
-    run = run_learner(learner, task, episodes=episodes, seed=seed, optimal_reward=1.07483758335)
+    method: Any = fresh.method
+    run = run_learner(fresh, task, episodes=episodes, seed=seed, optimal_reward=1.07483758335)
     return run, method
 
 

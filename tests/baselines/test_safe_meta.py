@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import rel_entr
 
-from contracts import learner_suite as suite
 from random_tasks import random_cmdp, random_distributions, seeds
 from surefoot.arrays import Floats
-from surefoot.baselines.safe_meta import SafeMeta, VisitSums, adapt_policy, closed_form, safe_meta_method
+from surefoot.baselines.safe_meta import SafeMeta, VisitSums, adapt_policy, closed_form
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
+from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld import gridworld
+from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
 
 NAMES = ("safe-meta-theory", "safe-meta-published")
@@ -36,7 +37,8 @@ def grid_policies() -> PolicyValueSet:
 
 
 def made(name: str = "safe-meta-published", **options: Any) -> SafeMeta:
-    return safe_meta_method(grid_policies(), name, **options)
+    method: Any = learner(grid_policies(), method=name, **options).method
+    return method
 
 
 # ----------------------------------------------------------------------------------------------------- the closed form

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from contracts.learner_suite import fingerprint, made_up_set
+from contracts.made_up import made_up_set
 from random_tasks import random_cmdp
 from surefoot.arrays import Floats
 from surefoot.baselines.softmax import (
@@ -30,6 +30,7 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld import gridworld
 from surefoot.tasks.two_walls import two_walls
+from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.training_phase import train
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.learner_suite import made_up_set
+from contracts.made_up import made_up_set
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import Deployment
 from surefoot.learning.learner import Learner, Order

@@ -139,7 +139,7 @@ def test_a_forged_snapshot_is_not_believed(
             "nonsense": (1, 2, 3, 4),
             "no state": (),
         }[state]
-        content = snapshots.encode(forged)
+        content = snapshots.encode(forged, snapshots.classes(learner))
     from hashlib import sha256
 
     last = list(read(path))[-1]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from deployments import fresh, told
 
-from contracts.learner_suite import fingerprint
 from surefoot.deploy import session
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import FALLBACK, Deployment
@@ -20,6 +19,7 @@ from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.method import SAFE
 from surefoot.methods import METHODS, learner
+from surefoot.testing.learner_suite import fingerprint
 
 
 def test_a_first_deployment(tmp_path: Path) -> None:

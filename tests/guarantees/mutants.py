@@ -146,7 +146,7 @@ class _Likeliest(ChangedEvidence):
 class _PerStep:
     """Each mixture of the inner method becomes one stationary policy, with an index of its own."""
 
-    certified, needs_transitions, needs_first_state = True, True, True
+    certified, observes = True, "transitions"
 
     def __init__(self, inner: Certified) -> None:
         self.inner, self.name, self.units = inner, inner.name, inner.units

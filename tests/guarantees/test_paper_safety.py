@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from contracts.learner_suite import made_up_set
+from contracts.made_up import made_up_set
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE, Deployed
-from surefoot.learning.paper.algorithm_2 import VerifyCandidates
+from surefoot.learning.paper.algorithm_2 import SafeCandidates
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
@@ -40,7 +40,7 @@ from surefoot.training.training_phase import train
 FALSE_ALARM = 1e-4
 GROUP = 50  # runs whose episodes are simulated together
 
-Make: TypeAlias = Callable[[PolicyValueSet, int, float], VerifyCandidates]
+Make: TypeAlias = Callable[[PolicyValueSet, int, float], SafeCandidates]
 
 
 def p_value(unsafe: int, runs: int, delta: float) -> float:
@@ -114,8 +114,8 @@ def _upcoming(episodes: list[Outcomes], drawn: np.ndarray, told: int) -> Outcome
     return Outcomes(reward, cost)
 
 
-def correct(policies: PolicyValueSet, episodes: int, delta: float) -> VerifyCandidates:
-    return VerifyCandidates(policies, PaperRules(policies, episodes, delta))
+def correct(policies: PolicyValueSet, episodes: int, delta: float) -> SafeCandidates:
+    return SafeCandidates(policies, PaperRules(policies, episodes, delta))
 
 
 @cache
@@ -206,23 +206,23 @@ def test_a_trained_set_is_safe_on_tasks_drawn_anew(runs: int) -> None:
 # --------------------------------------------------------------------------------------- broken variants must be caught
 
 
-class OneSided(VerifyCandidates):
+class OneSided(SafeCandidates):
     """Sign of the constraint confused in the test: eliminates who is safer than promised, not who is less safe."""
 
     def _judged(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
         promised = state.weight * entry.margin + (1 - state.weight) * entry.safe_margin
         excess = (self.units.budget - seen.cost / seen.count[:, None]) - promised
-        failed: np.ndarray = (excess > self.rules.margin_radius(seen.count, False)).any(axis=1)
+        failed: np.ndarray = (excess > self.rules.margin_radius(seen.count)).any(axis=1)
         return failed, ~failed
 
 
-class Flipped(VerifyCandidates):
+class Flipped(SafeCandidates):
     """Sign of the constraint flipped throughout: cost - budget is compared with the promised budget - cost."""
 
     def _judged(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
         promised = state.weight * entry.margin + (1 - state.weight) * entry.safe_margin
         gap = np.abs((seen.cost / seen.count[:, None] - self.units.budget) - promised)
-        failed: np.ndarray = (gap > self.rules.margin_radius(seen.count, False)).any(axis=1)
+        failed: np.ndarray = (gap > self.rules.margin_radius(seen.count)).any(axis=1)
         return failed, ~failed
 
 
@@ -232,7 +232,7 @@ class NeverEliminate(PaperRules):
     def reward_radius(self, count: np.ndarray) -> Floats:
         return np.full(len(count), np.inf)
 
-    def margin_radius(self, count: np.ndarray, pooled: bool) -> Floats:
+    def margin_radius(self, count: np.ndarray) -> Floats:
         return np.full((len(count), 1), np.inf)
 
 
@@ -251,14 +251,14 @@ class ShortPhases(PaperRules):
 
 
 def with_rules(rules: type[PaperRules]) -> Make:
-    return lambda policies, episodes, delta: VerifyCandidates(policies, rules(policies, episodes, delta))
+    return lambda policies, episodes, delta: SafeCandidates(policies, rules(policies, episodes, delta))
 
 
-def one_sided(policies: PolicyValueSet, episodes: int, delta: float) -> VerifyCandidates:
+def one_sided(policies: PolicyValueSet, episodes: int, delta: float) -> SafeCandidates:
     return OneSided(policies, PaperRules(policies, episodes, delta))
 
 
-def flipped(policies: PolicyValueSet, episodes: int, delta: float) -> VerifyCandidates:
+def flipped(policies: PolicyValueSet, episodes: int, delta: float) -> SafeCandidates:
     return Flipped(policies, PaperRules(policies, episodes, delta))
 
 

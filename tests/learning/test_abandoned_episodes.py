@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts import learner_suite as suite
+from contracts.made_up import made_up_set
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -21,12 +21,14 @@ from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.learner import Learner, Orders
 from surefoot.learning.method import SAFE
-from surefoot.learning.paper.algorithm_2 import RunningSums, VerifyCandidates
+from surefoot.learning.paper.algorithm_2 import SafeCandidates
+from surefoot.learning.paper.sums import Sums
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld import gridworld
+from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
 
 HORIZON = 132
@@ -183,23 +185,23 @@ def test_algorithm_2_decides_only_what_every_completion_decides(seen: int, missi
     """Fails (passes) with gaps implies fails (passes) with any values in them; without gaps it is one or the other."""
     rng = np.random.default_rng(seed)
     promise = (float(rng.uniform(0, 1)), rng.uniform(-0.5, 0.5, 2), 0.3, np.array([0.4, 0.4]))
-    policies = suite.made_up_set(UNITS, [promise], epsilon=1e-4)
+    policies = made_up_set(UNITS, [promise], epsilon=1e-4)
     method = learner(policies, method="pce", episodes=3000, risk=0.3, horizon=20).method
-    assert isinstance(method, VerifyCandidates)
+    assert isinstance(method, SafeCandidates)
     method = replace(method, rules=_Narrow())
     state = replace(method.start(), weight=0.5)
     entry = policies.entries[0]
     low, high = np.array([0.0, 0.0, 0.0]), np.array([3.0, 1.0, 3.0]) / 0.9
     values = rng.uniform(low, high, (seen, 3))
     total, count = values.sum(axis=0), np.array([seen + missing])
-    gaps = RunningSums(count, total[:1], total[None, 1:])
-    fails, passes = method._judged(replace(state, abandoned=missing), entry, gaps)
+    gaps = Sums(count, total[:1], total[None, 1:], np.array([missing]))
+    fails, passes = method._judged(state, entry, gaps)
     assert not (fails & passes).any()
     completions = [low, high, *rng.uniform(low, high, (8, 3))]
     outcomes = []
     for completion in completions:
         whole = total + missing * completion
-        failed, passed = method._judged(state, entry, RunningSums(count, whole[:1], whole[None, 1:]))
+        failed, passed = method._judged(state, entry, Sums(count, whole[:1], whole[None, 1:], np.array([0])))
         assert failed[0] != passed[0]
         assert not fails[0] or failed[0]
         assert not passes[0] or passed[0]
@@ -211,12 +213,12 @@ def test_algorithm_2_decides_only_what_every_completion_decides(seen: int, missi
 class _Narrow:
     """Radii that some of the made-up means pass and others fail."""
 
-    name, certified, least_count, pools_safe_episodes, last_count = "narrow", False, 1, False, np.inf
+    name, certified, least_count, last_count = "narrow", False, 1, np.inf
 
     def reward_radius(self, count: np.ndarray) -> np.ndarray:
         return np.full(len(count), 0.8)
 
-    def margin_radius(self, count: np.ndarray, pooled: bool) -> np.ndarray:
+    def margin_radius(self, count: np.ndarray) -> np.ndarray:
         return np.full((len(count), 2), 0.5)
 
     def phase_length(self, entry: object, step: int, weight: float) -> float:
@@ -232,7 +234,7 @@ class _Narrow:
 def test_abandoned_episodes_wait_for_the_others() -> None:
     """A right candidate is not raised while the gaps could hide a failure, and is raised once they cannot."""
     promise = (0.5, np.array([0.0, 0.0]), 0.5, np.array([0.0, 0.0]))
-    policies = suite.made_up_set(UNITS, [promise], epsilon=1e-4)
+    policies = made_up_set(UNITS, [promise], epsilon=1e-4)
     method = replace(learner(policies, method="pce", horizon=20).method, rules=_Narrow())
     entry = policies.entries[0]
     right = Outcomes(np.array([entry.reward]), (UNITS.budget - entry.margin)[None])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.learner_suite import World, fingerprint, tell_in_blocks, tell_singly
 from guarantees.mutants import STAY_CALM, STAY_RICH, rooms, rooms_policies
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
@@ -31,8 +30,9 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
+from surefoot.testing.learner_suite import World, fingerprint, tell_in_blocks, tell_singly
 
-TRUNCATION = 0.8**62
+HORIZON = 62
 
 
 # ------------------------------------------------------------------------------------------------- a scripted evidence
@@ -44,6 +44,7 @@ class Scripted:
 
     script: Sequence[Any]
     cells: int
+    observes = "sums"
 
     def start(self) -> int:
         return 0
@@ -71,7 +72,7 @@ def scripted(script: Sequence[Any], **changes: Any) -> Certified:
     policies = rooms_policies(cells=4)
     assert policies.cells is not None
     split = {"coverage": 0.0, "elimination": 0.05, "values": 0.0}
-    method = Certified("scripted", policies, policies.cells, Scripted(script, 4), split, needs_transitions=False)
+    method = Certified("scripted", policies, policies.cells, Scripted(script, 4), split)
     return replace(method, **changes)
 
 
@@ -239,11 +240,11 @@ def test_planned_policies_have_valid_bounds_on_surviving_cells(name: str) -> Non
 
 def test_replanning_can_be_left_out() -> None:
     for replan, expected in ((None, True), (True, True), (False, False)):
-        method = certified_method(rooms_policies(20), "certified-likelihood", 0.1, truncation=TRUNCATION, replan=replan)
+        method = certified_method(rooms_policies(20), "certified-likelihood", 0.1, horizon=HORIZON, replan=replan)
         assert isinstance(method, Certified)
         assert (method.replanner is not None) == expected
     for replan, expected in ((None, False), (True, True)):
-        method = certified_method(rooms_policies(20), "certified-returns", 0.1, truncation=TRUNCATION, replan=replan)
+        method = certified_method(rooms_policies(20), "certified-returns", 0.1, horizon=HORIZON, replan=replan)
         assert isinstance(method, Certified)
         assert (method.replanner is not None) == expected
 
@@ -271,7 +272,7 @@ def without_exact_model() -> PolicyValueSet:
     "name", ["certified-likelihood", "certified-ball", "certified-returns", "certified-model-free", "certified"]
 )
 def test_the_risk_is_split_without_remainder(name: str, risk: float) -> None:
-    method: Any = certified_method(changed_cells(uncovered=0.01), name, risk, truncation=TRUNCATION)
+    method: Any = certified_method(changed_cells(uncovered=0.01), name, risk, horizon=HORIZON)
     assert set(method.risk_split) == {"coverage", "elimination", "values"}
     assert sum(method.risk_split.values()) == pytest.approx(risk, rel=1e-12)
     if name != "certified-model-free":
@@ -287,11 +288,11 @@ def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:
             (held_out, "what the held-out tasks leave open.*more held-out tasks"),
         ):
             with pytest.raises(InvalidInput, match=f"risk must exceed 0.1, .*{advice}.*got {risk:g}"):
-                certified_method(policies, "certified-returns", risk, truncation=TRUNCATION)
-    certified_method(affine, "certified-returns", 0.1 + 1e-9, truncation=TRUNCATION)
+                certified_method(policies, "certified-returns", risk, horizon=HORIZON)
+    certified_method(affine, "certified-returns", 0.1 + 1e-9, horizon=HORIZON)
     with pytest.raises(InvalidInput, match=r"risk must exceed 0.1, .*that the safe policy itself breaks a budget"):
-        certified_method(affine, "certified-model-free", 0.04, truncation=TRUNCATION)
-    assumed = certified_method(affine, "certified-model-free", 0.04, truncation=TRUNCATION, assume_safe=True)
+        certified_method(affine, "certified-model-free", 0.04, horizon=HORIZON)
+    assumed = certified_method(affine, "certified-model-free", 0.04, horizon=HORIZON, assume_safe=True)
     assert isinstance(assumed, ModelFree)
 
 
@@ -371,20 +372,20 @@ FIELDS = ("reward", "cost", "states", "actions")
 def test_certified_picks_the_strongest_method_that_is_possible(
     policies: Any, observes: Any, expected: type, why: str
 ) -> None:
-    method: Any = certified_method(policies(), "certified", 0.1, truncation=TRUNCATION, observes=observes)
+    method: Any = certified_method(policies(), "certified", 0.1, horizon=HORIZON, observes=observes)
     assert isinstance(method if expected is ModelFree else method.evidence, expected)
     assert method.name == "certified"
     assert why in method.note
     kind, reason = strongest(policies(), observes)
     assert reason == why or why in reason
-    named: Any = certified_method(policies(), kind, 0.1, truncation=TRUNCATION)
+    named: Any = certified_method(policies(), kind, 0.1, horizon=HORIZON)
     assert isinstance(named if expected is ModelFree else named.evidence, expected)
     assert named.note == ""
     assert Learner(method).events[0].message == method.note
     by_first_state = expected is ReturnProcess and method.evidence.first_states
     assert by_first_state == (why in ("transitions are not observed", "no model of transitions"))
-    needs = {LikelihoodRatio: (True, True), TransitionBall: (True, True), ReturnProcess: (False, by_first_state)}
-    assert (method.needs_transitions, method.needs_first_state) == needs.get(expected, (False, False))
+    needs = {LikelihoodRatio: "transitions", TransitionBall: "transitions"}
+    assert method.observes == ("first-state" if by_first_state else needs.get(expected, "sums"))
 
 
 def test_finite_families_are_exact() -> None:
@@ -393,7 +394,7 @@ def test_finite_families_are_exact() -> None:
     assert cells is not None
     assert cells.model is not None
     finite = changed_cells(model=replace(cells.model, affine=None, radius=np.zeros(20)), source="finite")
-    method = certified_method(finite, "certified", 0.1, truncation=TRUNCATION)
+    method = certified_method(finite, "certified", 0.1, horizon=HORIZON)
     assert isinstance(method, Certified)
     assert isinstance(method.evidence, LikelihoodRatio)
     assert method.replanner is None
@@ -411,22 +412,22 @@ def test_finite_families_are_exact() -> None:
 )
 def test_methods_that_are_not_possible_say_what_is(policies: Any, name: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        certified_method(policies(), name, 0.1, truncation=TRUNCATION)
+        certified_method(policies(), name, 0.1, horizon=HORIZON)
 
 
 def test_planned_policies_need_first_states() -> None:
     with pytest.raises(InvalidInput, match="replan must be False for certified-returns without first states, got True"):
-        certified_method(rooms_policies(20), "certified", 0.1, truncation=TRUNCATION, observes="sums", replan=True)
+        certified_method(rooms_policies(20), "certified", 0.1, horizon=HORIZON, observes="sums", replan=True)
 
 
 def test_what_is_observed_must_be_known() -> None:
-    with pytest.raises(InvalidInput, match="observes must be one of transitions, first-state, sums, got 'pixels'"):
+    with pytest.raises(InvalidInput, match="observes must be one of sums, first-state, transitions, got 'pixels'"):
         strongest(rooms_policies(20), "pixels")  # type: ignore[arg-type]
 
 
 def test_small_risks_still_rule_cells_out() -> None:
     """The return process bets on until there is more evidence than the risk asks for."""
-    method = certified_method(rooms_policies(20), "certified-returns", 1e-7, truncation=TRUNCATION)
+    method = certified_method(rooms_policies(20), "certified-returns", 1e-7, horizon=HORIZON)
     assert isinstance(method, Certified)
     assert isinstance(method.evidence, ReturnProcess)
     assert method.evidence.settled_against > math.log(1e7)
@@ -437,7 +438,7 @@ def test_small_risks_still_rule_cells_out() -> None:
 
 def test_states_are_values() -> None:
     """Telling never changes an earlier state."""
-    method = certified_method(rooms_policies(20), "certified-likelihood", 0.1, truncation=TRUNCATION)
+    method = certified_method(rooms_policies(20), "certified-likelihood", 0.1, horizon=HORIZON)
     before = method.start()
     image = fingerprint(before)
     world = World(rooms().task([0.1]), 62, 20)

@@ -11,18 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from contracts import learner_suite as suite
+from contracts.made_up import made_up_set
 from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner, Orders, counter_uniforms
 from surefoot.learning.method import SAFE, SAFE_ONLY, Deployed, Step
-from surefoot.methods import METHODS, default_horizon, learner
+from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate_many
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld import gridworld
+from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
 
 LENGTH = 1400  # episodes that each policy of a world has
@@ -61,7 +62,7 @@ def short_phase_set() -> PolicyValueSet:
     values = evaluate_many(task, policies)
     u, v = units.unit_reward_value(values.reward), units.unit_margin(values.margin)
     promises = [(u[3] + 0.35, v[3], u[0], v[0]), (u[3] + 0.2, v[3] + 0.3, u[0], v[0]), (u[3], v[3], u[0], v[0])]
-    return suite.made_up_set(units, promises, epsilon=1e-4, policies=policies)
+    return made_up_set(units, promises, epsilon=1e-4, policies=policies)
 
 
 def maker(name: str, setting: str) -> suite.Make:
@@ -72,7 +73,7 @@ def maker(name: str, setting: str) -> suite.Make:
 @cache
 def world(setting: str) -> suite.World:
     task = gridworld().task([0.31]) if setting == "gridworld" else short_phase_task()
-    return suite.World(task, min(60, default_horizon(task.discount)), LENGTH)
+    return suite.World(task, min(60, task.units.episode_length), LENGTH)
 
 
 def covered_by_all(test):
@@ -170,7 +171,7 @@ class Alternating:
     """Deploys a fixed mixture, and after every `period` episodes the other one of two; remembers only the sums."""
 
     name, certified = "alternating", True
-    needs_transitions = needs_first_state = False
+    observes = "sums"
     units = Units(0.5, (-2.0, 3.0), np.array([[0.0, 1.0], [-1.0, 1.0]]), np.array([1.0, 1.0]))
 
     def __init__(self, mixtures: tuple[Deployed, Deployed], period: int) -> None:

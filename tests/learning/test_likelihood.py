@@ -184,7 +184,7 @@ def test_evidence_is_the_ratio_of_likelihoods(seed: int, parameters: int, partly
     assert len(cells.outside) > 0 or not partly
     model = model_of(cells)
     outcomes = Simulator(task, UNIFORM, 12).run(4, rng, True)
-    evidence = LikelihoodRatio(cells, model, task.units)
+    evidence = LikelihoodRatio(cells, model, task.units, 1000)
     found = evidence.log_evidence(evidence.observe(evidence.start(), np.zeros(4, int), outcomes))
     steps = steps_of(outcomes)
     best = searched_supremum(cells, model, steps, 41 if parameters == 1 else 9)
@@ -199,7 +199,7 @@ def test_supremum_over_a_cell_is_exact_after_many_transitions() -> None:
     rng = np.random.default_rng(5)
     cells, task = affine_world(rng)
     model = model_of(cells)
-    evidence = LikelihoodRatio(cells, model, task.units)
+    evidence = LikelihoodRatio(cells, model, task.units, 1000)
     outcomes = Simulator(model.task(np.array([0.42]), task.units), UNIFORM, 20).run(100, rng, True)
     found = evidence.log_evidence(evidence.observe(evidence.start(), np.zeros(100, int), outcomes))
     steps = steps_of(outcomes)
@@ -215,7 +215,7 @@ def test_supremum_in_two_dimensions_is_close_where_it_matters(truth: tuple[float
     rng = np.random.default_rng(6)
     cells, task = affine_world(rng, 2, boxes=16)
     model = model_of(cells)
-    evidence = LikelihoodRatio(cells, model, task.units)
+    evidence = LikelihoodRatio(cells, model, task.units, 1000)
     outcomes = Simulator(model.task(np.array(truth), task.units), UNIFORM, 20).run(100, rng, True)
     found = evidence.log_evidence(evidence.observe(evidence.start(), np.zeros(100, int), outcomes))
     steps = steps_of(outcomes)
@@ -234,7 +234,7 @@ def test_evidence_of_finite_cells_is_exact(seed: int) -> None:
     model = model_of(cells)
     outcomes = Simulator(tasks[0], UNIFORM, 10).run(3, rng, True)
     steps = steps_of(outcomes)
-    evidence = LikelihoodRatio(cells, model, tasks[0].units)
+    evidence = LikelihoodRatio(cells, model, tasks[0].units, 1000)
     found = evidence.log_evidence(evidence.observe(evidence.start(), np.zeros(3, int), outcomes))
     best = np.array([log_likelihood(task.transitions, steps) for task in tasks])
     possible = np.isfinite(best)
@@ -277,7 +277,7 @@ def test_expected_evidence_is_at_most_one_everywhere_in_the_cell(length: int) ->
     """Exactly, by summing over all paths; at the ends of a cell, in between, for every cell."""
     cells, task = two_state_cells(np.random.default_rng(0))
     model = model_of(cells)
-    evidence = LikelihoodRatio(cells, model, task.units)
+    evidence = LikelihoodRatio(cells, model, task.units, 1000)
     closest = 0.0
     for j in range(len(cells)):
         for theta in np.linspace(cells.low[j, 0], cells.high[j, 0], 4):
@@ -310,7 +310,7 @@ def lost(factor: float, level: float, length: int = 11) -> float:
     """The probability that factor·log E ever reaches log(1/δ) for the dangerous task if it is the true one: exactly."""
     cells, task = sharp_cells()
     model = model_of(cells)
-    evidence = LikelihoodRatio(cells, model, task.units)
+    evidence = LikelihoodRatio(cells, model, task.units, 1000)
 
     @cache
     def log_evidence(seen: frozenset[tuple[tuple[int, int, int], int]]) -> float:
@@ -370,7 +370,7 @@ def ball_world(rng: np.random.Generator, count: int = 3, largest: float = 0.2) -
     model = ball_model(tasks, rng.uniform(0, largest, count))
     assert model is not None
     cells = replace(cells, model=model, source="holdout")
-    return TransitionBall(cells, model, tasks[0].units)
+    return TransitionBall(cells, model, tasks[0].units, 1000)
 
 
 def in_ball(rng: np.random.Generator, row: Floats, radius: float) -> list[Floats]:
@@ -472,7 +472,7 @@ def test_predictions_that_underflow_do_not_spoil_the_evidence() -> None:
     start = np.eye(states)[0]
     tasks = [TabularCMDP(kernel, table, table, 1.0, start, 0.5, (0, 1), (0, 1)) for kernel in kernels]
     cells = finite_cells(from_arrays(tasks), [TabularPolicy(np.ones((states, 1)))])
-    ball = TransitionBall(cells, model_of(cells), tasks[0].units)
+    ball = TransitionBall(cells, model_of(cells), tasks[0].units, 1000)
     state, everyone = ball.start(), np.ones(2, dtype=bool)
     for _ in range(4):
         counts = state.counts.transitions + np.round(1e6 * kernels[0])
@@ -491,7 +491,7 @@ def test_far_cells_with_missing_successors_are_ruled_out_in_spite_of_their_radiu
     cells = finite_cells(from_arrays(tasks), [TabularPolicy(np.ones((3, 1)))])
     model = ball_model(tasks, np.array([0.02, 0.02]))
     assert model is not None
-    ball = TransitionBall(replace(cells, model=model), model, tasks[0].units)
+    ball = TransitionBall(replace(cells, model=model), model, tasks[0].units, 1000)
     state = ball.start()
     simulator, rng = Simulator(tasks[1], TabularPolicy(np.ones((3, 1))), 20), np.random.default_rng(0)
     for _ in range(10):
@@ -513,8 +513,8 @@ def test_belief_is_the_posterior(seed: int) -> None:
     steps = steps_of(outcomes)
     joint = cells.prior * np.exp([log_likelihood(task.transitions, steps) for task in tasks])
     for evidence in (
-        LikelihoodRatio(cells, model_of(cells), tasks[0].units),
-        TransitionBall(cells, model_of(cells), tasks[0].units),
+        LikelihoodRatio(cells, model_of(cells), tasks[0].units, 1000),
+        TransitionBall(cells, model_of(cells), tasks[0].units, 1000),
     ):
         state = evidence.observe(evidence.start(), np.zeros(3, int), outcomes)
         np.testing.assert_allclose(evidence.belief(state), joint / joint.sum(), rtol=1e-9)
@@ -536,7 +536,7 @@ def contradictory_world() -> tuple[Cells, TabularCMDP]:
 def test_contradictions_rule_out_every_cell_for_good(kind: Any) -> None:
     cells, task = contradictory_world()
     model = model_of(cells)
-    evidence = kind(cells, model, task.units)
+    evidence = kind(cells, model, task.units, 1000)
     fair = told(model, 0.8, [[0, 1, 2, 1]], [[0, 1, 0]])
     off = replace(fair, reward=fair.reward + 1e-3), replace(fair, cost=fair.cost - 1e-3)
     impossible = told(model, 0.8, [[1, 0, 2, 1]], [[0, 1, 0]]), told(model, 0.8, [[2, 1, 1, 0]], [[0, 1, 0]])
@@ -569,9 +569,9 @@ def test_impossible_episodes_are_named_one_by_one(kind: Any) -> None:
         told(model, 0.8, [[2, 1, 1, 0]], [[0, 1, 0]]),  # nobody starts in state 2
     ]
     block = Outcomes(*(np.concatenate([getattr(each, name) for each in wrong]) for name in NAMES))
-    assert kind(cells, model, task.units).impossible(block).tolist() == [False, True, True, True]
+    assert kind(cells, model, task.units, 1000).impossible(block).tolist() == [False, True, True, True]
     balls = replace(model, radius=np.full(len(cells), 0.1))
-    assert TransitionBall(cells, balls, task.units).impossible(block).tolist() == [False, True, False, True]
+    assert TransitionBall(cells, balls, task.units, 1000).impossible(block).tolist() == [False, True, False, True]
 
 
 def test_evidence_does_not_drift_when_rows_miss_one_by_rounding_up() -> None:
@@ -580,7 +580,7 @@ def test_evidence_does_not_drift_when_rows_miss_one_by_rounding_up() -> None:
     tables = {"reward": [[0.0], [1.0]], "cost": [[0.0], [1.0]], "budget": 9.0, "start": [0.5, 0.5], "discount": 0.8}
     tasks = [TabularCMDP(rows * (1 + off), **tables) for off in (-9e-10, 9e-10)]  # type: ignore[arg-type]
     cells = finite_cells(from_arrays(tasks), [TabularPolicy(np.ones((2, 1)))])
-    evidence = LikelihoodRatio(cells, model_of(cells), tasks[0].units)
+    evidence = LikelihoodRatio(cells, model_of(cells), tasks[0].units, 1000)
     seen = replace(evidence.start(), transitions=np.round(1e10 * rows))
     assert np.abs(evidence.log_evidence(seen)).max() < 0.1
 
@@ -590,7 +590,7 @@ def test_evidence_does_not_drift_when_rows_miss_one_by_rounding_up() -> None:
 def test_indices_that_do_not_exist_are_refused(kind: Any, states: Any, actions: Any) -> None:
     """Counted as they are, they would stand for another transition."""
     cells, task = contradictory_world()
-    evidence = kind(cells, model_of(cells), task.units)
+    evidence = kind(cells, model_of(cells), task.units, 1000)
     outcome = Outcomes(np.zeros(1), np.zeros((1, 1)), np.array(states), np.array(actions))
     with pytest.raises(InvalidInput, match="must lie in"):
         evidence.observe(evidence.start(), np.zeros(1, int), outcome)
@@ -603,7 +603,7 @@ def test_indices_that_do_not_exist_are_refused(kind: Any, states: Any, actions: 
 def test_blocks_and_single_episodes_give_the_same_state(kind: Any) -> None:
     rng = np.random.default_rng(3)
     cells, task = affine_world(rng)
-    evidence = kind(cells, model_of(cells), task.units)
+    evidence = kind(cells, model_of(cells), task.units, 1000)
     outcomes = Simulator(task, UNIFORM, 15).run(40, rng, True)
     whole = evidence.observe(evidence.start(), np.zeros(40, int), outcomes)
     single = evidence.start()

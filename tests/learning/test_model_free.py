@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from confidence_paths import path
-from contracts.learner_suite import World, made_up_set, tell_in_blocks
+from contracts.made_up import made_up_set
 from guarantees.mutants import STAY_CALM, STAY_RICH, rooms, rooms_policies
 from surefoot.arrays import Floats
 from surefoot.confidence import Betting
@@ -24,14 +24,15 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
+from surefoot.testing.learner_suite import World, tell_in_blocks
 
 HORIZON = 62
 TRUNCATION = 0.8**HORIZON
 FALSE_ALARM = 1e-4
 
 
-def model_free(policies: PolicyValueSet, risk: float, truncation: float = TRUNCATION) -> ModelFree:
-    method = certified_method(policies, "certified-model-free", risk, truncation=truncation, assume_safe=True)
+def model_free(policies: PolicyValueSet, risk: float, horizon: int = HORIZON) -> ModelFree:
+    method = certified_method(policies, "certified-model-free", risk, horizon=horizon, assume_safe=True)
     assert isinstance(method, ModelFree)
     return method
 
@@ -59,7 +60,7 @@ class Watched(ModelFree):
 
 def watched(policies: PolicyValueSet, risk: float) -> Watched:
     plain = model_free(policies, risk)
-    return Watched(plain.policies, plain.risk_split, plain.truncation)
+    return Watched(plain.policies, plain.risk_split, plain.horizon)
 
 
 def recomputed_bound(costs: Floats, budget: Floats, largest: Floats, level: float) -> Floats:
@@ -119,7 +120,7 @@ def test_bounds_hold_at_all_times_with_the_promised_probability() -> None:
     """Episodes of all policies, bounds after each block; a run fails if any bound ever exceeds the exact margin."""
     task, policies = two_constraints()
     risk, runs, horizon = 0.5, 120, 8
-    method = model_free(policies, risk, truncation=0.2**horizon)
+    method = model_free(policies, risk, horizon)
     exact = [evaluate(task, policy).margin for policy in policies.policies]
     simulators = [Simulator(task, policy, horizon) for policy in policies.policies]
     rng = np.random.default_rng(0)
@@ -145,8 +146,8 @@ def test_cut_off_tails_count_as_costs() -> None:
     outcomes = Simulator(task, np.ones((1, 1)), 4).run(3000, np.random.default_rng(0))
     exact = evaluate(task, np.ones((1, 1))).margin
     assert exact[0] == pytest.approx(-2.0)
-    for truncation, fails in ((0.9**4, False), (0.0, True)):
-        method = model_free(policies, 0.5, truncation)
+    for told, fails in ((4, False), (10**6, True)):
+        method = model_free(policies, 0.5, told)
         state = method._observed(method.start(), np.zeros(3000, int), outcomes)
         assert bool(method._lowest_margin(state, SAFE)[0] > exact[0]) == fails
 
@@ -197,7 +198,7 @@ def test_the_candidate_is_the_one_whose_task_explains_the_safe_policy_best() -> 
         (1.0, [0.1], float(units.unit_reward_value(truth.reward + s)), units.unit_margin(truth.margin)) for s in shifts
     ]
     policies = made_up_set(units, promises, epsilon=0.1, policies=[policy] * 4)
-    method = model_free(policies, 0.2, truncation=0.5**20)
+    method = model_free(policies, 0.2, horizon=20)
     record = run(method, task, FIRST_CHOICE + 60, seed=0, horizon=20)
     assert [event.data["candidate"] for event in record.events if event.kind == "candidate"] == [1]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from contracts.learner_suite import made_up_set
+from contracts.made_up import made_up_set
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
-from surefoot.learning.paper.algorithm_2 import VerifyCandidates
+from surefoot.learning.paper.algorithm_2 import SafeCandidates
 from surefoot.learning.paper.constants import PaperRules, Rules
 from surefoot.learning.paper.elimination import EliminationRules, PublishedEliminationRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -66,7 +66,7 @@ def random_set(rng: np.random.Generator) -> tuple[PolicyValueSet, np.ndarray, np
 def run(
     policies: PolicyValueSet, rules: Rules, reward: np.ndarray, cost: np.ndarray, rng: np.random.Generator
 ) -> tuple[Learner, list[tuple[float, list[float]]]]:
-    learner = Learner(VerifyCandidates(policies, rules), seed=1)
+    learner = Learner(SafeCandidates(policies, rules), seed=1)
     outcomes: list[tuple[float, list[float]]] = []
     while len(outcomes) < 1500:
         orders = learner.ask_block(int(rng.integers(1, 300)))

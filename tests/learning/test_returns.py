@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.learner_suite import fingerprint
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
@@ -31,9 +30,11 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.family import family
+from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.affine_cells import affine_cells
 
 STATES, POLICIES = 3, 2
+FOREVER = 10**6  # steps of episodes that miss nothing
 
 
 def made_up(rng: np.random.Generator, cells: int = 5, constraints: int = 1) -> tuple[Cells, Units]:
@@ -106,14 +107,14 @@ def random_law(rng: np.random.Generator, mean: Floats) -> tuple[Floats, Floats]:
     return points, np.concatenate([share * independent, np.full(len(corners), (1 - share) / len(corners))])
 
 
-@given(seeds, st.integers(1, 2), st.sampled_from([0.0, 0.1]))
+@given(seeds, st.integers(1, 2), st.sampled_from([3, FOREVER]))
 @settings(max_examples=12)
 def test_factors_average_to_one_at_most_for_every_law_in_the_envelope(
-    seed: int, constraints: int, truncation: float
+    seed: int, constraints: int, horizon: int
 ) -> None:
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng, constraints=constraints)
-    process = ReturnProcess(cells, units, truncation)
+    process, truncation = ReturnProcess(cells, units, horizon), 0.5**horizon
     state = with_stakes(process, random_stakes(rng, 1 + constraints))
     everyone = np.ones(len(cells), dtype=bool)
     for j, policy, first in ((0, 0, 0), (1, 1, 2), (4, 1, 1)):
@@ -133,7 +134,7 @@ def test_laws_outside_the_envelope_are_bet_against() -> None:
     """The check above has teeth: below an envelope a stake on low returns gains."""
     rng = np.random.default_rng(0)
     cells, units = made_up(rng)
-    process = ReturnProcess(cells, units, 0.0)
+    process = ReturnProcess(cells, units, FOREVER)
     state = with_stakes(process, np.full((len(BET_WEIGHTS), 2), -0.4))
     low, _ = envelope(cells, units, 0.0, 0, 0, 0)
     assert (low > 0.01).all()
@@ -160,8 +161,8 @@ def test_capital_is_the_product_of_the_factors(seed: int, constraints: int) -> N
     """Over several settlements, one episode at a time and with the formula of the theorem."""
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng, constraints=constraints)
-    truncation, signals = 0.01, 1 + constraints
-    process = ReturnProcess(cells, units, truncation, settled_against=math.inf)
+    truncation, signals = 0.5**7, 1 + constraints
+    process = ReturnProcess(cells, units, 7, settled_against=math.inf)
     state = with_stakes(process, random_stakes(rng, signals))
     surviving = rng.random(len(cells)) < 0.8
     expected = np.zeros((len(BET_WEIGHTS), len(cells)))
@@ -184,7 +185,7 @@ def test_capital_is_the_product_of_the_factors(seed: int, constraints: int) -> N
 def test_bets_share_one_unit_of_capital() -> None:
     assert BET_WEIGHTS.sum() == pytest.approx(1.0, abs=1e-15)
     assert (BET_WEIGHTS > 0).all()
-    process = ReturnProcess(*made_up(np.random.default_rng(0)), 0.0)
+    process = ReturnProcess(*made_up(np.random.default_rng(0)), FOREVER)
     np.testing.assert_allclose(process.log_evidence(process.start()), 0.0, rtol=0, atol=1e-15)
 
 
@@ -193,7 +194,7 @@ def test_bets_share_one_unit_of_capital() -> None:
 def test_blocks_and_single_episodes_give_the_same_state_to_the_last_bit(seed: int, constraints: int) -> None:
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng, constraints=constraints)
-    process = ReturnProcess(cells, units, 1e-3)
+    process = ReturnProcess(cells, units, 10)
     drawn, first, scaled = random_episodes(rng, 60, 1 + constraints)
     outcomes = told(units, scaled, first)
     surviving = np.ones(len(cells), dtype=bool)
@@ -221,7 +222,7 @@ def unknown_policy(cells: Cells, units: Units) -> Planned:
 def test_policies_of_which_nothing_is_known_leave_the_capital_unchanged() -> None:
     rng = np.random.default_rng(2)
     cells, units = made_up(rng)
-    process = ReturnProcess(cells, units, 1e-3)
+    process = ReturnProcess(cells, units, 10)
     state = with_stakes(process, random_stakes(rng, 2))
     unknown = unknown_policy(cells, units)
     outcomes = told(units, rng.random((9, 2)), rng.integers(STATES, size=9))
@@ -244,7 +245,7 @@ def test_stakes_leave_something_whatever_happens(seed: int, constraints: int) ->
     """1 + β·X is smallest where X is 1 for the negative entries and 0 for the others."""
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng, constraints=constraints)
-    process = ReturnProcess(cells, units, 1e-3)
+    process = ReturnProcess(cells, units, 10)
     state = process.start()
     largest = 0.0
     for _ in range(12):
@@ -263,7 +264,7 @@ def test_stakes_leave_something_whatever_happens(seed: int, constraints: int) ->
 def test_a_cell_is_frozen_once_there_is_enough_evidence_against_it() -> None:
     rng = np.random.default_rng(3)
     cells, units = made_up(rng)
-    process = ReturnProcess(cells, units, 0.0)
+    process = ReturnProcess(cells, units, FOREVER)
     capital = np.zeros((len(BET_WEIGHTS), len(cells)))
     capital[:, 1] = SETTLED_AGAINST + 0.1
     state = replace(with_stakes(process, random_stakes(rng, 2)), capital=capital)
@@ -282,7 +283,7 @@ def test_a_cell_is_frozen_once_there_is_enough_evidence_against_it() -> None:
 def test_an_abandoned_episode_proves_no_more_than_any_outcome_would(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng)
-    process = ReturnProcess(cells, units, 1e-3)
+    process = ReturnProcess(cells, units, 10)
     state = with_stakes(process, random_stakes(rng, 2))
     everyone = np.ones(len(cells), dtype=bool)
     gone = process.log_evidence(process.settle(process.abandon(state, 0), everyone, ()))
@@ -327,8 +328,8 @@ def test_means_of_cut_off_episodes_are_allowed_for(horizon: int) -> None:
     units = drifting(0.1).units
     rng = np.random.default_rng(0)
 
-    def gain(truncation: float) -> float:
-        process = ReturnProcess(cells, units, truncation)
+    def gain(declared: int) -> float:
+        process = ReturnProcess(cells, units, declared)
         state = with_stakes(process, np.array([[-0.9, 0.0], [0.0, -0.9], [-0.4, -0.5], [0.4, -0.9]]))
         found = 0.0
         for j in range(0, len(cells), 4):
@@ -348,14 +349,14 @@ def test_means_of_cut_off_episodes_are_allowed_for(horizon: int) -> None:
                 found = max(found, float((probability @ np.array(factors)).max()))
         return found
 
-    assert gain(0.9**horizon) <= 1 + 1e-9
+    assert gain(horizon) <= 1 + 1e-9
     if horizon == 3:
-        assert gain(0.0) > 1.01
+        assert gain(FOREVER) > 1.01
 
 
 def test_wrong_cells_are_ruled_out_and_the_belief_finds_the_true_one() -> None:
     cells, units = drifting_cells(20), drifting(0.1).units
-    process = ReturnProcess(cells, units, 0.9**60)
+    process = ReturnProcess(cells, units, 60)
     rng = np.random.default_rng(1)
     state = process.start()
     surviving = np.ones(len(cells), dtype=bool)
@@ -384,7 +385,7 @@ def test_wrong_cells_are_ruled_out_and_the_belief_finds_the_true_one() -> None:
 @pytest.mark.parametrize("first", [-1, STATES])
 def test_first_states_that_do_not_exist_are_refused(first: int) -> None:
     cells, units = made_up(np.random.default_rng(0))
-    process = ReturnProcess(cells, units, 0.0)
+    process = ReturnProcess(cells, units, FOREVER)
     with pytest.raises(InvalidInput, match=f"states must lie in .0, {STATES}., got {first}"):
         process.observe(process.start(), np.zeros(1, int), told(units, np.zeros((1, 2)), [first]))
     outcome = told(units, np.zeros((1, 2)), [0])
@@ -395,7 +396,7 @@ def test_first_states_that_do_not_exist_are_refused(first: int) -> None:
 def test_without_first_states_the_bounds_are_those_of_the_start_distribution() -> None:
     rng = np.random.default_rng(4)
     cells, units = made_up(rng)
-    process = ReturnProcess(cells, units, 0.1, first_states=False)
+    process = ReturnProcess(cells, units, 3, first_states=False)
     state = with_stakes(process, random_stakes(rng, 2))
     drawn, _, scaled = random_episodes(rng, 25, 2)
     outcomes = replace(told(units, scaled, np.zeros(25, int)), states=None)
@@ -403,14 +404,14 @@ def test_without_first_states_the_bounds_are_those_of_the_start_distribution() -
     for bet, j in np.ndindex(*settled.capital.shape):
         stake, expected = state.stakes[bet], 0.0
         for policy, x in zip(drawn, scaled, strict=True):
-            low, high = envelope(cells, units, 0.1, j, policy, None)
+            low, high = envelope(cells, units, 0.5**3, j, policy, None)
             expected += math.log1p(float(stake @ x)) - math.log1p(float(np.maximum(stake * low, stake * high).sum()))
         assert settled.capital[bet, j] == pytest.approx(expected, abs=1e-9)
 
 
 def test_memory_does_not_grow_with_the_episodes() -> None:
     cells, units = made_up(np.random.default_rng(0))
-    process = ReturnProcess(cells, units, 1e-3)
+    process = ReturnProcess(cells, units, 10)
     rng = np.random.default_rng(1)
     sizes = []
     state = process.start()

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.learner_suite import made_up_set
+from contracts.made_up import made_up_set
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
-from surefoot.learning.paper.algorithm_2 import VerifyCandidates
-from surefoot.learning.paper.constants import PaperRules, PublishedRules, Rules
+from surefoot.learning.paper.algorithm_2 import SafeCandidates
+from surefoot.learning.paper.constants import PaperRules, Rules
+from surefoot.learning.paper.published import PooledCandidates, PublishedRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # ----------------------------------------------------------------------- Algorithm 2 as the paper writes it, unit scale
@@ -130,7 +131,8 @@ def run(
     policies: PolicyValueSet, rules: Rules, truth: Truth, rng: np.random.Generator, episodes: int, block: int = 50
 ) -> tuple[Learner, list[tuple[float, list[float]]], list[tuple]]:
     """The learner, the outcomes it was told, in the user's units, and what it deployed in each episode."""
-    learner = Learner(VerifyCandidates(policies, rules), seed=int(rng.integers(1000)))
+    made = PooledCandidates if isinstance(rules, PublishedRules) else SafeCandidates
+    learner = Learner(made(policies, rules), seed=int(rng.integers(1000)))
     outcomes: list[tuple[float, list[float]]] = []
     deployed: list[tuple] = []
     units = policies.units
@@ -379,7 +381,7 @@ SIMPLE = Units(0.1, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.7 / 0.9]))  
 
 def as_predicted(policies: PolicyValueSet, rules: Rules, episodes: int) -> Learner:
     """A learner whose every phase sees exactly what its first candidate promises."""
-    learner = Learner(VerifyCandidates(policies, rules), seed=0)
+    learner = Learner(SafeCandidates(policies, rules), seed=0)
     best = max(policies.entries, key=lambda entry: entry.reward)
     while learner.state.episode < episodes:
         orders = learner.ask_block(min(500, episodes - learner.state.episode))
@@ -493,7 +495,7 @@ def test_the_smallest_margin_rules_over_several_constraints() -> None:
 
 def test_when_nobody_is_left_the_safe_policy_stays_and_says_so() -> None:
     policies = made_up_set(SIMPLE, [(0.8, [0.5], 0.3, [0.7]), (0.7, [0.5], 0.3, [0.6])], epsilon=1e-3)
-    learner = Learner(VerifyCandidates(policies, PaperRules(policies, 1000, 0.3)), seed=0)
+    learner = Learner(SafeCandidates(policies, PaperRules(policies, 1000, 0.3)), seed=0)
     for _ in range(6):
         orders = learner.ask_block(100)
         used = learner.tell_block(orders, Outcomes(np.full(100, 1.1), np.full((100, 1), 0.1)))
@@ -511,7 +513,7 @@ def test_ties_go_to_the_first_entry_and_the_best_comes_first() -> None:
         [(0.6, [0.5], 0.3, [0.7]), (0.8, [0.5], 0.3, [0.7]), (0.8, [0.4], 0.3, [0.7]), (0.7, [0.5], 0.3, [0.7])],
         epsilon=1e-3,
     )
-    assert VerifyCandidates(policies, PaperRules(policies, 1000, 0.3)).start().alive == (1, 2, 3, 0)
+    assert SafeCandidates(policies, PaperRules(policies, 1000, 0.3)).start().alive == (1, 2, 3, 0)
 
 
 @given(st.integers(1, 10**6), st.floats(1e-6, 0.9), st.sampled_from([1, 10, 1000]))
@@ -535,6 +537,6 @@ def test_certificates_are_claimed_by_the_proven_constants_only() -> None:
         "paper": lambda: PaperRules(policies, 1000, 0.3),
         "published": lambda: PublishedRules(policies),
     }
-    learners = {name: Learner(VerifyCandidates(policies, make())) for name, make in claims.items()}
+    learners = {name: Learner(SafeCandidates(policies, make())) for name, make in claims.items()}
     assert {name: each.certified for name, each in learners.items()} == {"paper": True, "published": False}
     assert {name: each.name for name, each in learners.items()} == {"paper": "paper", "published": "published"}

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.oracle_suite import (
-    conforms_to_check_oracle,
-    conforms_to_feasible_oracle,
-    conforms_to_optimal_oracle,
-    reference_distance,
-    reference_values,
-)
 from random_tasks import as_sparse, nearby, random_arrays, random_cmdp, seeds, task_arrays
 from surefoot.errors import Infeasible
 from surefoot.oracles import Oracles, ParameterDistance, check_by_enumeration, exact_oracles, linear_program
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.family import from_arrays
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.testing.oracle_suite import (
+    conforms_to_check_oracle,
+    conforms_to_feasible_oracle,
+    conforms_to_optimal_oracle,
+    reference_distance,
+    reference_values,
+)
 
 RNG = np.random.default_rng(0)
 GRIDWORLD = gridworld()

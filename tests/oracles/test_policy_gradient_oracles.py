@@ -9,18 +9,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from contracts.oracle_suite import (
-    conforms_to_feasible_oracle,
-    conforms_to_optimal_oracle,
-    reference_optimum,
-    reference_values,
-)
 from random_tasks import nearby, random_arrays, random_cmdp, random_sparse_cmdp, task_arrays
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles import crpo, linear_program, natural_policy_gradient, policy_gradient, worst_task_then_gradient
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld import gridworld
+from surefoot.testing.oracle_suite import (
+    conforms_to_feasible_oracle,
+    conforms_to_optimal_oracle,
+    reference_optimum,
+    reference_values,
+)
 
 RNG = np.random.default_rng(0)
 GRIDWORLD = gridworld()

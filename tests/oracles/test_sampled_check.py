@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from contracts.oracle_suite import conforms_to_check_oracle, reference_distance
 from random_tasks import as_sparse, nearby, random_arrays, random_cmdp, seeds
 from surefoot.errors import InvalidInput
 from surefoot.oracles import check_by_sampling, sampled, samples_needed
 from surefoot.tabular.model import TabularCMDP
+from surefoot.testing.oracle_suite import conforms_to_check_oracle, reference_distance
 
 STATES, ACTIONS = 4, 2
 EPSILON, DELTA = 0.1, 0.2

@@ -10,11 +10,35 @@ from matplotlib.figure import Figure
 
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
-from surefoot.report.figures import ORDER, REFERENCE, learning_curves, panels_in_words, png, stroke
+from surefoot.methods import METHODS
+from surefoot.report.figures import REFERENCE, learning_curves, panels_in_words, png, stroke
 from surefoot.report.metrics import Summary, summarise
 from surefoot.simulate.run import Run
 
 BUDGET = 1.5
+
+# Colours stay as they were in every figure published so far: methods that come later go to the end.
+ORDER = (
+    "certified",
+    "published",
+    "paper",
+    "pce",
+    "certified-likelihood",
+    "certified-ball",
+    "certified-returns",
+    "certified-model-free",
+    "safe-meta-published",
+    "dope-plus-published",
+    "lb-sgd-published",
+    "dope-published",
+    "optpess-lp-published",
+    "safe-meta-theory",
+    "dope-plus-theory",
+    "lb-sgd-theory",
+    "dope-theory",
+    "optpess-lp-theory",
+    "pce-theory",
+)
 
 
 def summary(name: str, gap: float, margin: float, *, certified: bool = True, episodes: int = 50) -> Summary:
@@ -123,6 +147,11 @@ def test_budget_is_in_view_wherever_the_costs_are(margin):
     low, high = cost.get_ylim()
     assert low < min(BUDGET, BUDGET - margin - 0.018)  # the lower end of the band
     assert high > max(BUDGET, BUDGET - margin)
+
+
+def test_colours_never_change():
+    assert [METHODS[name].colour for name in ORDER] == list(range(len(ORDER)))
+    assert {REFERENCE, *ORDER} == set(METHODS)
 
 
 def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four):

@@ -10,16 +10,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from contracts.learner_suite import made_up_set
+from contracts.made_up import made_up_set
 from surefoot import theory
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
 from surefoot.learning.paper.constants import PaperRules
-from surefoot.methods import METHODS, learner
+from surefoot.learning.paper.plan import least_episodes_to_leave
+from surefoot.learning.spec import PlanLine
+from surefoot.methods import METHODS, learner, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.simulate.plan import PlanLine, least_episodes_to_leave, plan
 from surefoot.tasks.gridworld import gridworld
 from surefoot.training.training_phase import train
 

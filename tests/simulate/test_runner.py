@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.learner_suite import fingerprint
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
@@ -26,6 +25,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.training_phase import train
 
 TASK = gridworld().task([0.25])  # near the most promising candidates, so that none is dropped at once

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +38,12 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tabular.transition_model import TransitionModel
 
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
-PRESETS: tuple[Preset, ...] = get_args(Preset)
 Schedule: TypeAlias = Literal["growth", "doubling", "episode"]
 Layout: TypeAlias = Literal["timed", "layered", "stationary"]
 
@@ -58,27 +58,11 @@ CHUNK = 256
 NEVER = 2**62
 
 
-def dope_method(
-    policies: PolicyValueSet,
-    name: str,
-    *,
-    episodes: int,
-    risk: float,
-    horizon: int,
-    layers: int | None = None,
-    replan: Schedule | float = VISIT_GROWTH,
-    scale: float = 1.0,
-    widths: Widths = "bernstein",
-    warm_up: int | None = None,
-    planning_horizon: int | None = None,
-    **unknown: Any,
-) -> OptimisticPlanning:
-    """The method `name` = algorithm-preset, such as "dope-theory".
+@dataclass(frozen=True)
+class PlanningOptions:
+    """Everything that may be chosen.
 
-    Args:
-        episodes: K in the logarithmic terms; plan for as many as will be run.
-        risk: δ.
-        horizon: the most steps of an episode.
+    Attributes:
         layers: the task is layered, states h·S + s for h < layers and an end state; plan on its base task and pool
             counts over layers, as DOPE's authors do. Refused where the task is not like that. The last step leads to
             the end, so there is nothing to count or to be unsure of: it is planned without a bonus. The authors pay
@@ -93,47 +77,94 @@ def dope_method(
         warm_up: episodes of the safe policy before the first plan; by default the preset's.
         planning_horizon: H on a discounted task; by default from `dope_planning.TOLERANCE`.
     """
-    if unknown:
-        raise InvalidInput(f"method {name!r} takes no option {sorted(unknown)[0]!r}")
-    algorithm, preset = _parsed(name)
-    model = known_model(policies, name)
-    if len(model.cost) != 1:
-        raise InvalidInput(f"method {name!r} takes one constraint, this task has {len(model.cost)}")
-    safe = policies.safe_policy
-    if not isinstance(safe, TabularPolicy):
-        raise InvalidInput(f"safe_policy must be tabular for method {name!r}, got {safe.kind!r}")
-    _check_options(name, scale, widths, replan, {"warm_up": (warm_up, 0), "planning_horizon": (planning_horizon, 1)})
-    if layers is not None:
-        check_layers(model, policies.units.discount, layers)
-    as_in_figure = preset == "published" and layers is None and algorithm != "optpess-lp"
-    support = known_support(model.classes, layers, ends=as_in_figure)
-    wait: int
+
+    layers: int | None = None
+    replan: Schedule | float = VISIT_GROWTH
+    scale: float = 1.0
+    widths: Widths = "bernstein"
+    warm_up: int | None = None
+    planning_horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        replan: Any = self.replan
+        if not self.scale >= 0:
+            raise InvalidInput(f"scale must not be negative, got {self.scale!r}")
+        is_number = isinstance(replan, int | float | np.number) and not isinstance(replan, bool)
+        if not (0 < replan < math.inf if is_number else replan in get_args(Schedule)):
+            raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))} or positive, got {replan!r}")
+        if self.warm_up is not None:
+            whole("warm_up", self.warm_up, least=0)
+        if self.planning_horizon is not None:
+            whole("planning_horizon", self.planning_horizon)
+
+
+def dope_method(
+    algorithm: Algorithm, preset: Preset, policies: PolicyValueSet, terms: Terms, **options: Any
+) -> OptimisticPlanning:
+    """DOPE, DOPE+ or OptPess-LP with one of its sets of constants; `options` are those of `PlanningOptions`."""
+    chosen, episodes = PlanningOptions(**options), terms.planned()
+    model, safe = _told(policies, terms.name, chosen)
+    as_in_figure = preset == "published" and chosen.layers is None and algorithm != "optpess-lp"
+    _check_combination(terms.name, chosen, as_in_figure)
+    support = known_support(model.classes, chosen.layers, ends=as_in_figure)
     planner: Planner
-    if planning_horizon is not None and (as_in_figure or layers):
-        raise InvalidInput(f"planning_horizon must be left out for {name!r} on this task, got {planning_horizon}")
+    layout: Layout
     if as_in_figure:
-        planner, wait = RelaxedOccupancy(policies.units, model, support, algorithm, episodes, scale), WARM_UP
+        planner = RelaxedOccupancy(policies.units, model, support, algorithm, episodes, chosen.scale)
+        wait, layout = WARM_UP, "stationary"
     else:
-        problem, margin = planning_problem(policies, model, support, planning_horizon)
-        steps = problem.horizon if layers else max(problem.horizon, horizon)
-        constants = Constants(algorithm, preset, episodes, risk, steps, margin, total_weight(problem), scale, widths)
-        tables = safe.probabilities
-        tables = tables if layers is None else tables[:-1].reshape(layers, -1, tables.shape[1])
-        planner, wait = FiniteHorizonPlanner(problem, constants, tables), constants.warm_up(*problem.reward.shape)
-    proved = preset == "theory" and scale == 1 and warm_up is None and algorithm != "dope-plus"
-    safe_enough = policies.safe_risk is not None and policies.safe_risk <= risk
+        problem, margin = planning_problem(policies, model, support, chosen.planning_horizon)
+        steps = problem.horizon if chosen.layers else max(problem.horizon, terms.horizon)
+        constants = Constants(
+            algorithm, preset, episodes, terms.risk, steps, margin, total_weight(problem), chosen.scale, chosen.widths
+        )
+        planner = FiniteHorizonPlanner(problem, constants, _by_layer(safe, chosen.layers))
+        wait, layout = constants.warm_up(*problem.reward.shape), "layered" if chosen.layers else "timed"
+    proved = preset == "theory" and chosen.scale == 1 and chosen.warm_up is None and algorithm != "dope-plus"
+    safe_enough = policies.safe_risk is not None and policies.safe_risk <= terms.risk
     return OptimisticPlanning(
-        name,
+        terms.name,
         policies.units,
         safe,
         support,
         planner,
-        "layered" if layers else "stationary" if as_in_figure else "timed",
+        layout,
         episodes,
-        wait if warm_up is None else int(warm_up),
-        replan,
-        certified=proved and safe_enough and (layers is not None or wait >= episodes),
+        wait if chosen.warm_up is None else int(chosen.warm_up),
+        chosen.replan,
+        certified=proved and safe_enough and (chosen.layers is not None or wait >= episodes),
     )
+
+
+def _told(policies: PolicyValueSet, name: str, chosen: PlanningOptions) -> tuple[TransitionModel, TabularPolicy]:
+    """What the method knows of the task, if it is one that it can plan on."""
+    model, safe = known_model(policies, name), policies.safe_policy
+    if len(model.cost) != 1:
+        raise InvalidInput(f"method {name!r} takes one constraint, this task has {len(model.cost)}")
+    if not isinstance(safe, TabularPolicy):
+        raise InvalidInput(f"safe_policy must be tabular for method {name!r}, got {safe.kind!r}")
+    if chosen.layers is not None:
+        check_layers(model, policies.units.discount, chosen.layers)
+    return model, safe
+
+
+def _check_combination(name: str, chosen: PlanningOptions, as_in_figure: bool) -> None:
+    """Options that not every method takes on every task."""
+    if chosen.widths not in get_args(Widths) or (chosen.widths != "bernstein" and name != "dope-published"):
+        raise InvalidInput(
+            "widths must be 'bernstein', or 'factored' or 'inventory' for dope-published, got "
+            f"{chosen.widths!r} for {name}"
+        )
+    if chosen.planning_horizon is not None and (as_in_figure or chosen.layers):
+        raise InvalidInput(
+            f"planning_horizon must be left out for {name!r} on this task, got {chosen.planning_horizon}"
+        )
+
+
+def _by_layer(safe: TabularPolicy, layers: int | None) -> Floats:
+    """The safe policy's tables, [S, A] or [H, S, A]."""
+    tables = safe.probabilities
+    return tables if layers is None else tables[:-1].reshape(layers, -1, tables.shape[1])
 
 
 # ---------------------------------------------------------------------------------------------------------- the method
@@ -176,7 +207,7 @@ class OptimisticPlanning:
     planning goes on as before.
 
     Attributes:
-        replan: see `dope_method`.
+        replan: see `PlanningOptions`.
         certified: their theorem promises zero violation with probability 1 - risk. True where the warm-up outlasts the
             run, and for `theory` of DOPE and OptPess-LP on layered tasks, which it is about (docs/guarantees.md,
             section 10, says which constants these are); DOPE+ is reconstructed, so nothing is claimed for it. Never
@@ -193,10 +224,13 @@ class OptimisticPlanning:
     warm_up: int
     replan: Schedule | float
     certified: bool
-    needs_first_state: ClassVar[bool] = False
 
     @property
-    def needs_transitions(self) -> bool:
+    def observes(self) -> Observes:
+        return "transitions" if self.plans else "sums"
+
+    @property
+    def plans(self) -> bool:
         """Whether there will ever be a plan; otherwise this is the safe policy and counting would be idle."""
         return self.warm_up < self.episodes
 
@@ -208,7 +242,7 @@ class OptimisticPlanning:
     @property
     def note(self) -> str:
         """Said when a learner is made with it."""
-        if self.needs_transitions:
+        if self.plans:
             return ""
         return (
             f"{self.name} plays the safe policy for {self.warm_up:.3g} episodes first, at least the {self.episodes} "
@@ -226,7 +260,7 @@ class OptimisticPlanning:
         return self.safe_policy if index == SAFE else _policy(state.planned[index - 1], self.safe_policy, self.layout)
 
     def absorb(self, state: PlanningState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        if not self.needs_transitions:
+        if not self.plans:
             return Step(state, len(outcomes))
         states, actions = outcomes.states, outcomes.actions
         if states is None or actions is None:
@@ -240,7 +274,7 @@ class OptimisticPlanning:
         return self._moved(replace(state, counts=counts), episode, used, due=grown > 0)
 
     def abandon(self, state: PlanningState, episode: int, drawn: int) -> Step:
-        if not self.needs_transitions:
+        if not self.plans:
             return Step(state, 1)
         state, alarm = self._voided(state, episode + 1, "runs with an abandoned episode")
         step = self._moved(state, episode, 1)
@@ -316,26 +350,31 @@ def _policy(compact: Compact, safe: TabularPolicy, layout: Layout) -> Policy:
     return TabularPolicy(np.concatenate([tables.reshape(-1, tables.shape[2]), safe.probabilities[-1:]]))
 
 
-def _check_options(
-    name: str, scale: float, widths: str, replan: Any, whole_numbers: dict[str, tuple[Any, int]]
-) -> None:
-    """`whole_numbers` are options that may be None, each with the least that it may be otherwise."""
-    if not scale >= 0:
-        raise InvalidInput(f"scale must not be negative, got {scale!r}")
-    if widths not in get_args(Widths) or (widths != "bernstein" and name != "dope-published"):
-        raise InvalidInput(
-            f"widths must be 'bernstein', or 'factored' or 'inventory' for dope-published, got {widths!r} for {name}"
-        )
-    is_number = isinstance(replan, int | float | np.number) and not isinstance(replan, bool)
-    if not (0 < replan < math.inf if is_number else replan in get_args(Schedule)):
-        raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))} or positive, got {replan!r}")
-    for option, (value, least) in whole_numbers.items():
-        if value is not None:
-            whole(option, value, least)
+# ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _parsed(name: str) -> tuple[Algorithm, Preset]:
-    names = {f"{algorithm}-{preset}": (algorithm, preset) for algorithm in ALGORITHMS for preset in PRESETS}
-    if name not in names:
-        raise InvalidInput(f"name must be one of {', '.join(names)}, got {name!r}")
-    return names[name]
+def _row(algorithm: Algorithm, preset: Preset, why: str, colour: int, certified: bool = False) -> MethodSpec:
+    return MethodSpec(
+        f"{algorithm}-{preset}",
+        partial(dope_method, algorithm, preset),
+        certified=certified,
+        why=why,
+        observes="transitions",
+        options=tuple(field.name for field in fields(PlanningOptions)),
+        state=(PlanningState, Compact),
+        needs_episodes=True,
+        colour=colour,
+    )
+
+
+_PROVED = "its theorem promises zero violation on layered tasks, and while it plays the safe policy"
+_TUNED = "the constants of its authors' code: no proof"
+
+SPECS = (
+    _row("dope", "theory", _PROVED, 16, certified=True),
+    _row("dope", "published", _TUNED, 11),
+    _row("dope-plus", "theory", "reconstructed: nothing is claimed for it", 14),
+    _row("dope-plus", "published", _TUNED, 9),
+    _row("optpess-lp", "theory", _PROVED, 17, certified=True),
+    _row("optpess-lp", "published", _TUNED, 12),
+)

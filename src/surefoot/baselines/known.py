@@ -15,4 +15,9 @@ def known_model(policies: PolicyValueSet, method: str) -> TransitionModel:
             f"policies must hold cells with a transition model for method {method!r}, which needs the reward and cost "
             "of every state and action and the possible successors, got none; train on a tabular family"
         )
+    if policies.units.horizon is not None:
+        raise InvalidInput(
+            f"policies must be for tasks without a horizon for method {method!r}, whose formulas are for discounted "
+            f"sums without end, got horizon {policies.units.horizon}"
+        )
     return model

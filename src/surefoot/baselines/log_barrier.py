@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.baselines.barrier_formulas import SCORE, SCORE_SLOPE, adaptive_step, theory_batch
 from surefoot.baselines.known import known_model
 from surefoot.baselines.softmax import GradientSums, given_start, published_start, smoothed_safe_policy, softmax
 from surefoot.cmdp.episode import Outcomes
@@ -38,16 +39,13 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 
 Smoothness: TypeAlias = Literal["bound", "estimated"]
 
-LB_SGD = ("lb-sgd-theory", "lb-sgd-published")
-
-# Bounds on the norms of the first two derivatives of log π with respect to θ, for softmax.
-SCORE, SCORE_SLOPE = math.sqrt(2), 0.5
 # Entropy weight of the start behind the paper's figure.
 PUBLISHED_ENTROPY = 8.0
 
@@ -107,28 +105,18 @@ AISTATS: Mapping[str, Any] = {
 }
 
 
-def lb_sgd_method(
-    policies: PolicyValueSet, name: str, *, episodes: int, risk: float, horizon: int, **options: Any
-) -> LogBarrier:
+def lb_sgd_method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> LogBarrier:
     """LB-SGD by the name of its preset.
 
     Args:
-        episodes: how many will be run.
-        risk: with which an iterate may be infeasible, where confidence terms are used.
-        horizon: steps of an episode.
-        options: the fields of `BarrierRules`, and `start`, a policy of full support [S, A]; the batches of Lemma 3.4
-            take it to keep half of the safe policy's least margin.
+        start: a policy of full support [S, A]; the batches of Lemma 3.4 take it to keep half of the safe policy's least
+            margin.
+        options: the fields of `BarrierRules`.
     """
-    if name not in PRESETS:
-        raise InvalidInput(f"method must be one of {', '.join(LB_SGD)}, got {name!r}")
-    allowed = {"start", *(field.name for field in fields(BarrierRules))}
-    if unknown := sorted(set(options) - allowed):
-        raise InvalidInput(f"method {name!r} takes no option {unknown[0]!r}; it takes {', '.join(sorted(allowed))}")
-    chosen = {option: value for option, value in options.items() if option != "start"}
-    rules = replace(PRESETS[name], **chosen)
-    known_model(policies, name)  # refuses sets that lack it
-    first, origin = _first_policy(policies, name, options.get("start"))
-    return LogBarrier(name, policies, rules, first, origin, episodes, risk, horizon)
+    rules = replace(PRESETS[terms.name], **options)
+    known_model(policies, terms.name)  # refuses sets that lack it
+    first, origin = _first_policy(policies, terms.name, start)
+    return LogBarrier(terms.name, policies, rules, first, origin, terms.planned(), terms.risk, terms.horizon)
 
 
 def _first_policy(policies: PolicyValueSet, name: str, start: Any) -> tuple[TabularPolicy, str]:
@@ -188,8 +176,7 @@ class LogBarrier:
     risk: float
     horizon: int
     certified: ClassVar[bool] = False
-    needs_transitions: ClassVar[bool] = True
-    needs_first_state: ClassVar[bool] = True
+    observes: ClassVar[Observes] = "transitions"
 
     @property
     def units(self) -> Units:
@@ -364,27 +351,24 @@ class LogBarrier:
         return GradientSums.empty(self.signals, curvature=self.rules.smoothness == "estimated")
 
 
-def adaptive_step(length: float, lower: Floats, along: Floats, smoothness: Floats, barrier: float) -> float:
-    """γ_t of Eq. (4): no V_i loses more than half, and no step is longer than the barrier is locally smooth.
-
-    Args:
-        length: norm of the barrier's gradient.
-        lower, along: [m] α_i and β_i, values and slopes along that gradient.
-        smoothness: [1+m] of V_0 and the V_i.
-    """
-    rough = smoothness[1:]
-    kept = (lower / (np.sqrt(rough * lower) + 2 * along)).min() / length
-    local = smoothness[0] + (10 * rough * barrier / lower + 8 * barrier * along**2 / lower**2).sum()
-    return float(min(kept, 1 / local))
+# ------------------------------------------------------------------------------------------------------------- by name
 
 
-def theory_batch(margin: float, barrier: float, constraints: int, discount: float, level: float) -> int:
-    """Episodes after which, by Lemma 3.4, the barrier's gradient is known to within η/4 where all V_i ≥ margin."""
-    error, rest = barrier / 4, 1 - discount
-    lipschitz = SCORE / rest**2
-    value = min(margin / 8, 3 * error * margin**2 / (16 * constraints * barrier * lipschitz))
-    slope = 3 * error * margin / (4 * (4 * constraints * barrier + 3 * margin))
-    log_slope = 0.25 - math.log(level)
-    for_value = 2 * math.log(2 / level) / (rest * value) ** 2
-    for_slope = 8 * SCORE**2 * log_slope / (rest**3 * slope**2)
-    return math.ceil(max(for_value, for_slope, 8 * log_slope))
+def _row(name: str, why: str, colour: int) -> MethodSpec:
+    return MethodSpec(
+        name,
+        lb_sgd_method,
+        certified=False,
+        why=why,
+        observes="transitions",
+        options=("start", *(field.name for field in fields(BarrierRules))),
+        state=(Climb, GradientSums, TabularPolicy),
+        needs_episodes=True,
+        colour=colour,
+    )
+
+
+SPECS = (
+    _row("lb-sgd-theory", "its theorem's constants, but its first policy is safe by a bound of our own only", 15),
+    _row("lb-sgd-published", "fixed steps and batches without confidence terms: no proof", 10),
+)

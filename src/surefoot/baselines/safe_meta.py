@@ -40,11 +40,10 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
-
-SAFE_META = ("safe-meta-theory", "safe-meta-published")
 
 # Entropy weight of the meta-policy behind the paper's figure.
 PUBLISHED_ENTROPY = 0.1
@@ -86,26 +85,22 @@ PRESETS: Mapping[str, AdaptationRules] = {
 }
 
 
-def safe_meta_method(policies: PolicyValueSet, name: str, **options: Any) -> SafeMeta:
+def safe_meta_method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> SafeMeta:
     """Safe Meta-RL by the name of its preset; neither the number of episodes nor the risk enters its constants.
 
     Args:
-        options: the fields of `AdaptationRules`, and `start`, the meta-policy [S, A].
+        start: the meta-policy [S, A].
+        options: the fields of `AdaptationRules`.
     """
-    if name not in PRESETS:
-        raise InvalidInput(f"method must be one of {', '.join(SAFE_META)}, got {name!r}")
-    allowed = {"start", *(field.name for field in fields(AdaptationRules))}
-    if unknown := sorted(set(options) - allowed):
-        raise InvalidInput(f"method {name!r} takes no option {unknown[0]!r}; it takes {', '.join(sorted(allowed))}")
-    rules = replace(PRESETS[name], **{option: value for option, value in options.items() if option != "start"})
-    known_model(policies, name)  # refuses sets that lack it
+    rules = replace(PRESETS[terms.name], **options)
+    known_model(policies, terms.name)  # refuses sets that lack it
     safe_table(policies)
-    start, meta = options.get("start"), None
+    meta = None
     if start is not None:
         meta = given_start(policies, start)
-    elif name == "safe-meta-published":
+    elif terms.name == "safe-meta-published":
         meta = published_start(policies, PUBLISHED_ENTROPY)
-    return SafeMeta(name, policies, rules, meta)
+    return SafeMeta(terms.name, policies, rules, meta)
 
 
 # ---------------------------------------------------------------------------------------------------------- the method
@@ -174,8 +169,7 @@ class SafeMeta:
     rules: AdaptationRules
     meta: TabularPolicy | None
     certified: ClassVar[bool] = False
-    needs_transitions: ClassVar[bool] = True
-    needs_first_state: ClassVar[bool] = True
+    observes: ClassVar[Observes] = "transitions"
 
     @property
     def units(self) -> Units:
@@ -296,3 +290,25 @@ def closed_form(
         weights = softmax(np.log(policy) + gain, axis=1)
     adapted: Floats = weights / weights.sum(axis=1, keepdims=True)
     return adapted
+
+
+# ------------------------------------------------------------------------------------------------------------- by name
+
+
+def _row(name: str, why: str, colour: int) -> MethodSpec:
+    return MethodSpec(
+        name,
+        safe_meta_method,
+        certified=False,
+        why=why,
+        observes="transitions",
+        options=("start", *(field.name for field in fields(AdaptationRules))),
+        state=(Adaptations, VisitSums, TabularPolicy),
+        colour=colour,
+    )
+
+
+SPECS = (
+    _row("safe-meta-theory", "reconstructed, and its bound is for exact advantages, not for those of samples", 13),
+    _row("safe-meta-published", "the constants behind the paper's figure: no proof", 8),
+)

@@ -86,7 +86,8 @@ def long_journal(path: Path, made: Learner, episodes: int, key: bytes | None = N
                 outcome = {"episode": k, "reward": float(rewards[k]), "cost": costs[k].tolist(), "states": [0]}
                 entries += [("order", {"episode": k, "policy": index, "draw": draw}), ("outcome", outcome)]
             journal.append(entries)
-        journal.save_snapshot(snapshots.encode((made.state, made.events, replay.events, replay.decision)))
+        state = made.state, made.events, replay.events, replay.decision
+        journal.save_snapshot(snapshots.encode(state, snapshots.classes(made)))
     finally:
         journal.close()
 

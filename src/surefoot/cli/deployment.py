@@ -165,8 +165,11 @@ def _key(file: Path | None) -> bytes | None:
 
 def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:
     settings = recorded_settings(header)
-    if "method" not in settings:
-        raise ArtifactError("the journal was written by a learner of the user's own making; check it from Python")
+    if settings.get("method") not in METHODS:
+        raise ArtifactError(
+            f"the journal was written by a method of the user's own, {header['method']!r}: make its learner again in "
+            "Python and pass it to surefoot.deploy.verify.verify"
+        )
     return settings
 
 

@@ -269,9 +269,11 @@ class Deployment:
         replay = self._replay
         self._kept = replay.learner.state.episode
         try:
-            state = snapshots.encode((replay.learner.state, replay.learner.events, replay.events, replay.decision))
-        except snapshots.NotPlain:
-            return  # a method whose state has no form for disks: the next opening replays everything
+            parts = replay.learner.state, replay.learner.events, replay.events, replay.decision
+            state = snapshots.encode(parts, snapshots.classes(replay.learner))
+        except snapshots.NotPlain as error:  # the next opening replays everything
+            log.warning("no snapshot: the state of %s holds %s; see MethodSpec.state", replay.learner.name, error)
+            return
         self._journal.save_snapshot(state)
 
     def _fallback(self) -> Order:
@@ -317,7 +319,7 @@ def _resumed(journal: Journal, learner: Learner, key: str | None) -> tuple[Repla
 def _restored(replay: Replay, state: bytes) -> bool:
     """Put a snapshot in force; false if it is of another version."""
     try:
-        learner_state, events, written, decision = snapshots.decode(state)
+        learner_state, events, written, decision = snapshots.decode(state, snapshots.classes(replay.learner))
     except (snapshots.NotPlain, SurefootError, ValueError, TypeError):
         return False
     replay.learner.state, replay.learner.events = learner_state, events

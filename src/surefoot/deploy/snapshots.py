@@ -1,4 +1,4 @@
-"""A learner's state as bytes and back: plain data, never code. Only the classes listed here are ever made."""
+"""A learner's state as bytes and back: plain data, never code. Only classes that its method lists are ever made."""
 
 from __future__ import annotations
 
@@ -6,50 +6,19 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from surefoot.baselines.dope import Compact, PlanningState
-from surefoot.baselines.log_barrier import Climb
-from surefoot.baselines.safe_meta import Adaptations, VisitSums
-from surefoot.baselines.softmax import GradientSums
-from surefoot.confidence import State
-from surefoot.learning.certified.evidence.ball import BallState
-from surefoot.learning.certified.evidence.counts import Counts
-from surefoot.learning.certified.evidence.returns import ReturnState
-from surefoot.learning.certified.method import CertifiedState
-from surefoot.learning.certified.model_free import ModelFreeState
-from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.event import Event
-from surefoot.learning.learner import LearnerState
+from surefoot.learning.learner import Learner, LearnerState
 from surefoot.learning.method import Deployed
-from surefoot.learning.paper.algorithm_2 import Phase
-from surefoot.tabular.policy import TabularPolicy
 
-CLASSES: dict[str, type] = {
-    each.__name__: each
-    for each in (
-        LearnerState,
-        Deployed,
-        Event,
-        Phase,
-        CertifiedState,
-        Counts,
-        BallState,
-        ReturnState,
-        ModelFreeState,
-        State,
-        Planned,
-        TabularPolicy,
-        PlanningState,
-        Compact,
-        Climb,
-        GradientSums,
-        Adaptations,
-        VisitSums,
-    )
-}
+# What every learner's state holds; the rest is named by its method (`MethodSpec.state`).
+COMMON = (LearnerState, Deployed, Event)
+Classes: TypeAlias = Mapping[str, type]
+
 # What arrays may be made of; objects would be code.
 KINDS = "biuf"
 
@@ -58,18 +27,23 @@ class NotPlain(Exception):
     """Something has no place in a snapshot, or a snapshot is not one."""
 
 
-def encode(value: Any) -> bytes:
-    return json.dumps(_encoded(value), separators=(",", ":")).encode()
+def classes(learner: Learner) -> Classes:
+    """By name, all that the state of this learner may be made of."""
+    return {each.__name__: each for each in (*learner.state_classes, *COMMON)}
 
 
-def decode(content: bytes) -> Any:
+def encode(value: Any, known: Classes) -> bytes:
+    return json.dumps(_encoded(value, known), separators=(",", ":")).encode()
+
+
+def decode(content: bytes, known: Classes) -> Any:
     try:
-        return _decoded(json.loads(content))
+        return _decoded(json.loads(content), known)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise NotPlain(f"not a snapshot: {error}") from None
 
 
-def _encoded(value: Any) -> Any:
+def _encoded(value: Any, known: Classes) -> Any:
     """JSON in which everything but None, bool, int and str is a list that begins with what it is."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -81,31 +55,33 @@ def _encoded(value: Any) -> Any:
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
         what = "array" if isinstance(value, np.ndarray) else "scalar"
         return [what, value.dtype.str, list(value.shape), data]
+    inner = partial(_encoded, known=known)
     if isinstance(value, tuple | list):
-        return ["tuple" if isinstance(value, tuple) else "list", *map(_encoded, value)]
+        return ["tuple" if isinstance(value, tuple) else "list", *map(inner, value)]
     if isinstance(value, Mapping):
-        return ["dict", *([_encoded(key), _encoded(item)] for key, item in value.items())]
-    if is_dataclass(value) and CLASSES.get(type(value).__name__) is type(value):
-        return ["class", type(value).__name__, *(_encoded(getattr(value, field.name)) for field in fields(value))]
+        return ["dict", *([inner(key), inner(item)] for key, item in value.items())]
+    if is_dataclass(value) and known.get(type(value).__name__) is type(value):
+        return ["class", type(value).__name__, *(inner(getattr(value, field.name)) for field in fields(value))]
     raise NotPlain(f"a {type(value).__name__}")
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: Any, known: Classes) -> Any:
     if not isinstance(value, list):
         return value
+    inner = partial(_decoded, known=known)
     match value:
         case ["float", str(text)]:
             return float.fromhex(text)
         case ["array" | "scalar" as what, str(dtype), list(shape), str(data)]:
             return _array(what, np.dtype(dtype), shape, base64.b64decode(data, validate=True))
         case ["tuple", *items]:
-            return tuple(map(_decoded, items))
+            return tuple(map(inner, items))
         case ["list", *items]:
-            return list(map(_decoded, items))
+            return list(map(inner, items))
         case ["dict", *pairs]:
-            return {_decoded(key): _decoded(item) for key, item in pairs}
+            return {inner(key): inner(item) for key, item in pairs}
         case ["class", str(name), *values]:
-            return CLASSES[name](*map(_decoded, values))
+            return known[name](*map(inner, values))
         case _:
             raise NotPlain(f"unknown form {str(value)[:40]}")
 

@@ -12,12 +12,12 @@ from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.learning.event import Event
+from surefoot.learning.spec import PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, render
 from surefoot.report.table import Table
-from surefoot.simulate.plan import PlanLine
 
 Results: TypeAlias = Mapping[str, Any]  # the contents of a results.json
 

@@ -8,7 +8,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
-from surefoot.learning.method import Method
+from surefoot.learning.method import Method, includes
 
 
 def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
@@ -30,9 +30,9 @@ def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
 def check_observed(outcomes: Outcomes, method: Method) -> None:
     """Refuse outcomes that lack the states [n, H+1] and actions [n, H], or the first states, that a method needs."""
     states, actions = outcomes.states, outcomes.actions
-    if method.needs_transitions and (states is None or actions is None):
+    if method.observes == "transitions" and (states is None or actions is None):
         raise InvalidInput(f"{method.name} needs the visited states and the actions of every episode, got none")
-    if method.needs_first_state and states is None:
+    if includes(method.observes, "first-state") and states is None:
         raise InvalidInput(f"{method.name} needs states with at least the first state of every episode, got none")
     count = len(outcomes)
     if states is not None and (states.ndim != 2 or len(states) != count or not states.shape[1]):
@@ -54,3 +54,13 @@ def range_alarm(episode: int, outcome: Outcomes, units: Units) -> Event:
         "certificate void, safe policy from now on",
         {"reward": reward, "cost": cost},
     )
+
+
+def risk_left(risk: float, failing: float, remedy: str = "") -> float:
+    """What tasks on which the safe policy is infeasible leave of the risk."""
+    if risk <= failing:
+        raise InvalidInput(
+            f"risk must exceed {failing:.3g}, the bound on the probability that the safe policy itself breaks a budget "
+            f"on a fresh task, got {risk:g}{remedy}"
+        )
+    return risk - failing

@@ -60,11 +60,18 @@ class Learner:
     """A method at work: `ask()` for an order, run it, `tell(order, outcome)`."""
 
     def __init__(
-        self, method: Method, *, seed: int = 0, horizon: int | None = None, settings: Mapping[str, Any] | None = None
+        self,
+        method: Method,
+        *,
+        seed: int = 0,
+        horizon: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        state_classes: tuple[type, ...] = (),
     ) -> None:
         """Args:
         horizon: the most steps that an episode takes; None if that is not known.
         settings: plain JSON data from which the same learner can be made again; {} when it cannot.
+        state_classes: of which the method's states are made, see `MethodSpec.state`; without them no snapshot is kept.
         """
         if whole("seed", seed, least=0) >= 2**63:
             raise InvalidInput(f"seed must be less than 2^63, got {seed!r}")
@@ -72,6 +79,7 @@ class Learner:
         self.seed = int(seed)
         self.horizon = horizon
         self.settings: Mapping[str, Any] = dict(settings or {})
+        self.state_classes = state_classes
         self.state = LearnerState(method.start())
         note = getattr(method, "note", "")
         self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()

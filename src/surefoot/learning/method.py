@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from surefoot.cmdp.units import Units
 from surefoot.learning.event import Event
 
 SAFE = 0  # index of the safe policy among a method's policies
+
+# What is told of an episode: its discounted sums, also its first state, also all its states and actions.
+Observes: TypeAlias = Literal["sums", "first-state", "transitions"]
+LEVELS: tuple[Observes, ...] = get_args(Observes)
+
+
+def includes(observed: Observes, needed: Observes) -> bool:
+    """Whether one level holds all that the other one does."""
+    return LEVELS.index(observed) >= LEVELS.index(needed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +81,8 @@ class Method(Protocol):
     def units(self) -> Units: ...
 
     @property
-    def needs_transitions(self) -> bool:
-        """Whether outcomes must come with all states and actions."""
-        ...
-
-    @property
-    def needs_first_state(self) -> bool:
-        """Whether outcomes must come with at least their first state."""
+    def observes(self) -> Observes:
+        """What outcomes must be told with."""
         ...
 
     def start(self) -> Any: ...

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from surefoot.errors import InvalidInput
+from surefoot.methods import METHODS
 from surefoot.report.metrics import Summary
 
 # Fixed rather than taken from the reader's matplotlibrc, so that the same numbers give the same picture.
@@ -43,28 +44,6 @@ STYLE: Any = {  # not dict[str, Any]: newer releases of matplotlib type the keys
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#882255", "#332288")
 MARKERS = ("", "o", "s", "^")
 
-# A method's place here is its colour in every figure; append, never reorder. After one round of colours, markers.
-ORDER = (
-    "certified",
-    "published",
-    "paper",
-    "pce",
-    "certified-likelihood",
-    "certified-ball",
-    "certified-returns",
-    "certified-model-free",
-    "safe-meta-published",
-    "dope-plus-published",
-    "lb-sgd-published",
-    "dope-published",
-    "optpess-lp-published",
-    "safe-meta-theory",
-    "dope-plus-theory",
-    "lb-sgd-theory",
-    "dope-theory",
-    "optpess-lp-theory",
-    "pce-theory",
-)
 REFERENCE = "safe-only"
 BUDGET_COLOUR = "#b3261e"
 FEW = 6  # methods that still leave room for bands in full and a legend below
@@ -79,10 +58,12 @@ class Stroke:
 
 
 def stroke(method: str) -> Stroke:
-    """Grey for safe-only, then by place in ORDER; a name not listed there gets one that depends on the name alone."""
+    """Grey for safe-only, else by the place in the method's row; without one it depends on the name alone. After one
+    round of colours, markers."""
     if method == REFERENCE:
         return Stroke("#b4b4b4", "")
-    place = ORDER.index(method) if method in ORDER else zlib.crc32(method.encode())
+    spec = METHODS.get(method)
+    place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
 
 

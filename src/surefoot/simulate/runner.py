@@ -18,7 +18,7 @@ from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
 from surefoot.estimates import judged
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import Deployed, includes
 from surefoot.simulate.run import Run
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
@@ -79,7 +79,7 @@ class SimulatedTask:
     def __init__(self, learner: Learner, task: Task, seed: int, judged_on: int = JUDGED_EPISODES) -> None:
         self.learner, self.task, self.seed, self.judged_on = learner, task, seed, judged_on
         self.steps = learner.horizon or task.units.episode_length
-        self.transitions = learner.method.needs_transitions or learner.method.needs_first_state
+        self.transitions = includes(learner.method.observes, "first-state")
         self._streams: dict[int, EpisodeStream] = {}  # the latest used last
         self._used_before: dict[int, int] = {}  # episodes that streams had used when they were dropped
         self._values: dict[int, Values] = {}

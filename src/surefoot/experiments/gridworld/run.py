@@ -15,10 +15,9 @@ from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import FIGURE_1_NOISES, Settings
 from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
-from surefoot.methods import adapt
+from surefoot.methods import adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import Final, summarise, totals
-from surefoot.simulate.plan import plan
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve

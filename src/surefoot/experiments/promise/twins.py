@@ -13,7 +13,7 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
-from surefoot.learning.method import Method
+from surefoot.learning.method import Method, Observes
 
 
 def overconfident(method: Method) -> Method | None:
@@ -30,6 +30,11 @@ class ChangedEvidence:
     """Another evidence, to be changed in one place."""
 
     inner: Any
+
+    @property
+    def observes(self) -> Observes:
+        observes: Observes = self.inner.observes
+        return observes
 
     def start(self) -> Any:
         return self.inner.start()

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from surefoot import theory
 from surefoot.arrays import Floats
-from surefoot.methods import default_horizon
+from surefoot.cmdp.units import NEGLIGIBLE
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
@@ -87,7 +88,7 @@ def random_world(
     world = World(base, slope, reward, cost, start, 0.0, 0, np.zeros(constraints))
     if rng.random() < (0.9 if neutral else 0.3):
         discount = float(rng.choice([0.5, 0.7, 0.8]))
-        return replace(world, discount=discount, steps=default_horizon(discount))
+        return replace(world, discount=discount, steps=theory.horizon(discount, NEGLIGIBLE / (1 - discount)))
     return replace(_unrolled(world, int(rng.integers(2, 5))), discount=float(rng.choice(discounts)))
 
 

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from surefoot import theory
+from surefoot.confidence import State
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.evidence.ball import TransitionBall
+from surefoot.learning.certified.evidence.ball import BallState, TransitionBall
+from surefoot.learning.certified.evidence.counts import Counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
-from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, ReturnProcess
-from surefoot.learning.certified.method import RECALL, Certified, Evidence
-from surefoot.learning.certified.model_free import ModelFree
-from surefoot.learning.certified.replanning import Replanner
-from surefoot.learning.method import Method
+from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, ReturnProcess, ReturnState
+from surefoot.learning.certified.method import RECALL, Certified, CertifiedState, Evidence
+from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
+from surefoot.learning.certified.replanning import Planned, Replanner
+from surefoot.learning.checks import risk_left
+from surefoot.learning.method import LEVELS, Method, Observes, includes
+from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_model import TransitionModel
 
-Observes: TypeAlias = Literal["transitions", "first-state", "sums"]
-
-CERTIFIED = (
-    "certified",
-    "certified-likelihood",
-    "certified-ball",
-    "certified-returns",
-    "certified-model-free",
-)
-
-SAFE_POLICY_RISK = "the bound on the probability that the safe policy itself breaks a budget on a fresh task"
+# (policies, cells, steps of an episode, level of the elimination, what is observed) -> evidence
+MakeEvidence: TypeAlias = Callable[[PolicyValueSet, Cells, int, float, Observes], Evidence]
 
 
 def certified_method(
@@ -36,7 +33,6 @@ def certified_method(
     name: str,
     risk: float,
     *,
-    truncation: float,
     horizon: int | None = None,
     replan: bool | None = None,
     pairs: bool = False,
@@ -47,8 +43,7 @@ def certified_method(
 
     Args:
         name: one of `CERTIFIED`; "certified" picks the strongest that is possible and says which and why.
-        truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
-        horizon: H, the most steps that an episode takes; by default what `truncation` says.
+        horizon: the most steps that an episode takes; by default that of the units.
         replan: add policies on the way; by default where transitions are observed and their model is known.
         pairs: mix only with the safe policy instead of solving the linear program over mixtures.
         observes: for "certified", what the real system shows of an episode: all transitions, its first state and
@@ -56,108 +51,84 @@ def certified_method(
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
             elsewhere and need not be paid for.
     """
+    if name not in CERTIFIED:
+        raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
     kind, note = name, ""
     if name == "certified":
         kind, why = strongest(policies, observes)
         note = f"{kind}, since {why}"
-    if kind == "certified-model-free":
-        return _model_free(policies, name, note, risk, truncation, assume_safe)
-    cells = _cells(policies, kind)
+    horizon = policies.units.episode_length if horizon is None else horizon
+    if kind not in BY_CELLS:
+        return _model_free(policies, name, note, risk, horizon, assume_safe)
+    cells, lacks = policies.cells, BY_CELLS[kind].lacks(policies)
+    if cells is None or lacks:
+        raise InvalidInput(f"{kind} needs {lacks}")
     if risk <= cells.uncovered:
         raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
     split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    discount = policies.units.discount
-    steps = theory.horizon(discount, truncation / (1 - discount)) if horizon is None else horizon
-    evidence = _evidence(kind, policies, cells, truncation, steps, split["elimination"], observes)
-    by_first_state = not isinstance(evidence, ReturnProcess) or evidence.first_states
-    if replan and not by_first_state:
+    evidence = BY_CELLS[kind].evidence(policies, cells, horizon, split["elimination"], observes)
+    if replan and not includes(evidence.observes, "first-state"):
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
-    return Certified(
-        name,
-        policies,
-        cells,
-        evidence,
-        split,
-        needs_transitions=kind != "certified-returns",
-        needs_first_state=by_first_state,
-        replanner=_replanner(policies, cells.model, kind != "certified-returns" if replan is None else replan),
-        pairs=pairs,
-        note=note,
-    )
-
-
-def _model_free(
-    policies: PolicyValueSet, name: str, note: str, risk: float, truncation: float, assume_safe: bool
-) -> ModelFree:
-    """Theorem 6, after paying for the tasks on which its assumption, a feasible safe policy, does not hold."""
-    failing = 0.0 if assume_safe else policies.safe_risk
-    if failing is None:
-        raise InvalidInput(
-            f"{name} needs to know how often the safe policy is feasible, got a policy set that does not say: train "
-            "tabular policies (with cells or without), or, if the safe policy is known to be feasible on this very "
-            "system, use certified-model-free and say so (assume_safe=True, --assume-safe)"
-        )
-    if risk <= failing:
-        raise InvalidInput(
-            f"risk must exceed {failing:.3g}, {SAFE_POLICY_RISK}, got {risk:g}; "
-            "a safer safe policy (xi) or more held-out tasks would lower it"
-        )
-    return ModelFree(
-        policies, {"coverage": failing, "elimination": 0.0, "values": risk - failing}, truncation, name, note
-    )
+    wanted = evidence.observes == "transitions" if replan is None else replan
+    replanner = _replanner(policies, cells.model) if wanted else None
+    return Certified(name, policies, cells, evidence, split, replanner, pairs, note)
 
 
 def strongest(policies: PolicyValueSet, observes: Observes) -> tuple[str, str]:
     """The strongest certified method that is possible, and why it and no stronger one."""
-    if observes not in get_args(Observes):
-        raise InvalidInput(f"observes must be one of {', '.join(get_args(Observes))}, got {observes!r}")
-    cells = policies.cells
-    if cells is None:
-        return "certified-model-free", "the policy set has no value bounds over tasks"
-    if observes == "transitions" and cells.model is not None:
-        if _exact(cells.model):
-            return "certified-likelihood", "transitions are observed and their probabilities are known on every cell"
-        return "certified-ball", "transitions are observed, their probabilities known up to a distance"
-    if observes == "sums":
-        return "certified-returns", "only discounted sums are observed"
-    why = "transitions are not observed" if observes == "first-state" else "the policy set has no model of transitions"
-    if cells.start_lower is None:
-        return "certified-returns", f"{why}, and its value bounds are not given per first state: discounted sums it is"
-    return "certified-returns", f"{why}; discounted sums and first states are"
+    if observes not in LEVELS:
+        raise InvalidInput(f"observes must be one of {', '.join(LEVELS)}, got {observes!r}")
+    for name, kind in BY_CELLS.items():
+        if includes(observes, kind.observes) and not kind.lacks(policies):
+            return name, kind.since(policies, observes)
+    return "certified-model-free", "the policy set has no value bounds over tasks"
 
 
-def _evidence(
-    kind: str, policies: PolicyValueSet, cells: Cells, truncation: float, steps: int, level: float, observes: Observes
-) -> Evidence:
-    match kind:
-        case "certified-likelihood":
-            model = _model(cells, kind)
-            if not _exact(model):
-                raise InvalidInput(
-                    f"{kind} needs transition probabilities known on every cell, got a policy set that knows them only "
-                    "up to a distance; use certified-ball"
-                )
-            return LikelihoodRatio(cells, model, policies.units, steps)
-        case "certified-ball":
-            return TransitionBall(cells, _model(cells, kind), policies.units, horizon=steps)
-        case "certified-returns":
-            enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
-            first_states = cells.start_lower is not None and observes != "sums"
-            return ReturnProcess(cells, policies.units, truncation, enough, first_states)
-        case _:
-            raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {kind!r}")
+# ---------------------------------------------------------------------------------------------------------- with cells
 
 
-def _cells(policies: PolicyValueSet, kind: str) -> Cells:
+@dataclass(frozen=True)
+class ByCells:
+    """A kind of evidence that rules out cells.
+
+    Attributes:
+        observes: what it needs at least.
+        lacks: what a policy set that lacks something for it ought to be; "" if nothing is missing.
+        since: why it is chosen where no stronger one is possible.
+    """
+
+    observes: Observes
+    lacks: Callable[[PolicyValueSet], str]
+    since: Callable[[PolicyValueSet, Observes], str]
+    evidence: MakeEvidence
+
+
+def _lacks_cells(policies: PolicyValueSet) -> str:
+    given = policies.cells is not None
+    return "" if given else "a policy set with cells: train with cells > 0, or use certified-model-free"
+
+
+def _lacks_model(policies: PolicyValueSet) -> str:
     if policies.cells is None:
-        raise InvalidInput(f"{kind} needs a policy set with cells: train with cells > 0, or use certified-model-free")
-    return policies.cells
+        return _lacks_cells(policies)
+    if policies.cells.model is None:
+        return "a policy set with a transition model, got none; use certified-returns"
+    if policies.units.horizon is not None:
+        return (
+            "tasks without a horizon, which its tables are about, got a policy set with horizon "
+            f"{policies.units.horizon}; use certified-returns"
+        )
+    return ""
 
 
-def _model(cells: Cells, kind: str) -> TransitionModel:
-    if cells.model is None:
-        raise InvalidInput(f"{kind} needs a policy set with a transition model, got none; use certified-returns")
-    return cells.model
+def _lacks_exact_model(policies: PolicyValueSet) -> str:
+    lacks = _lacks_model(policies)
+    if lacks or _exact(_model(policies)):
+        return lacks
+    return (
+        "transition probabilities known on every cell, got a policy set that knows them only up to a distance; use "
+        "certified-ball"
+    )
 
 
 def _exact(model: TransitionModel) -> bool:
@@ -165,9 +136,62 @@ def _exact(model: TransitionModel) -> bool:
     return model.affine is not None or not model.radius.any()
 
 
-def _replanner(policies: PolicyValueSet, model: TransitionModel | None, wanted: bool) -> Replanner | None:
-    possible = wanted and model is not None and model.affine is not None
-    return Replanner(model, policies.units) if possible and model is not None else None
+def _model(policies: PolicyValueSet) -> TransitionModel:
+    if policies.cells is None or policies.cells.model is None:
+        raise InvalidInput("policies must hold cells with a transition model, got none")
+    return policies.cells.model
+
+
+def _likelihood(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+    return LikelihoodRatio(cells, _model(policies), policies.units, steps)
+
+
+def _ball(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+    return TransitionBall(cells, _model(policies), policies.units, steps)
+
+
+def _returns(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+    enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
+    first_states = cells.start_lower is not None and includes(observes, "first-state")
+    return ReturnProcess(cells, policies.units, steps, enough, first_states)
+
+
+def _since_returns(policies: PolicyValueSet, observes: Observes) -> str:
+    if observes == "sums":
+        return "only discounted sums are observed"
+    why = "the policy set has no model of transitions"
+    if observes == "first-state":
+        why = "transitions are not observed"
+    elif policies.units.horizon is not None:
+        why = "transition models are for tasks without a horizon"
+    if policies.cells is None or policies.cells.start_lower is None:
+        return f"{why}, and its value bounds are not given per first state: discounted sums it is"
+    return f"{why}; discounted sums and first states are"
+
+
+# The strongest first.
+BY_CELLS = {
+    "certified-likelihood": ByCells(
+        "transitions",
+        _lacks_exact_model,
+        lambda policies, observes: "transitions are observed and their probabilities are known on every cell",
+        _likelihood,
+    ),
+    "certified-ball": ByCells(
+        "transitions",
+        _lacks_model,
+        lambda policies, observes: "transitions are observed, their probabilities known up to a distance",
+        _ball,
+    ),
+    "certified-returns": ByCells("sums", _lacks_cells, _since_returns, _returns),
+}
+
+
+def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Replanner | None:
+    """None where nothing can be planned on: `solve` and its bounds are for affine families without a horizon."""
+    if model is None or model.affine is None or policies.units.horizon is not None:
+        return None
+    return Replanner(model, policies.units)
 
 
 def _what_would_help(cells: Cells) -> str:
@@ -179,3 +203,88 @@ def _what_would_help(cells: Cells) -> str:
         "the safe policy may be infeasible (more held-out tasks, a smaller uncovered or a safer safe policy would "
         "lower it)"
     )
+
+
+# ------------------------------------------------------------------------------------------------------- without cells
+
+
+def _model_free(
+    policies: PolicyValueSet, name: str, note: str, risk: float, horizon: int, assume_safe: bool
+) -> ModelFree:
+    """Theorem 6, after paying for the tasks on which its assumption, a feasible safe policy, does not hold."""
+    failing = 0.0 if assume_safe else policies.safe_risk
+    if failing is None:
+        raise InvalidInput(
+            f"{name} needs to know how often the safe policy is feasible, got a policy set that does not say: train "
+            "tabular policies (with cells or without), or, if the safe policy is known to be feasible on this very "
+            "system, use certified-model-free and say so (assume_safe=True, --assume-safe)"
+        )
+    left = risk_left(risk, failing, "; a safer safe policy (xi) or more held-out tasks would lower it")
+    return ModelFree(policies, {"coverage": failing, "elimination": 0.0, "values": left}, horizon, name, note)
+
+
+# ------------------------------------------------------------------------------------------------------------- by name
+
+
+def _made(policies: PolicyValueSet, terms: Terms, **options: Any) -> Method:
+    return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
+
+
+_WITH_CELLS = (CertifiedState, Planned, TabularPolicy)
+
+SPECS = (
+    MethodSpec(
+        "certified",
+        _made,
+        certified=True,
+        why="the strongest of the certified methods that the policy set and the observations allow",
+        observes="transitions",
+        options=("replan", "pairs", "observes"),
+        state=(*_WITH_CELLS, Counts, BallState, ReturnState, ModelFreeState, State),
+        colour=0,
+    ),
+    MethodSpec(
+        "certified-likelihood",
+        _made,
+        certified=True,
+        why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
+        observes="transitions",
+        options=("replan", "pairs"),
+        state=(*_WITH_CELLS, Counts),
+        plan="trial",
+        colour=4,
+    ),
+    MethodSpec(
+        "certified-ball",
+        _made,
+        certified=True,
+        why="Theorems 3 and 4: bets on transitions rule out cells whose dynamics are known up to a distance",
+        observes="transitions",
+        options=("replan", "pairs"),
+        state=(*_WITH_CELLS, Counts, BallState),
+        plan="trial",
+        colour=5,
+    ),
+    MethodSpec(
+        "certified-returns",
+        _made,
+        certified=True,
+        why="Theorems 5 and 4: bets on discounted sums rule out cells",
+        observes="first-state",
+        options=("replan", "pairs"),
+        state=(*_WITH_CELLS, ReturnState),
+        plan="trial",
+        colour=6,
+    ),
+    MethodSpec(
+        "certified-model-free",
+        _made,
+        certified=True,
+        why="Theorem 6: confidence sequences of costs, given a feasible safe policy",
+        options=("assume_safe",),
+        state=(ModelFreeState, State),
+        plan="trial",
+        colour=7,
+    ),
+)
+CERTIFIED = tuple(spec.name for spec in SPECS)

@@ -19,7 +19,7 @@ from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, best_pair
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Step
+from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -31,6 +31,11 @@ RECALL = 5.0
 
 class Evidence(Protocol):
     """An e-process for every cell. `settle` is called at each decision, `observe` in between; both are pure."""
+
+    @property
+    def observes(self) -> Observes:
+        """What episodes must be told with."""
+        ...
 
     def start(self) -> Any: ...
 
@@ -73,7 +78,6 @@ class Certified:
 
     Attributes:
         risk_split: how the user's risk is spent: coverage, elimination, value bounds.
-        needs_transitions, needs_first_state: what episodes must be told with.
         replanner: adds policies for what is still possible; None leaves the set as trained.
         pairs: mix only with the safe policy instead of solving the linear program.
         note: why this method was chosen, where that was not the user's choice.
@@ -84,12 +88,14 @@ class Certified:
     cells: Cells
     evidence: Evidence
     risk_split: Mapping[str, float]
-    needs_transitions: bool
-    needs_first_state: bool = True
     replanner: Replanner | None = None
     pairs: bool = False
     note: str = ""
     certified: bool = True
+
+    @property
+    def observes(self) -> Observes:
+        return self.evidence.observes
 
     @property
     def units(self) -> Units:

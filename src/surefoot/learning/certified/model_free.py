@@ -22,7 +22,7 @@ from surefoot.confidence import Betting, State
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.certified.selection import best_pair
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # A candidate is chosen after this many episodes of the safe policy, and again each time this factor more were run.
@@ -55,17 +55,16 @@ class ModelFree:
     """Attributes:
     risk_split: coverage is the probability that the safe policy is infeasible on the task; the rest goes to value
         bounds, half of it to the safe policy, half shared by the candidates.
-    truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
+    horizon: the most steps of an episode, which may miss what would have followed.
     """
 
     policies: PolicyValueSet
     risk_split: Mapping[str, float]
-    truncation: float
+    horizon: int
     name: str = "certified-model-free"
     note: str = ""
     certified: bool = True
-    needs_transitions: ClassVar[bool] = False
-    needs_first_state: ClassVar[bool] = False
+    observes: ClassVar[Observes] = "sums"
 
     @property
     def units(self) -> Units:
@@ -158,7 +157,7 @@ class ModelFree:
         """[m] lower confidence bound on the margins, truncation included."""
         low, high = self._cost_ends
         upper = self._sequence(index).interval(state.costs[index])[1]
-        tail = self.truncation * np.maximum(self.units.cost_value_range[:, 1], 0.0)
+        tail = self.units.missed(self.horizon) * np.maximum(self.units.cost_value_range[:, 1], 0.0)
         return self.units.budget - (low + upper * (high - low)) - tail
 
     def _sequence(self, index: int) -> Betting:

@@ -1,4 +1,4 @@
-"""The constants of Algorithm 2: the paper's with their proof mended, and those behind its figure, which have none."""
+"""The constants of Algorithm 2: the paper's, with their proof mended."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from surefoot import theory
 from surefoot.arrays import Floats, Integers
+from surefoot.errors import InvalidInput
+from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
@@ -26,14 +28,12 @@ class Rules(Protocol):
         """Episodes of a phase up to which its tests are proved."""
         ...
 
-    pools_safe_episodes: ClassVar[bool]  # test later candidates at weight 0 on all safe episodes so far
-
     def reward_radius(self, count: Integers) -> Floats:
         """[n] allowed distance of the mean reward after `count` [n] episodes from its prediction."""
         ...
 
-    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
-        """[n, m] the same for the margins."""
+    def margin_radius(self, count: Integers) -> Floats:
+        """[n, m] the same for the margins, or [n, 1] for all of them."""
         ...
 
     def phase_length(self, entry: Entry, step: int, weight: float) -> float:
@@ -60,7 +60,6 @@ class PaperRules:
     name: ClassVar[str] = "paper"
     certified: ClassVar[bool] = True
     least_count: ClassVar[int] = 1
-    pools_safe_episodes: ClassVar[bool] = False
 
     @property
     def last_count(self) -> float:
@@ -68,7 +67,7 @@ class PaperRules:
 
     @property
     def _discount(self) -> float:
-        return self.policies.units.discount
+        return self.policies.units.effective_discount
 
     @cached_property
     def log_term(self) -> float:
@@ -89,7 +88,7 @@ class PaperRules:
         slack = theory.elimination_slack(self._epsilon, self._discount)
         return self.policies.units.reward_scale * (self._deviation(count, 1.0) + slack)
 
-    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
+    def margin_radius(self, count: Integers) -> Floats:
         units = self.policies.units
         slack = theory.elimination_slack(self._epsilon, self._discount)
         return units.cost_scale * (self._deviation(count, 1.0)[:, None] * units.constraint_width + slack)
@@ -129,40 +128,12 @@ class PaperRules:
         return theory.deviation(1, self.log_term, self._discount, width) / np.sqrt(count)
 
 
-@dataclass(frozen=True, eq=False)
-class PublishedRules:
-    """The constants behind the paper's Figure 2, tuned by its authors to their gridworld. UNCERTIFIED: no proof.
-
-    They are numbers in that task's own units (budget 1.5, costs of 10, reward sums up to 100).
-    """
-
-    policies: PolicyValueSet
-    name: ClassVar[str] = "published"
-    certified: ClassVar[bool] = False
-    least_count: ClassVar[int] = 1000
-    pools_safe_episodes: ClassVar[bool] = True
-    epsilon: ClassVar[float] = 0.01
-    last_count: ClassVar[float] = math.inf
-
-    def reward_radius(self, count: Integers) -> Floats:
-        return np.sqrt(4000 / count) + 8 * self.epsilon
-
-    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
-        return (np.sqrt((150 if pooled else 300) / count) + self.epsilon)[:, None]
-
-    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
-        if step > math.log(self.epsilon, 2 / 3):
-            return math.inf
-        margin = float(np.min(theory.mixture_value(entry.margin, entry.safe_margin, weight)))
-        # The authors compare k - k₀ - 1, two less than the number of episodes in the phase.
-        return float(np.clip(100 / max(margin, 1e-12) ** 2, 1000, 5200)) + 2
-
-    def next_weight(self, entry: Entry, step: int, weight: float) -> float:
-        margin = float(entry.safe_margin.min())
-        if step == 0:
-            gain = max(0.0, margin - 2 * self.epsilon)
-            return gain / (gain + 2)
-        return min(1.0, 3 * margin * weight / ((2 + weight) * margin + 3 * self.epsilon))
-
-    def first_weight(self) -> float:
-        return 0.0
+def paper_rules(policies: PolicyValueSet, terms: Terms, delta: float) -> PaperRules:
+    """`PaperRules` at error `delta`, if the cut-off tail of episodes is small enough for the proof."""
+    bias = policies.units.truncation_bias(terms.horizon)
+    if bias > policies.epsilon:
+        raise InvalidInput(
+            f"horizon must be long enough that the cut-off tail, {bias:.2g} (unit scale), is at most "
+            f"epsilon = {policies.epsilon:g} of the policy set, got {terms.horizon}"
+        )
+    return PaperRules(policies, terms.planned(), delta)

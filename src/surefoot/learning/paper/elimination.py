@@ -13,7 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.learning.paper.constants import PaperRules
+from surefoot.learning.paper.algorithm_2 import SafeCandidates, Trial
+from surefoot.learning.paper.constants import PaperRules, paper_rules
+from surefoot.learning.paper.sums import Sums
+from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
@@ -21,7 +24,6 @@ class _Outright:
     """What both sets of constants share: a candidate has weight 1 until it is eliminated."""
 
     certified: ClassVar[bool] = False
-    pools_safe_episodes: ClassVar[bool] = False
     last_count: ClassVar[float] = math.inf
 
     def phase_length(self, entry: Entry, step: int, weight: float) -> float:
@@ -45,8 +47,8 @@ class EliminationRules(_Outright):
     def reward_radius(self, count: Integers) -> Floats:
         return self.paper.reward_radius(count)
 
-    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
-        return self.paper.margin_radius(count, pooled)
+    def margin_radius(self, count: Integers) -> Floats:
+        return self.paper.margin_radius(count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,5 +63,40 @@ class PublishedEliminationRules(_Outright):
     def reward_radius(self, count: Integers) -> Floats:
         return np.sqrt(3000 / count) + 8 * self.epsilon
 
-    def margin_radius(self, count: Integers, pooled: bool) -> Floats:
+    def margin_radius(self, count: Integers) -> Floats:
         return (np.sqrt(600 / count) + self.epsilon)[:, None]
+
+
+def _pce(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+    return SafeCandidates(policies, PublishedEliminationRules(policies))
+
+
+def _pce_theory(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+    return SafeCandidates(policies, EliminationRules(paper_rules(policies, terms, terms.risk)))
+
+
+def _plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+    reason = "deploys candidates outright from the first episode; does not keep the constraint"
+    return PlanLine(terms.name, False, 0, reason)
+
+
+SPECS = (
+    MethodSpec(
+        "pce",
+        _pce,
+        certified=False,
+        why="explores without regard to the constraint, with constants tuned to the paper's gridworld",
+        state=(Trial, Sums),
+        plan=_plan,
+        colour=3,
+    ),
+    MethodSpec(
+        "pce-theory",
+        _pce_theory,
+        certified=False,
+        why="explores without regard to the constraint; it bounds regret only",
+        state=(Trial, Sums),
+        needs_episodes=True,
+        colour=18,
+    ),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +13,8 @@ from surefoot.arrays import Integers
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Step
+from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
@@ -26,8 +28,7 @@ class SafeOnly:
     risk: float = 0.0
     failing: float | None = None
     name: ClassVar[str] = "safe-only"
-    needs_transitions: ClassVar[bool] = False
-    needs_first_state: ClassVar[bool] = False
+    observes: ClassVar[Observes] = "sums"
 
     @property
     def certified(self) -> bool:
@@ -59,3 +60,26 @@ class SafeOnly:
     def account(self, state: None) -> Account:
         """The least margin that training found for the safe policy."""
         return Account(0, 0, np.min([entry.safe_margin for entry in self.policies.entries], axis=0))
+
+
+def _safe_only(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) -> SafeOnly:
+    return SafeOnly(policies, terms.risk, 0.0 if assume_safe else policies.safe_risk)
+
+
+def _plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+    failing = policies.safe_risk
+    known = "no bound is known" if failing is None else f"at most {failing:.2g}"
+    reason = f"never leaves the safe policy; the probability that this breaks a budget on a fresh task: {known}"
+    return PlanLine(terms.name, _safe_only(policies, terms).certified, math.inf, reason)
+
+
+SPECS = (
+    MethodSpec(
+        "safe-only",
+        _safe_only,
+        certified=True,
+        why="safe wherever the safe policy is, which training bounds; nothing is claimed where it could not",
+        options=("assume_safe",),
+        plan=_plan,
+    ),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.counts import (
-    LONGEST_EPISODE,
     Counts,
     class_counts,
     count_transitions,
@@ -29,6 +29,7 @@ from surefoot.learning.certified.evidence.likelihood import (
     row_type_prediction,
 )
 from surefoot.learning.certified.replanning import Planned
+from surefoot.learning.method import Observes
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.transition_model import TransitionModel
 
@@ -56,8 +57,9 @@ class TransitionBall:
     cells: Cells
     model: TransitionModel
     units: Units
+    horizon: int  # most steps of an episode
     boldness: tuple[float, ...] = (1.0, 0.5, 0.25)
-    horizon: int = LONGEST_EPISODE  # most steps of an episode
+    observes: ClassVar[Observes] = "transitions"
 
     def start(self) -> BallState:
         empty = Counts(np.zeros(self.model.classes.shape))

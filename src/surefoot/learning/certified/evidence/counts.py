@@ -11,9 +11,6 @@ from surefoot.cmdp.episode import Outcomes, discounted_sum
 from surefoot.cmdp.units import Units
 from surefoot.tabular.transition_model import TransitionModel
 
-# Most steps of an episode, where nobody said.
-LONGEST_EPISODE = 1000
-
 # Observed sums may differ from those of the visited states and actions by rounding only, relative to their range.
 SUM_TOLERANCE = 1e-6
 

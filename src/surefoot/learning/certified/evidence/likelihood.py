@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaln
@@ -17,7 +18,6 @@ from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.counts import (
-    LONGEST_EPISODE,
     Counts,
     class_counts,
     count_transitions,
@@ -25,6 +25,7 @@ from surefoot.learning.certified.evidence.counts import (
     impossible_episodes,
 )
 from surefoot.learning.certified.replanning import Planned
+from surefoot.learning.method import Observes
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.transition_model import TransitionModel
 
@@ -54,7 +55,8 @@ class LikelihoodRatio:
     cells: Cells
     model: TransitionModel
     units: Units
-    horizon: int = LONGEST_EPISODE  # most steps of an episode
+    horizon: int  # most steps of an episode
+    observes: ClassVar[Observes] = "transitions"
 
     def start(self) -> Counts:
         return Counts(np.zeros(self.model.classes.shape))

@@ -19,6 +19,7 @@ from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.replanning import Planned
+from surefoot.learning.method import Observes
 from surefoot.policyset.cells import Cells
 
 # Bets: multiples of the stake that grows fastest against the most dangerous cell left, and one on whatever direction
@@ -61,7 +62,7 @@ class ReturnProcess:
     """Evidence from discounted sums and first states alone.
 
     Attributes:
-        truncation: γ^H, the part of the discounted whole that an episode of H steps may miss.
+        horizon: the most steps of an episode, which may miss what would have followed.
         first_states: whether means are bounded given the first state; otherwise over the start distribution, which asks
             for no observation but the sums and learns less from them.
         settled_against: evidence from which on a cell is not bet against any longer; above the log(1/δ) in use.
@@ -69,9 +70,13 @@ class ReturnProcess:
 
     cells: Cells
     units: Units
-    truncation: float
+    horizon: int
     settled_against: float = SETTLED_AGAINST
     first_states: bool = True
+
+    @property
+    def observes(self) -> Observes:
+        return "first-state" if self.first_states else "sums"
 
     def start(self) -> ReturnState:
         signals = 1 + len(self.units.budget)
@@ -211,8 +216,9 @@ class ReturnProcess:
         low = np.concatenate([lower[..., :1], budget - upper[..., 1:]], axis=-1)
         high = np.concatenate([upper[..., :1], budget - lower[..., 1:]], axis=-1)
         # A truncated sum misses a tail between γ^H times the ends of the range (0 included).
+        missed = self.units.missed(self.horizon)
         miss_low, miss_high = np.minimum(self._ends[0], 0.0), np.maximum(self._ends[1], 0.0)
-        low, high = low - self.truncation * miss_high, high - self.truncation * miss_low
+        low, high = low - missed * miss_high, high - missed * miss_low
         return (
             np.clip((low - self._offset) / self._span, 0.0, 1.0),
             np.clip((high - self._offset) / self._span, 0.0, 1.0),

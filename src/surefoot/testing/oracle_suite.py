@@ -1,4 +1,4 @@
-"""What every oracle must do, whoever wrote it: call these from the tests of an implementation.
+"""What every oracle of tabular tasks without a horizon must do, whoever wrote it.
 
 The references are independent of the library: values by inverting I - γP, optima by SciPy's linear programs on the
 unit-scaled task. SciPy's optimum is good to 1e-5 (its own feasibility tolerance), hence `SOLVER`.
@@ -11,8 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linprog
 
+from surefoot.arrays import Floats
+from surefoot.cmdp.policy import Policy
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
 from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.testing.require import require
 
 EVALUATION = 1e-9
 SOLVER = 1e-5
@@ -23,14 +27,15 @@ def conforms_to_check_oracle(
 ) -> bool:
     """The answer on a pair, after checking it against the promise and itself; `delta` small enough to demand it."""
     answer = oracle(first, second, epsilon, delta, np.random.default_rng(seed))
-    assert isinstance(answer, bool)
-    assert answer == oracle(first, second, epsilon, delta, np.random.default_rng(seed)), "not a function of rng"
+    require(isinstance(answer, bool), f"the answer must be True or False, got {answer!r}")
+    again = oracle(first, second, epsilon, delta, np.random.default_rng(seed))
+    require(answer == again, "the answer is not a function of the generator")
     gap = reference_distance(first, second)
     if gap <= epsilon:
-        assert answer, f"tasks at distance {gap} called further than {epsilon}"
+        require(answer, f"tasks at distance {gap} called further than {epsilon}")
     if gap > 2 * epsilon:
-        assert not answer, f"tasks at distance {gap} called closer than {epsilon}"
-    assert oracle(first, first, epsilon, delta, np.random.default_rng(seed)), "a task is far from itself"
+        require(not answer, f"tasks at distance {gap} called closer than {epsilon}")
+    require(oracle(first, first, epsilon, delta, np.random.default_rng(seed)), "a task is far from itself")
     return answer
 
 
@@ -40,17 +45,13 @@ def conforms_to_optimal_oracle(
     """The oracle's answer, after checking it: honest values, ε-optimal, relaxed ε-feasible, task untouched."""
     before = task.digest()
     found = oracle(task, epsilon, delta, np.random.default_rng(seed))
-    assert task.digest() == before
-
-    reward, margin = reference_values(task, found.policy.probabilities)
-    assert np.isclose(found.reward, reward, rtol=EVALUATION, atol=EVALUATION)
-    assert found.margin.shape == (task.n_constraints,)
-    np.testing.assert_allclose(found.margin, margin, rtol=EVALUATION, atol=EVALUATION * task.units.cost_scale.max())
-
-    assert (task.units.unit_margin(found.margin) >= -epsilon - EVALUATION).all(), "not relaxed ε-feasible"
+    require(task.digest() == before, "the oracle changed the task")
+    _check_values(task, found.policy, found.reward, found.margin)
+    require((task.units.unit_margin(found.margin) >= -epsilon - EVALUATION).all(), "not relaxed ε-feasible")
     best = reference_optimum(task)
-    assert best is not None, "the oracle answered on an infeasible task"
-    assert float(task.units.unit_reward_value(found.reward)) >= best - epsilon - SOLVER, "not ε-optimal"
+    if best is None:
+        raise AssertionError("the oracle answered on an infeasible task")
+    require(float(task.units.unit_reward_value(found.reward)) >= best - epsilon - SOLVER, "not ε-optimal")
     return found
 
 
@@ -59,22 +60,39 @@ def conforms_to_feasible_oracle(
 ) -> FeasiblePolicy:
     """The oracle's answer, after checking it: honest values on every task, and ξ-feasible on every task."""
     found = oracle(tasks, xi, delta, np.random.default_rng(seed))
-    assert found.reward.shape == (len(tasks),)
-    assert found.margin.shape == (len(tasks), tasks[0].n_constraints)
+    require(found.reward.shape == (len(tasks),), f"reward must be one number per task, got {found.reward.shape}")
     for task, reward, margin in zip(tasks, found.reward, found.margin, strict=True):
-        expected_reward, expected_margin = reference_values(task, found.policy.probabilities)
-        assert np.isclose(reward, expected_reward, rtol=EVALUATION, atol=EVALUATION)
-        np.testing.assert_allclose(
-            margin, expected_margin, rtol=EVALUATION, atol=EVALUATION * task.units.cost_scale.max()
-        )
-        assert (task.units.unit_margin(margin) >= (xi or 0.0) - 2 * EVALUATION).all(), "not ξ-feasible"
+        _check_values(task, found.policy, float(reward), margin)
+        require((task.units.unit_margin(margin) >= (xi or 0.0) - 2 * EVALUATION).all(), "not ξ-feasible")
     return found
+
+
+def _check_values(task: TabularCMDP, policy: Policy, reward: float, margin: Floats) -> None:
+    """The values that the oracle states are those of its policy."""
+    require(margin.shape == (task.n_constraints,), f"margin must have shape [m], got {list(margin.shape)}")
+    expected_reward, expected_margin = reference_values(task, tables(policy))
+    require(
+        np.isclose(reward, expected_reward, rtol=EVALUATION, atol=EVALUATION),
+        f"reward is {expected_reward!r}, the oracle says {reward!r}",
+    )
+    rounding = EVALUATION * task.units.cost_scale.max()
+    require(
+        np.allclose(margin, expected_margin, rtol=EVALUATION, atol=rounding),
+        f"margins are {expected_margin.tolist()}, the oracle says {margin.tolist()}",
+    )
+
+
+def tables(policy: Policy) -> Floats:
+    """[S, A] probabilities."""
+    if not isinstance(policy, TabularPolicy):
+        raise AssertionError(f"the policy must be a TabularPolicy, got one of kind {policy.kind!r}")
+    return policy.probabilities
 
 
 # ---------------------------------------------------------------------------------------------------------- references
 
 
-def reference_values(task: TabularCMDP, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+def reference_values(task: TabularCMDP, probabilities: Floats) -> tuple[float, Floats]:
     """Reward and margin [m] in the user's units, from the inverse of I - γP."""
     visits = task.start @ np.linalg.inv(np.eye(task.n_states) - task.discount * _chain(task, probabilities))
     pairs = visits[:, None] * probabilities
@@ -111,6 +129,7 @@ def reference_distance(first: TabularCMDP, second: TabularCMDP) -> float:
     return max(gaps)
 
 
-def _chain(task: TabularCMDP, probabilities: np.ndarray) -> np.ndarray:
+def _chain(task: TabularCMDP, probabilities: Floats) -> Floats:
     table = task.rows.toarray().reshape(task.n_states, task.n_actions, task.n_states)
-    return np.einsum("sa,sat->st", probabilities, table)
+    chain: Floats = np.einsum("sa,sat->st", probabilities, table)
+    return chain

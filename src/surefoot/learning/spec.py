@@ -1,0 +1,102 @@
+"""A method by its name: one row with all that the rest of the library has to know of it.
+
+Each module of methods ends in its rows, `SPECS`, and `surefoot.methods.METHODS` joins them. A method of one's own is
+one more row, handed to `surefoot.learner` in place of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Literal, TypeAlias
+
+from surefoot.errors import InvalidInput
+from surefoot.learning.method import LEVELS, Method, Observes
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every method is made with, besides a policy set and options of its own.
+
+    Attributes:
+        name: by which it was asked for.
+        episodes: how many will be run; None if nobody knows.
+        risk: probability with which any deployed policy may ever break a budget.
+        horizon: the most steps of an episode.
+    """
+
+    name: str
+    episodes: int | None
+    risk: float
+    horizon: int
+
+    def planned(self) -> int:
+        """The number of episodes, for methods that need it."""
+        if self.episodes is None:
+            raise InvalidInput(
+                f"method {self.name!r} needs the number of episodes in advance: pass episodes=…, got None"
+            )
+        return self.episodes
+
+
+@dataclass(frozen=True)
+class PlanLine:
+    """One method's answer: `episodes` on π_s before it may leave it (infinite: never), and why."""
+
+    method: str
+    certified: bool
+    episodes: float
+    reason: str
+
+
+Make: TypeAlias = Callable[..., Method]  # (policies, terms, **options)
+Plan: TypeAlias = Callable[[PolicyValueSet, Terms], PlanLine]
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """Attributes:
+    name: in settings, journals, results and figures.
+    make: `make(policies, terms, **options)`, the method.
+    certified: whether a proof comes with it; a method made outside of what its proof covers says so itself.
+    why: the theorem, or what is missing, in one sentence.
+    observes: the most that episodes must be told with.
+    options: names of the options that `make` takes.
+    state: dataclasses that its states are made of, besides plain data and arrays. Snapshots hold nothing else.
+    needs_episodes: whether the number of episodes must be known in advance.
+    plan: how long it stays on the safe policy, told before it begins; "trial" to find out on simulated training tasks.
+    colour: its place among the colours of figures; None for one that depends on the name alone.
+    """
+
+    name: str
+    make: Make
+    certified: bool
+    why: str
+    observes: Observes = "sums"
+    options: tuple[str, ...] = ()
+    state: tuple[type, ...] = ()
+    needs_episodes: bool = False
+    plan: Plan | Literal["trial"] | None = None
+    colour: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidInput(f"name must be a text, got {self.name!r}")
+        if self.observes not in LEVELS:
+            raise InvalidInput(f"observes must be one of {', '.join(LEVELS)}, got {self.observes!r}")
+        for each in self.state:
+            if not (isinstance(each, type) and is_dataclass(each)):
+                raise InvalidInput(f"state must hold dataclasses, got {each!r}")
+        if len({each.__name__ for each in self.state}) < len(self.state):
+            raise InvalidInput(f"state must hold classes of different names, got {self.state!r}")
+
+    def method(self, policies: PolicyValueSet, terms: Terms, options: Mapping[str, Any]) -> Method:
+        """The method made, once it is known that it can be asked for like this."""
+        unknown = sorted(set(options) - set(self.options))
+        if unknown:
+            takes = f"; it takes {', '.join(sorted(self.options))}" if self.options else ""
+            raise InvalidInput(f"method {self.name!r} takes no option {unknown[0]!r}{takes}")
+        if self.needs_episodes:
+            terms.planned()
+        return self.make(policies, terms, **options)
