@@ -1,17 +1,20 @@
 """A point mass on a lane, known through its simulator only, and what its policies are really worth, in closed form.
 
-    x₀ ~ N(0, 0.2²),   xₜ₊₁ = 0.8·xₜ + drift·uₜ + 0.1·ξₜ,   reward clip(uₜ, 0, 1),   cost 1 if |xₜ| > 1.
+    x₀ ~ N(0, 0.2²),   xₜ₊₁ = 0.8·xₜ + Σ_k drift_k·uₜₖ + 0.1·ξₜ,   reward clip(Σ_k uₜₖ, 0, 1),   cost 1 if |xₜ| > 1.
 
-Policies are networks without a hidden layer: u = w·x + b + s·noise. States and actions are then normally distributed with
-means and variances that follow from each other, so that every expectation is a few values of the normal distribution.
+Policies are networks without a hidden layer: u_k = w_k·x + b_k + s·noise. States and actions are then normally
+distributed, with means and variances that follow from each other, and every expectation is a few values of the normal
+distribution.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from surefoot.cmdp.episode import Outcomes
@@ -20,31 +23,40 @@ from surefoot.cmdp.units import Units
 from surefoot.cmdp.values import Values
 from surefoot.control.mlp_policy import MLPPolicy
 
-START, PULL, NOISE, EDGE = 0.2, 0.8, 0.1, 1.0
+START, PULL, NOISE, EDGE, JITTER = 0.2, 0.8, 0.1, 1.0, 0.05
 
 
-def speed(level: float, gain: float = 0.0) -> MLPPolicy:
-    """u = level + gain·x + 0.05·noise."""
+def speed(*level: float, gain: float = 0.0) -> MLPPolicy:
+    """u_k = level_k + gain·x + 0.05·noise."""
+    engines = len(level)
     return MLPPolicy(
-        (np.array([[10 * gain]]),), (np.array([level]),), np.log([0.05]), shift=np.zeros(1), scale=np.array([10.0])
+        (np.full((engines, 1), 10 * gain),),
+        (np.array(level),),
+        np.full(engines, np.log(JITTER)),
+        shift=np.zeros(1),
+        scale=np.array([10.0]),
     )
 
 
-@dataclass(frozen=True)
+def lane(budget: float, discount: float = 0.5, horizon: int | None = None) -> Units:
+    return Units(discount, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([budget]), horizon)
+
+
 class PointMass:
     """Only a simulator."""
 
-    drift: float
-    units: Units
-    spaces: tuple[int, int] = (1, 1)
+    def __init__(self, drift: ArrayLike, units: Units) -> None:
+        self.drift, self.units = np.atleast_1d(np.asarray(drift, dtype=np.float64)), units
+
+    @property
+    def spaces(self) -> tuple[int, int]:
+        return 1, len(self.drift)
 
     def digest(self) -> str:
-        return hashlib.sha256(repr((self.drift, self.units)).encode()).hexdigest()
+        return hashlib.sha256(repr((self.drift.tolist(), self.units)).encode()).hexdigest()
 
     def episodes(self, policy: Policy, steps: int) -> Rollouts:
-        if not isinstance(policy, MLPPolicy):
-            raise TypeError(f"a point mass is steered by networks, got {policy.kind}")
-        return Rollouts(self, policy, steps)
+        return Rollouts(self, network(policy), steps)
 
 
 @dataclass(frozen=True)
@@ -55,13 +67,13 @@ class Rollouts:
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         x, reward, cost = START * rng.standard_normal(episodes), np.zeros(episodes), np.zeros(episodes)
-        jitter = np.exp(self.policy.log_std) * rng.standard_normal((self.steps, episodes))
+        jitter = JITTER * rng.standard_normal((self.steps, episodes, len(self.task.drift)))
         pushes = NOISE * rng.standard_normal((self.steps, episodes))
         for t in range(self.steps):
-            action = self.policy.mean(x[:, None])[:, 0] + jitter[t]
-            reward += self.task.units.discount**t * np.clip(action, 0.0, 1.0)
+            action = self.policy.mean(x[:, None]) + jitter[t]
+            reward += self.task.units.discount**t * np.clip(action.sum(axis=1), 0.0, 1.0)
             cost += self.task.units.discount**t * (np.abs(x) > EDGE)
-            x = PULL * x + self.task.drift * action + pushes[t]
+            x = PULL * x + action @ self.task.drift + pushes[t]
         return Outcomes(reward, cost[:, None])
 
 
@@ -75,20 +87,33 @@ class ReadablePointMass(PointMass):
         return float("nan")
 
 
-def true_values(task: PointMass, policy: Policy) -> Values:
-    """Exact values, for the episode that never ends or ends at the horizon (`steps` leaves 1e-12 of the former)."""
+def network(policy: Policy) -> MLPPolicy:
     if not isinstance(policy, MLPPolicy):
         raise TypeError(f"a point mass is steered by networks, got {policy.kind}")
-    gain, level = policy.weights[0][0, 0] / policy.scale[0], policy.biases[0][0]
-    units, jitter = task.units, float(np.exp(policy.log_std[0]))
+    return policy
+
+
+# -------------------------------------------------------------------------------------------------- what is really true
+
+
+def true_values(task: PointMass, policy: Policy) -> Values:
+    """Exact values of whole episodes; those without a horizon are summed until 1e-12 of them is left."""
+    (weights,), (level,), units, drift = network(policy).weights, network(policy).biases, task.units, task.drift
+    gain = weights[:, 0] / network(policy).scale[0]
     steps = units.horizon or int(np.ceil(np.log(1e-12) / np.log(units.discount)))
     mean, variance, reward, cost = 0.0, START**2, 0.0, 0.0
     for t in range(steps):
-        reward += units.discount**t * clipped_mean(gain * mean + level, gain**2 * variance + jitter**2)
+        together = gain.sum() * mean + level.sum(), gain.sum() ** 2 * variance + len(drift) * JITTER**2
+        reward += units.discount**t * clipped_mean(*together)
         cost += units.discount**t * beyond(mean, variance)
-        mean = (PULL + task.drift * gain) * mean + task.drift * level
-        variance = (PULL + task.drift * gain) ** 2 * variance + (task.drift * jitter) ** 2 + NOISE**2
+        mean = (PULL + drift @ gain) * mean + drift @ level
+        variance = (PULL + drift @ gain) ** 2 * variance + (drift @ drift) * JITTER**2 + NOISE**2
     return Values(reward, np.array([cost]), units.budget - cost)
+
+
+def true_margins(task: PointMass, policies: Sequence[Policy]) -> np.ndarray:
+    """[P] of the one constraint."""
+    return np.array([true_values(task, policy).margin[0] for policy in policies])
 
 
 def beyond(mean: float, variance: float) -> float:
@@ -105,8 +130,3 @@ def clipped_mean(mean: float, variance: float) -> float:
         return float(z * ndtr(z) + np.exp(-z * z / 2) / np.sqrt(2 * np.pi))
 
     return float(deviation * (integral(mean / deviation) - integral((mean - 1) / deviation)))
-
-
-def lane(budget: float, discount: float = 0.5, horizon: int | None = None) -> Units:
-    return Units(discount, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([budget]), horizon)
-

@@ -52,6 +52,11 @@ def finite_cells(
     members = [tasks.task(point) for point in distribution.points]
     lower, upper = (np.stack(side) for side in zip(*(values(task, rng) for task in members), strict=True))
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
+    if settings.simulated and not feasible.any():
+        raise InvalidInput(
+            "episodes must be enough to show that the safe policy is feasible on at least one task, got "
+            f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)"
+        )
     points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
     members = [members[k] for k in np.flatnonzero(feasible)]
     sizes = np.maximum(np.abs(lower), np.abs(upper)).max(axis=-1)  # [n, P, 1+m]
@@ -210,8 +215,8 @@ def _quantile(scores: Floats, level: float) -> float:
     if rank > len(scores):
         raise InvalidInput(
             f"holdout must leave at least {math.ceil(1 / level) - 1} tasks on which the safe policy is feasible, got "
-            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered. A new draw is "
-            "another attempt, to be declared and paid for as such"
+            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and more episodes "
+            "per task where these are simulated. A new draw is another attempt, to be declared and paid for as such"
         )
     return float(np.sort(scores)[rank - 1])
 
