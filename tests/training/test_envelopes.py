@@ -21,11 +21,10 @@ from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.training.affine_cells import affine_cells
 from surefoot.training import sampled_cells
+from surefoot.training.affine_cells import affine_cells
 from surefoot.training.bounds import Evaluator, state_by_state
 from surefoot.training.envelopes import build_cells
 from surefoot.training.sampled_cells import (
@@ -443,8 +442,6 @@ def test_the_binomial_bound_fails_as_often_as_it_may(error: float) -> None:
         fails = stats.binom.pmf(np.flatnonzero(levels < p), trials, p).sum()
         assert fails <= error
 
-
-MONTECARLO
 
 def test_cells_with_alternatives_that_are_no_tasks_are_refused() -> None:
     """As files of earlier versions may hold them."""
