@@ -215,8 +215,8 @@ def _quantile(scores: Floats, level: float) -> float:
     if rank > len(scores):
         raise InvalidInput(
             f"holdout must leave at least {math.ceil(1 / level) - 1} tasks on which the safe policy is feasible, got "
-            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and where tasks are "
-            "simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
+            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and where tasks "
+            "are simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
         )
     return float(np.sort(scores)[rank - 1])
 
