@@ -34,8 +34,12 @@ def stationary_tables(example: Task, policies: Sequence[Policy]) -> list[Tabular
     """The policies, if they and the task are tables and nothing depends on the clock: values then solve one linear
     system for all first states."""
     tables = [policy for policy in policies if isinstance(policy, TabularPolicy)]
-    timeless = isinstance(example, TabularCMDP) and example.units.horizon is None
-    return tables if timeless and len(tables) == len(policies) else None
+    return tables if is_timeless_table(example) and len(tables) == len(policies) else None
+
+
+def is_timeless_table(task: Task) -> bool:
+    """What transition models are for."""
+    return isinstance(task, TabularCMDP) and task.units.horizon is None
 
 
 def state_by_state(policies: Sequence[TabularPolicy]) -> Evaluator:

@@ -24,7 +24,7 @@ from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.family import TaskDistribution
-from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator
+from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, is_timeless_table
 from surefoot.training.settings import DEFAULT, Settled
 
 # The first sample holds this many tasks per cell.
@@ -81,8 +81,8 @@ def _allowance(size: Floats, task: Any) -> Floats:
 
 
 def _balls(centres: Sequence[Any], radius: Floats) -> TransitionModel | None:
-    """The transitions of cells around tables; None for any other tasks."""
-    return ball_model(centres, radius) if centres and isinstance(centres[0], TabularCMDP) else None
+    """The transitions of cells around tables without a horizon; None for any other tasks."""
+    return ball_model(centres, radius) if centres and is_timeless_table(centres[0]) else None
 
 
 # ------------------------------------------------------------------------------------------------------- held-out tasks
@@ -129,17 +129,17 @@ class _Partition:
     centres: Floats
 
     def placed(self, parameters: Floats) -> Iterator[tuple[int, Any, float]]:
-        """Cell and task of each parameter [n, d], built once, and its distance d from the centre where both are tables:
-        the radius of a ball (Theorem 3)."""
+        """Cell and task of each parameter [n, d], built once, and its distance d from the centre, the radius of a ball
+        (Theorem 3); 0 where there is no transition model."""
         for parameter, j in zip(parameters, self._tree.query(parameters / self._scale)[1].tolist(), strict=True):
             task = self.family.task(parameter)
             yield j, task, distance(task, self.tables[j]) if self.tables else 0.0
 
     @cached_property
     def tables(self) -> list[TabularCMDP]:
-        """The tasks at the centres; none if they are no tables."""
-        tabular = isinstance(self.family.example, TabularCMDP)
-        return [self.family.task(centre) for centre in self.centres] if tabular else []
+        """The tasks at the centres where these have a transition model; none otherwise."""
+        modelled = is_timeless_table(self.family.example)
+        return [self.family.task(centre) for centre in self.centres] if modelled else []
 
     @cached_property
     def _tree(self) -> cKDTree:
