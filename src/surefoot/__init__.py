@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from surefoot.tabular.policy import TabularPolicy, TimedPolicy
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
-    from surefoot.training.envelopes import Envelopes
+    from surefoot.training.settings import Envelopes
     from surefoot.training.greedy_cover import greedy_cover
     from surefoot.training.preflight import preflight
     from surefoot.training.training_phase import train
@@ -39,7 +39,7 @@ else:  # each is imported from its module when it is first used
             "ArtifactError": "errors",
             "Deployment": "deploy.session",
             "Entry": "policyset.policy_value_set",
-            "Envelopes": "training.envelopes",
+            "Envelopes": "training.settings",
             "EpisodeMixture": "cmdp.policy",
             "Event": "learning.event",
             "Infeasible": "errors",
