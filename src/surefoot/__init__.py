@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from surefoot.tabular.policy import TabularPolicy, TimedPolicy
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
-    from surefoot.training.settings import Envelopes
     from surefoot.training.greedy_cover import greedy_cover
     from surefoot.training.preflight import preflight
+    from surefoot.training.settings import Envelopes
     from surefoot.training.training_phase import train
 else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from surefoot.cli.app import app
 from typer.testing import CliRunner
 
 import surefoot as sf
 from contracts.made_up import made_up_set
 from contracts.spending import HORIZON, UNITS, OpenSpending, Spending, spending_set
-from surefoot.cli.app import app
 from surefoot.cmdp.policy import Policy
 from surefoot.deploy import session, snapshots
 from surefoot.deploy.verify import verify

@@ -16,9 +16,8 @@ from surefoot.experiments.adapt.run import adapt_one
 from surefoot.experiments.adapt.settings import Settings
 from surefoot.experiments.options import MOST_EPISODES
 from surefoot.experiments.results import check_folder, plain_plan, plan_table, write_report
-from surefoot.methods import METHODS
+from surefoot.methods import METHODS, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.simulate.plan import plan
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 

@@ -12,6 +12,7 @@ from surefoot.cmdp.episode import Outcomes, first_breach
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
 from surefoot.estimates import value_bounds
 from surefoot.testing.require import FALSE_ALARM, refused, require
 
@@ -102,7 +103,12 @@ def values_agree_with_episodes(build: Build, policy: Policy, episodes: int = 400
 
 
 class _Strange:
+    """Of no kind that a task may know; one that asks no kind but to act is told that this cannot."""
+
     kind: ClassVar[str] = "strange"
+
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+        raise InvalidInput("policy must be one that can act, got a strange one")
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         return {}
