@@ -137,7 +137,7 @@ def test_predict_draws_what_act_draws(make: Any) -> None:
     assert (state is None) == (policy.kind != "timed")
 
 
-def test_the_likeliest_action_needs_no_generator() -> None:
+def test_the_likeliest_action_draws_nothing() -> None:
     table = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]])
     assert TabularPolicy(table).predict(0, deterministic=True) == (1, None)
     assert TabularPolicy(table).predict([0, 1], deterministic=True)[0].tolist() == [1, 0]
@@ -147,9 +147,16 @@ def test_the_likeliest_action_needs_no_generator() -> None:
     assert (first, second, int(state)) == (1, 2, 2)
     policy = network()
     np.testing.assert_array_equal(policy.predict(np.ones(3), deterministic=True)[0], policy.mean(np.ones(3)))
-    for one, seen in ((TabularPolicy(table), 0), (clock, 0), (policy, np.ones(3)), (EpisodeMixture((clock,), [1]), 0)):
-        with pytest.raises(InvalidInput, match=r"rng must be .* got None"):
-            one.predict(seen)
+
+
+def test_without_a_generator_no_two_processes_draw_alike() -> None:
+    """A fixed seed behind the convention would make the episodes of two processes one and the same."""
+    coins = np.zeros(64, int)
+    fair = TabularPolicy(np.full((1, 2), 0.5))
+    for one in (fair, TimedPolicy(fair.probabilities[None]), EpisodeMixture((fair, fair), [0.5, 0.5])):
+        drawn = {tuple(one.predict(coins)[0].tolist()) for _ in range(3)}
+        assert len(drawn) == 3  # equal by chance with probability 2⁻⁶²
+    assert not np.array_equal(network().predict(np.ones(3))[0], network().predict(np.ones(3))[0])
 
 
 def test_a_new_episode_starts_the_clock_of_its_own_only() -> None:

@@ -33,7 +33,7 @@ class Policy(Protocol):
 class Predicting(ABC):
     """The convention of Stable-Baselines3, for a policy that acts.
 
-    `predict` needs a generator to draw with; `Predictor` holds one for callers that know the convention only.
+    `predict` takes a generator besides; `Predictor` holds one for callers that know the convention only.
     """
 
     remembers_step: ClassVar[bool] = False  # whether actions depend on it
@@ -66,7 +66,7 @@ class Predicting(ABC):
             episode_start: whether an episode begins, one for all or [n]: what was remembered of it is then forgotten.
             deterministic: take the likeliest action. That is another policy: what was certified of this one, values and
                 safety, is not about it.
-            rng: draws the actions; not needed where `deterministic`.
+            rng: draws the actions, so that they can be drawn again; without it they come from fresh entropy.
         """
         step = _steps(state, episode_start, self.batch(observation)) if self.remembers_step else 0
         action = self.likeliest(observation, step) if deterministic else self.act(observation, step, _given(rng))
@@ -196,10 +196,6 @@ def _each(name: str, value: Any, batch: Batch) -> NDArray[Any]:
 
 
 def _given(rng: np.random.Generator | None) -> np.random.Generator:
-    """An explicit generator: actions that nobody can draw again would be evidence of nothing."""
-    if rng is None:
-        raise InvalidInput(
-            "rng must be a numpy.random.Generator for predict to draw an action, got None: call predict(…, rng=rng), "
-            "wrap the policy as Predictor(policy, rng), or take the likeliest action with deterministic=True"
-        )
-    return generator("rng", rng)
+    """Callers that know the convention only give none. A fixed seed would then repeat the same draws in every process
+    that runs an episode, and every proof rests on independent episodes: fresh entropy it is."""
+    return np.random.default_rng() if rng is None else generator("rng", rng)
