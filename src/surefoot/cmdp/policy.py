@@ -31,9 +31,9 @@ class Policy(Protocol):
 
 
 class Predicting(ABC):
-    """The convention of Stable-Baselines3, for a policy that acts.
+    """The convention of Stable-Baselines3, for a policy that acts: derive from this to have `predict`.
 
-    `predict` takes a generator besides; `Predictor` holds one for callers that know the convention only.
+    `predict` takes a generator besides; `Predictor` holds one for callers that know the four arguments only.
     """
 
     remembers_step: ClassVar[bool] = False  # whether actions depend on it
