@@ -11,7 +11,6 @@ from scipy.optimize import OptimizeResult, linprog
 
 from surefoot.arrays import Floats
 from surefoot.bench.rows import Row, Sizes, agree, duration, race, timed
-from surefoot.methods import default_horizon
 from surefoot.report.table import MISSING
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
@@ -83,7 +82,7 @@ def occupancy_program(cmdp: TabularCMDP, time_limit: float | None = None) -> Opt
 def episodes(sizes: Sizes) -> list[Row]:
     """Simulated episodes of the optimal policy: batches against an environment stepped in a loop."""
     task = gridworld().task([0.3])
-    policy, horizon = solve(task).policy, default_horizon(task.discount)
+    policy, horizon = solve(task).policy, task.units.episode_length
     steps = f"gridworld episodes of {horizon} steps"
 
     def simulated() -> Floats:

@@ -22,7 +22,7 @@ from surefoot.experiments.promise.twins import overconfident
 from surefoot.experiments.promise.verdict import Count
 from surefoot.experiments.promise.watched import tested, watched_run
 from surefoot.experiments.results import check_folder, write_report
-from surefoot.methods import adapt, default_horizon, learner
+from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld import gridworld
 from surefoot.training.training_phase import train
@@ -113,7 +113,7 @@ def _twin_batch(
             safe=policies.safe_policy,
             episodes=settings.episodes,
             seed=_seed(settings, k),
-            horizon=default_horizon(policies.units.discount),
+            horizon=policies.units.episode_length,
             cell=None,
         )
         for k in batch
