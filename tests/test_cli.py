@@ -265,7 +265,7 @@ def test_a_narrow_terminal_leaves_optional_columns_out_and_labels_whole(width: i
     rows = (("certified-likelihood", "0.1 – 0.2", Cell("1 of 2", "bad")), ("[red]", "–", "0 of 2"))
     table = Table(("method", "95 % interval", "unsafe tasks"), rows, numbers=(1, 2), optional=(1,))
     console = Console(width=width, file=io.StringIO(), force_terminal=True)
-    with mock.patch.object(terminal, "console", lambda: console):
+    with mock.patch.object(terminal, "console", return_value=console):
         terminal.show(table)
     out = console.file.getvalue()
     assert ("0.1 – 0.2" in out) is shown
