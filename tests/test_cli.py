@@ -20,10 +20,12 @@ from unittest import mock
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.main import get_group
 
 from surefoot import __version__, cli
 from surefoot.bench import rows as bench
+from surefoot.cli import terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
@@ -31,6 +33,7 @@ from surefoot.experiments.options import options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.table import Cell, Table
 from surefoot.simulate import plan
 
 ROOT = Path(__file__).parents[1]
@@ -255,6 +258,20 @@ def test_reports_of_the_other_experiments_are_drawn_again(experiment: str, words
     (tmp_path / "report.html").unlink()
     assert surefoot("report", tmp_path).code == 0
     assert (tmp_path / "report.html").read_bytes() == page
+
+
+@pytest.mark.parametrize(("width", "shown"), [(200, True), (40, False)])
+def test_a_narrow_terminal_leaves_optional_columns_out_and_labels_whole(width: int, shown: bool) -> None:
+    rows = (("certified-likelihood", "0.1 – 0.2", Cell("1 of 2", "bad")), ("[red]", "–", "0 of 2"))
+    table = Table(("method", "95 % interval", "unsafe tasks"), rows, numbers=(1, 2), optional=(1,))
+    console = Console(width=width, file=io.StringIO(), force_terminal=True)
+    with mock.patch.object(terminal, "console", return_value=console):
+        terminal.show(table)
+    out = console.file.getvalue()
+    assert ("0.1 – 0.2" in out) is shown
+    assert "certified-likelihood" in out
+    assert "[red]" in out  # text, not markup
+    assert "1 of 2" in out
 
 
 def test_bench_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

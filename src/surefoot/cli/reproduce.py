@@ -42,9 +42,9 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
 
 def _option(hint: Any, told: dict[str, Any]) -> Any:
     """An option of a field's type; several values are one text, separated by commas."""
-    kinds = {int: int | None, float: float | None}
-    kind = next((kinds[each] for each in (hint, *get_args(hint)) if each in kinds and not _several(hint)), str | None)
-    return Annotated[kind, typer.Option(**told)]
+    kinds = () if _several(hint) else (hint, *get_args(hint))
+    kind: Any = next((each for each in (int, float) if each in kinds), str)
+    return Annotated[kind | None, typer.Option(**told)]
 
 
 def _quick(experiment: Experiment) -> Any:

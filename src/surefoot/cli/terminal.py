@@ -74,24 +74,24 @@ def show(table: Table) -> None:
     from rich.table import Table as Lines
     from rich.text import Text
 
-    plain = [
-        [cell if isinstance(cell, str) else cell.text for cell in column] for column in zip(*table.rows, strict=True)
+    rows = [
+        [Text(cell) if isinstance(cell, str) else Text(cell.text, TONES[cell.tone]) for cell in row]
+        for row in table.rows
     ]
-    widths = [max(map(len, [*header.split(), *column])) for header, column in zip(table.headers, plain, strict=False)]
+    longest = [max(map(len, header.split())) for header in table.headers]
+    widths = [max([least, *(len(row[index]) for row in rows)]) for index, least in enumerate(longest)]
     tight = sum(min(width, LONGEST_LABEL) + 2 for width in widths) > console().width
-    kept = [index for index in range(len(table.headers)) if not (tight and index in table.optional)]
+    kept = [index for index in range(len(widths)) if not (tight and index in table.optional)]
     lines = Lines(box=None, pad_edge=False)
     for index in kept:
-        number, header = index in table.numbers, table.headers[index]
-        label = not number and index < len(widths) and widths[index] <= LONGEST_LABEL
+        number, header, width = index in table.numbers, table.headers[index], widths[index]
         lines.add_column(
             header.replace(" ", "\n") if number and console().is_terminal else header,
             justify="right" if number else "left",
-            min_width=widths[index] if label else None,
+            min_width=None if number or width > LONGEST_LABEL else width,
         )
-    for row in table.rows:
-        cells = (row[index] for index in kept)
-        lines.add_row(*(Text(cell) if isinstance(cell, str) else Text(cell.text, TONES[cell.tone]) for cell in cells))
+    for row in rows:
+        lines.add_row(*(row[index] for index in kept))
     console().print(lines)
 
 

@@ -23,11 +23,11 @@ def option(
         least, most: what the command line takes.
         default_words: what the help calls its default.
     """
-    told = {"help": words, "min": least, "max": most, "show_default": default_words or default_text(default)}
+    told = {"help": words, "min": least, "max": most, "show_default": default_words or _default_text(default)}
     return field(default=default, metadata=told)
 
 
-def default_text(default: Any) -> str:
+def _default_text(default: Any) -> str:
     return ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
