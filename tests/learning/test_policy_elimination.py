@@ -137,4 +137,4 @@ def test_theory_constants_are_those_of_algorithm_2() -> None:
     paper = PaperRules(policies, 100, 0.1)
     counts = np.array([1, 7, 1000])
     assert EliminationRules(paper).reward_radius(counts).tolist() == paper.reward_radius(counts).tolist()
-    assert EliminationRules(paper).margin_radius(counts, False).tolist() == paper.margin_radius(counts, False).tolist()
+    assert EliminationRules(paper).margin_radius(counts).tolist() == paper.margin_radius(counts).tolist()

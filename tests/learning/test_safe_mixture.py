@@ -528,7 +528,7 @@ def test_radii_are_hoeffding_with_the_true_ranges_plus_the_training_error(K: int
     assert rules.reward_radius(counts)[0] == pytest.approx(5 * half + 4 * slack, rel=1e-12)
     scale = [2.0, 12.0 * 0.8 - 5.0]
     expected = [2.5 * half + scale[0] * slack, 1.25 * half + scale[1] * slack]
-    assert rules.margin_radius(counts, False)[0].tolist() == pytest.approx(expected, rel=1e-12)
+    assert rules.margin_radius(counts)[0].tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_certificates_are_claimed_by_the_proven_constants_only() -> None:
