@@ -21,6 +21,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import Observer, run_learner
+from surefoot.tasks.family import TaskDistribution
 
 # Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
 _BASELINES = (*dope.SPECS, *log_barrier.SPECS, *safe_meta.SPECS)
@@ -109,9 +110,15 @@ def adapt(
     return run_learner(chosen, task, episodes=episodes, seed=seed, optimal_reward=optimal_reward, observer=observer)
 
 
-def plan(policies: PolicyValueSet, *, episodes: int, risk: float) -> tuple[PlanLine, ...]:
-    """How long each method that can tell stays on the safe policy, in a run of `episodes` episodes."""
-    return planned(METHODS.values(), policies, episodes=episodes, risk=risk)
+def plan(
+    policies: PolicyValueSet, *, episodes: int, risk: float, tasks: TaskDistribution | None = None
+) -> tuple[PlanLine, ...]:
+    """How long each method that can tell stays on the safe policy, in a run of `episodes` episodes.
+
+    Args:
+        tasks: the family that the set was trained on, to try methods on where the set alone can make no tasks.
+    """
+    return planned(METHODS.values(), policies, episodes=episodes, risk=risk, tasks=tasks)
 
 
 def _spec(method: str | MethodSpec) -> MethodSpec:

@@ -372,3 +372,17 @@ def test_a_tightened_infeasible_task_names_both_numbers() -> None:
 def test_lagrangian_takes_one_constraint() -> None:
     with pytest.raises(InvalidInput, match="one constraint, this task has 2"):
         solve_lagrangian(random_cmdp(np.random.default_rng(0), constraints=2))
+
+
+@pytest.mark.parametrize("horizon", [None, 12])
+def test_a_cost_in_proportion_to_the_reward_has_one_price_for_all(horizon: int | None) -> None:
+    """Every policy then ties at that price: nothing but rounding is left of the signal, and the search must end."""
+    rng = np.random.default_rng(3)
+    rows, reward = rng.dirichlet(np.ones(6), (6, 3)), rng.random((6, 3))
+    for scale in (1e-6, 0.6, 1e5):
+        free = TabularCMDP(rows, reward, scale * reward, 1e9 * scale, np.ones(6) / 6, 0.9, horizon=horizon)
+        most = solve_lagrangian(free).values
+        task = TabularCMDP(rows, reward, scale * reward, 0.8 * most.cost[0], np.ones(6) / 6, 0.9, horizon=horizon)
+        found = solve_lagrangian(task)
+        assert found.values.reward == pytest.approx(0.8 * most.reward, rel=1e-9)
+        assert found.values.margin[0] >= -1e-9 * most.cost[0]

@@ -21,6 +21,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate, solve_discounted
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, as_tabular
+from surefoot.tabular.tables import endless
 from surefoot.tasks.gridworld import Kernel, gridworld
 
 # Soft policy iteration is Newton's method: it ends within a few steps or not at all.
@@ -77,6 +78,7 @@ def entropy_regularised(task: TabularCMDP, weight: float, tighten: ArrayLike = 0
 
 def _soft_optimum(task: TabularCMDP, multipliers: Floats, weight: float, log_policy: Floats) -> tuple[float, Floats]:
     """(V, log π [S, A]) of the largest discounted sum of r - λ·c + weight·entropy; `log_policy` is a first guess."""
+    endless(task, "an entropy-regularised optimum")
     signal = task.reward - np.tensordot(multipliers, task.cost, 1)
     for _ in range(SOFT_STEPS):
         policy = np.exp(log_policy)

@@ -63,7 +63,7 @@ def plan_table(lines: Sequence[Mapping[str, Any]]) -> Table:
         (
             line["method"],
             "yes" if line["certified"] else "uncertified",
-            "all" if line["episodes"] is None else f"{line['episodes']:,.0f}",
+            {None: "all", "unknown": "unknown"}.get(line["episodes"]) or f"{line['episodes']:,.0f}",
             line["reason"],
         )
         for line in lines
@@ -72,8 +72,9 @@ def plan_table(lines: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def plain_plan(plan: Sequence[PlanLine]) -> list[dict[str, Any]]:
-    """The plan as plain data; JSON has no infinity: never is null."""
-    return [{**asdict(line), "episodes": None if line.episodes == float("inf") else line.episodes} for line in plan]
+    """The plan as plain data; JSON has neither infinity nor NaN: never is null, and what nobody knows "unknown"."""
+    words = {"inf": None, "nan": "unknown"}
+    return [{**asdict(line), "episodes": words.get(str(line.episodes), line.episodes)} for line in plan]
 
 
 def check_folder(out: Path, *policy_sets: str) -> None:

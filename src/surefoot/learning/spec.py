@@ -42,7 +42,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class PlanLine:
-    """One method's answer: `episodes` on π_s before it may leave it (infinite: never), and why."""
+    """One method's answer: `episodes` on π_s before it may leave it (infinite: never, NaN: nobody
+    knows), and why."""
 
     method: str
     certified: bool

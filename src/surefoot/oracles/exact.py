@@ -63,13 +63,13 @@ def linear_program() -> OptimalOracle:
     """O_l by the occupancy linear program: optimal and feasible up to the solver's tolerance, whatever ε.
 
     One program is kept from call to call, because neighbouring tasks share their optimal basis more often than not.
-    Tasks so large that `solve` has a faster way are left to it.
+    Tasks so large that `solve` has a faster way, and those with a horizon, are left to it.
     """
     program = OccupancyLP()
 
     def optimal(task: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
-        large = task.n_states * task.n_actions >= LAGRANGIAN_FROM
-        solution = solve(task) if large else program.solve(task)
+        another_way = task.n_states * task.n_actions >= LAGRANGIAN_FROM or task.units.horizon is not None
+        solution = solve(task) if another_way else program.solve(task)
         return PolicyValues(solution.policy, solution.values.reward, solution.values.margin)
 
     return optimal

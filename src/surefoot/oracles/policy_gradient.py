@@ -19,8 +19,9 @@ from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
 from surefoot.tabular.evaluate import evaluate, solve_discounted
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy, as_tabular
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables, as_tabular
 from surefoot.tabular.solve import solve
+from surefoot.tabular.tables import endless
 
 # Change of policy and multipliers below which the primal-dual iteration is taken to rest.
 REST = 1e-9
@@ -38,7 +39,7 @@ LARGEST_STEP = 1e6
 # Worst tasks whose own policies are tried before turning to the gradient.
 CANDIDATES = 20
 
-FirstGuess: TypeAlias = TabularCMDP | TabularPolicy | ArrayLike | None
+FirstGuess: TypeAlias = TabularCMDP | TabularPolicy | TimedPolicy | ArrayLike | None
 
 # ----------------------------------------------------------------------------------------------------- O_l, primal-dual
 
@@ -157,7 +158,8 @@ def worst_task_then_gradient(
     3. from the best of these, natural gradient ascent on the smallest margin over tasks and constraints (Xu and Zhu).
        The step grows while the same task and constraint stay worst and shrinks when another one becomes so. Only
        tasks that have been worst are evaluated at each step: the others are looked at now and then, and at the end.
-    The first policy with margin at least ξ on every task, evaluated exactly, is returned.
+    The first policy with margin at least ξ on every task, evaluated exactly, is returned. Tasks with a horizon end with
+    step 2: their policies look at the clock, and no gradient does.
 
     Args:
         first_guess: a policy believed to be safe everywhere, or a task whose optimal policy is.
@@ -179,14 +181,15 @@ def worst_task_then_gradient(
             best = _ascend_worst_margin(tasks, best, required, steps, step_size)
         if not best.meets(required):
             raise _no_common_policy(tasks, best, required)
-        return FeasiblePolicy(TabularPolicy(best.probabilities), best.reward, best.margin)
+        return FeasiblePolicy(_policy(best.probabilities), best.reward, best.margin)
 
     return feasible
 
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A policy [S, A] and its values on all n tasks: reward [n] and margin [n, m] as users read them, V_c [n, m]."""
+    """A policy, [S, A] or with a horizon [H, S, A], and its values on all n tasks: reward [n] and margin [n, m] as
+    users read them, V_c [n, m]."""
 
     probabilities: Floats
     reward: Floats
@@ -206,7 +209,7 @@ class _Tried:
 
 
 def _try(tasks: Sequence[TabularCMDP], probabilities: Floats) -> _Tried:
-    values = [evaluate(task, probabilities) for task in tasks]
+    values = [evaluate(task, _policy(probabilities)) for task in tasks]
     margin = np.stack([value.margin for value in values])
     unit = np.stack([task.units.unit_margin(row) for task, row in zip(tasks, margin, strict=True)])
     return _Tried(probabilities, np.array([value.reward for value in values]), margin, unit)
@@ -229,26 +232,32 @@ def _best_candidate(tasks: Sequence[TabularCMDP], first_guess: FirstGuess, requi
 
 
 def _first_policy(task: TabularCMDP, first_guess: FirstGuess) -> Floats:
-    """[S, A] probabilities of the first guess; uniform, only to see which task is worst, where there is none."""
+    """Probabilities of the first guess; uniform, only to see which task is worst, where there is none."""
     if first_guess is None:
         return np.full(task.reward.shape, 1 / task.n_actions)
     guess = solve(first_guess).policy if isinstance(first_guess, TabularCMDP) else first_guess
-    return as_tabular(guess, (task.n_states, task.n_actions)).probabilities
+    shape = (task.n_states, task.n_actions)
+    return as_tables(guess, shape) if isinstance(guess, TimedPolicy) else as_tabular(guess, shape).probabilities
+
+
+def _policy(probabilities: Floats) -> TabularPolicy | TimedPolicy:
+    return TabularPolicy(probabilities) if probabilities.ndim == 2 else TimedPolicy(probabilities)
 
 
 def _cautious_policies(task: TabularCMDP, name: str, required: float) -> Iterator[Floats]:
-    """[S, A] optimal policies of `task` with its budgets tightened: to the margin asked for, half-way, to the limit.
+    """Optimal policies of `task` with its budgets tightened: to the margin asked for, half-way, to the limit.
 
     Where no margin is asked for, half of the largest possible one is: a safe policy on the boundary is of little use.
     With costs in unit scale one tightening for all constraints is a margin for all; an impossible tightening makes the
     solver name the least cost, hence the largest margin.
     """
     scale = task.units.cost_scale
+    cost, budget = task.cost / scale[:, None, None], task.budget / scale
     scaled = TabularCMDP(
-        task.transitions, task.reward, task.cost / scale[:, None, None], task.budget / scale, task.start, task.discount
+        task.transitions, task.reward, cost, budget, task.start, task.discount, horizon=task.units.horizon
     )
     try:
-        solve(scaled, 3 / (1 - task.discount))  # |V_c| ≤ 1/(1-γ), so this is impossible
+        solve(scaled, 3 / task.units.rate)  # |V_c| ≤ 1/(1-γ), so this is impossible
     except Infeasible as error:
         least_cost = error.least_cost
     largest = float((scaled.budget - least_cost).min())
@@ -316,6 +325,7 @@ def _rounded(cost: Floats) -> list[float]:
 
 def _unit_signals(task: TabularCMDP) -> Floats:
     """[1+m, S, A] the paper's r and c."""
+    endless(task, "a policy gradient")
     return np.concatenate([task.units.unit_reward(task.reward)[None], task.units.unit_constraint(task.cost)])
 
 

@@ -24,6 +24,9 @@ from surefoot.tabular.tables import Tables
 
 # Certified duality gap at which the search for the price stops, relative to the largest state value.
 GAP = 1e-10
+# What rounding leaves of a reward and a cost that cancel each other, relative to their size: where cost is in proportion
+# to reward, all policies tie at one price, and the largest state value is nothing but this.
+CANCELLED = 1e-14
 # Up to this many states a linear system is solved by factorisation.
 DIRECT = 200
 # Far more rounds than policy iteration ever takes; the guard against rounding at discounts next to 1.
@@ -160,8 +163,14 @@ def _respond(cmdp: Tables, direction: tuple[float, float], *between: _Response) 
         reward=value + direction[1] * other_value if direction[0] else other_value,
         cost=other_value if direction[0] else -value,
         bound=value + slack,
-        tolerance=max(GAP * _scale(values, signal), 4 * slack),
+        tolerance=max(GAP * _scale(values, signal), 4 * slack, CANCELLED * _size(cmdp, direction)),
     )
+
+
+def _size(cmdp: Tables, direction: tuple[float, float]) -> float:
+    """The largest value that either part of the signal can have by itself."""
+    reward, cost = (float(np.abs(table).max()) for table in (cmdp.reward, cmdp.cost[0]))
+    return (direction[0] * reward + abs(direction[1]) * cost) / cmdp.units.rate
 
 
 def _interpolate(direction: tuple[float, float], rich: _Response, thrifty: _Response) -> tuple[Floats, Floats]:
