@@ -200,7 +200,8 @@ def test_streams_that_were_dropped_go_on_where_they_were(name: str, monkeypatch:
 
 def test_rewards_told_average_to_the_exact_value() -> None:
     fresh = watched("safe-only")
-    simulate(fresh, 4000, horizon=130)
+    fresh.horizon = 130
+    simulate(fresh, 4000)
     rewards = fresh.rewards(SAFE)
     exact = evaluate(TASK, policies().safe_policy).reward
     assert abs(rewards.mean() - exact) < 5 * rewards.std() / np.sqrt(4000)
@@ -217,7 +218,7 @@ def test_tasks_in_other_units_are_refused(change: str) -> None:
     other = {"discount": 0.91, "budget": 1.6, "reward_range": (0.0, 11.0), "cost_range": (-1.0, 10.0)}[change]
     arguments[change] = other
     task = TabularCMDP(TASK.transitions, TASK.reward, TASK.cost[0], start=TASK.start, **arguments)
-    with pytest.raises(InvalidInput, match="task must share discount, ranges and budgets"):
+    with pytest.raises(InvalidInput, match="task must share discount, horizon, ranges and budgets"):
         simulate(watched("safe-only"), 10, task)
 
 

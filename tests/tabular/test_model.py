@@ -184,7 +184,7 @@ def test_not_an_array_of_numbers(name: str, junk: Any) -> None:
 @pytest.mark.parametrize("name", ["reward_range", "cost_range"])
 def test_range_must_be_ordered(name: str) -> None:
     arrays = random_arrays(np.random.default_rng(0))
-    refused({**arrays, name: (100, -100)}, f"{name} must be (low, high)", "(100, -100)")
+    refused({**arrays, name: (100, -100)}, f"{name} must be (low, high)", "[100.0, -100.0]")
     refused({**arrays, name: (-100, np.nan)}, f"{name}[1] must be finite", "nan")
 
 

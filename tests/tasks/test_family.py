@@ -180,7 +180,7 @@ def test_from_arrays_refuses() -> None:
         from_arrays([first, "second"])  # type: ignore[list-item]
     with pytest.raises(InvalidInput, match=r"cmdps\[1\] must share the family's discount, horizon, budget"):
         from_arrays([first, lazy_walk(np.array([0.5, 1]), budget=2)])
-    with pytest.raises(InvalidInput, match=r"cmdps\[1\] must have the family's constraints"):
+    with pytest.raises(InvalidInput, match=r"cmdps\[1\] must have the family's spaces"):
         from_arrays([first, TabularCMDP(np.ones((1, 1, 1)), [0], [0], 1, [1], 0.9)])
     with pytest.raises(InvalidInput, match="weights"):
         from_arrays([first], [0.5])
