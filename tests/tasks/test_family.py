@@ -78,9 +78,9 @@ def test_all_tasks_must_be_of_one_kind() -> None:
         family(changing_range, BOX).task([0.5, 1.5])
     with pytest.raises(InvalidInput, match="declare the ranges"):
         family(changing_range, BOX).digest()
-    with pytest.raises(InvalidInput, match="1 constraint.s., 2 states, 2 actions, got 1 constraint.s., 1 states"):
+    with pytest.raises(InvalidInput, match=r"1 constraint.s., 2 states, 2 actions, got 1 constraint.s., 1 states"):
         family(changing_states, BOX).task([0.7, 1.0])
-    with pytest.raises(InvalidInput, match="what build returns for .* must be a task, .* got tuple without units"):
+    with pytest.raises(InvalidInput, match=r"what build returns for .* must be a task, .* got tuple without units"):
         family(lambda theta: (theta,), BOX).task([0.5, 0.5])  # type: ignore[arg-type, return-value]
 
 
