@@ -23,9 +23,9 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
-from surefoot.training.envelopes import Envelopes
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import preflight
+from surefoot.training.settings import Envelopes
 from surefoot.training.training_phase import train
 
 __version__ = "0.1.0"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,12 @@ from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
+from surefoot.training import sampled_cells
 from surefoot.training.affine_cells import affine_cells
-from surefoot.training.bounds import exact_values, simulated_values
-from surefoot.training.envelopes import Envelopes, build_cells
+from surefoot.training.bounds import Evaluator, state_by_state
+from surefoot.training.envelopes import build_cells
 from surefoot.training.sampled_cells import (
     ALL_SHARE,
     DOUBT_SHARE,
@@ -33,8 +34,8 @@ from surefoot.training.sampled_cells import (
     binomial_upper,
     finite_cells,
     holdout_cells,
-    holdout_level,
 )
+from surefoot.training.settings import Envelopes, Settled
 
 FALSE_ALARM = 1e-4
 
@@ -278,6 +279,7 @@ def test_the_strongest_source_is_taken() -> None:
         ({"cells": -1}, "cells must be a whole number of at least 0, got -1"),
         ({"holdout": 0}, "holdout must be a whole number of at least 1, got 0"),
         ({"holdout": 10.0}, "holdout must be a whole number of at least 1, got 10.0"),
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
         ({"attempt": 0}, "attempt must be a whole number of at least 1, got 0"),
         ({"uncovered": 0.0}, "uncovered must lie strictly between 0 and 1, got 0.0"),
         ({"uncovered": np.nan}, "uncovered must lie strictly between 0 and 1, got nan"),
@@ -291,10 +293,12 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], messa
 # -------------------------------------------------------------------------------------------------------------- holdout
 
 
-def small_holdout(tasks: TaskDistribution, seed: int, **options: object) -> Cells:
-    arguments = {"cells": 4, "holdout": 17, "uncovered": 0.2, "source": "holdout", **options}
-    values = arguments.pop("values", exact_values(tasks, [CAREFUL, HASTY]))
-    return holdout_cells(tasks, values, np.random.default_rng(seed), **arguments)  # type: ignore[arg-type]
+BOTH = state_by_state([CAREFUL, HASTY])
+
+
+def small_holdout(tasks: TaskDistribution, seed: int, values: Evaluator = BOTH, **options: Any) -> Cells:
+    settings = Settled(**{"cells": 4, "holdout": 17, "uncovered": 0.2, **options})
+    return holdout_cells(tasks, values, np.random.default_rng(seed), settings)
 
 
 def breaks(cells: Cells, tasks: TaskDistribution, parameter: Floats) -> bool:
@@ -332,22 +336,10 @@ def test_a_fresh_task_breaks_the_bounds_with_probability_at_most_uncovered() -> 
     assert count > 5, "bounds that are never broken would show nothing"
 
 
-def test_bounds_that_were_not_widened_are_caught() -> None:
+def test_bounds_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same count for bounds that hold on their own sample only."""
-
-    def unwidened(tasks: TaskDistribution, seed: int) -> Cells:
-        exact, members, calls = exact_values(tasks, [CAREFUL, HASTY]), 16, []
-        sample = tasks.sample(members, np.random.default_rng(seed))
-
-        def values(parameter: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-            """Values of held-out tasks are replaced by those of the nearest centre, which are within bounds."""
-            calls.append(parameter)
-            centre = sample[:4][np.argmin(np.abs(sample[:4, 0] - parameter[0]))]
-            return exact(parameter if len(calls) <= members else centre, rng)
-
-        return small_holdout(tasks, seed, values=values, source="monte-carlo")
-
-    assert broken(150, unwidened)[1] < FALSE_ALARM
+    monkeypatch.setattr(sampled_cells, "_widening", lambda scores, granted: (0.0, 0.0))
+    assert broken(150, small_holdout)[1] < FALSE_ALARM
 
 
 def test_atoms_are_one_cell_each() -> None:
@@ -435,22 +427,9 @@ def test_a_hair_above_one_is_rounding() -> None:
 
     tasks = family(build, Uniform(0.1, 0.5))
     only = TabularPolicy(np.ones((2, 1)))
-    cells = small_holdout(tasks, 0, values=exact_values(tasks, [only]))
+    cells = small_holdout(tasks, 0, state_by_state([only]))
     assert cells.model is not None
     assert cells.model.probability.max() == 1.0
-
-
-@pytest.mark.parametrize(("holdout", "uncovered"), [(999, 0.01), (1999, 0.005), (99, 0.05), (19, 0.05)])
-@pytest.mark.parametrize("error", [0.05, 0.001])
-def test_holdout_level_is_the_binomial_one(holdout: int, uncovered: float, error: float) -> None:
-    """P(Bin(m, β') ≤ m - k) = δ', term by term; for k = m it is 1 - δ'^(1/m)."""
-    rank = int(np.ceil(round((1 - uncovered) * (holdout + 1), 9)))
-    level = holdout_level(holdout, rank, error)
-    terms = [stats.binom.pmf(k, holdout, level) for k in range(holdout - rank + 1)]
-    assert sum(terms) == pytest.approx(error, rel=1e-9)
-    assert level > uncovered
-    if rank == holdout:
-        assert level == pytest.approx(1 - error ** (1 / holdout), rel=1e-12)
 
 
 @pytest.mark.parametrize("error", [0.05, 0.001])
@@ -462,69 +441,6 @@ def test_the_binomial_bound_fails_as_often_as_it_may(error: float) -> None:
         assert levels[-1] == 1.0
         fails = stats.binom.pmf(np.flatnonzero(levels < p), trials, p).sum()
         assert fails <= error
-
-
-# ---------------------------------------------------------------------------------------------------------- Monte Carlo
-
-
-def simulator(
-    tasks: TaskDistribution, horizon: int
-) -> Callable[[Floats, int, int, np.random.Generator], tuple[Floats, Floats]]:
-    def simulate(parameter: Floats, index: int, episodes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        outcomes = Simulator(tasks.task(parameter), (CAREFUL, HASTY)[index], horizon).run(episodes, rng)
-        return outcomes.reward, outcomes.cost
-
-    return simulate
-
-
-def test_simulated_intervals_hold_the_exact_values() -> None:
-    """60 tasks at error 0.5: Hoeffding is so wide that none may fail. A tenth of its radius fails at once."""
-    tasks = squared_family(Uniform(0.1, 0.9))
-    values = simulated_values(simulator(tasks, 40), 2, tasks.units, episodes=200, error=0.5, truncation=0.8**40)
-    rng = np.random.default_rng(0)
-    failures, tighter = 0, 0
-    for parameter in tasks.sample(60, rng):
-        lower, upper = values(parameter, rng)
-        exact = exact_values(tasks, [CAREFUL, HASTY])(parameter, rng)[0][:, :, :1]
-        assert lower.shape == upper.shape == (2, 2, 1)
-        failures += bool(((lower > exact) | (exact > upper)).any())
-        middle, radius = (lower + upper) / 2, (upper - lower) / 2
-        tighter += bool((np.abs(exact - middle) > radius / 10).any())
-    assert failures == 0
-    assert tighter > 10
-    log = np.log(2 * 2 * 2 / 0.5)
-    np.testing.assert_allclose(radius[0, 0], 5.0 * (np.sqrt(log / 400) + 0.8**40), rtol=1e-12)
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_cut_off_tails_are_allowed_for_when_no_step_is_worth_nothing(sign: float) -> None:
-    """Rewards and costs of ±(5 to 6) a step: most of the value may lie in the tail, far from the range's width."""
-    ends = sorted((5 * sign, 6 * sign))
-    constant = TabularCMDP([[[1.0]]], [[5.5 * sign]], [[5.0 * sign]], 0.0, [1.0], 0.9, ends, ends)
-    tasks = family(lambda theta: constant, Uniform(0.0, 1.0))
-
-    def simulate(parameter: Floats, index: int, episodes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        outcomes = Simulator(constant, np.ones((1, 1)), 4).run(episodes, rng)
-        return outcomes.reward, outcomes.cost
-
-    values = simulated_values(simulate, 1, tasks.units, episodes=10**6, error=0.5, truncation=0.9**4)
-    lower, upper = values(np.array([0.5]), np.random.default_rng(0))
-    exact = [55 * sign, -50 * sign]
-    assert (lower[0, :, 0] <= exact).all()
-    assert (exact <= upper[0, :, 0]).all()
-
-
-def test_simulated_cells_have_no_model_and_own_up_to_the_error_of_their_values() -> None:
-    tasks = squared_family(Uniform(0.1, 0.6), budget=4.9)
-    values = simulated_values(simulator(tasks, 30), 2, tasks.units, episodes=100, error=0.01, truncation=0.8**30)
-    cells = small_holdout(tasks, 0, values=values, source="monte-carlo", error=0.01)
-    assert cells.source == "monte-carlo"
-    assert cells.model is None
-    assert cells.start_lower is None
-    assert cells.start_upper is None
-    assert cells.uncovered == pytest.approx(0.2 + 0.01)
-    for parameter in tasks.sample(20, np.random.default_rng(1)):
-        assert not breaks(cells, tasks, parameter)
 
 
 def test_cells_with_alternatives_that_are_no_tasks_are_refused() -> None:

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from point_mass import PointMass, lane
 from surefoot.errors import InvalidInput
 from surefoot.oracles import exact_oracles
 from surefoot.oracles.interface import Oracles
@@ -55,6 +56,15 @@ def test_arithmetic_by_hand() -> None:
     assert report.probability == pytest.approx(1 - 0.26 - 0.09 * math.log(size))
     assert size * math.log(2 * N / 0.01) / (N - size) <= 1e-4 < size * math.log(N / 0.01) / (N / 2 - size)
     assert N % math.ceil(math.log(0.01) ** 2 / 1e-4) == 0
+
+
+def test_a_horizon_is_worth_the_discount_with_as_long_episodes() -> None:
+    """Ten steps, none of them discounted: 1/(1-γ) = 10, so again 8L+18 = 1538. Whoever spends nothing keeps 4."""
+    tasks = family(lambda drift: PointMass(drift, lane(4.0, discount=1.0, horizon=10)), Uniform(0.1, 0.2))
+    report = preflight(tasks, epsilon=1e-4, delta=0.01)
+    assert report.needed == pytest.approx(0.1538, rel=1e-12)
+    assert report.xi == pytest.approx(4.0, rel=1e-12)
+    assert report.largest_epsilon == pytest.approx(4.0 / 1538, rel=1e-12)
 
 
 def test_a_margin_asked_for_replaces_the_attainable_one() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.errors import InvalidInput
 from surefoot.oracles.interface import OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.tabular.distance import distance
@@ -18,6 +19,11 @@ from surefoot.tasks.family import TaskDistribution
 
 def exact_oracles(tasks: TaskDistribution) -> Oracles:
     """The default oracles of a tabular family: compare parameters if that is exact, solve by linear programs."""
+    if not isinstance(tasks.example, TabularCMDP):
+        raise InvalidInput(
+            "oracles must be given for tasks that are not tables: oracles=Oracles(check, optimal, feasible), see "
+            f"surefoot.oracles.interface, got none for tasks of type {type(tasks.example).__name__}"
+        )
     safe_task = None if tasks.safe_parameter is None else tasks.task(tasks.safe_parameter)
     return Oracles(
         check=check_by_enumeration if tasks.coordinates is None else ParameterDistance(tasks.coordinates),

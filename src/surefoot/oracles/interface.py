@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.cmdp.policy import Policy
 
 Task: TypeAlias = Any
 
@@ -26,12 +27,12 @@ class PolicyValues:
     """A policy with its values on the task it was made for, in the user's units.
 
     Attributes:
-        policy: anything the deployment can execute; a `TabularPolicy` on tabular tasks.
+        policy: of a kind that the task runs; a `TabularPolicy` on tabular tasks.
         reward: expected discounted reward.
         margin: [m] budget minus expected discounted cost.
     """
 
-    policy: Any
+    policy: Policy
     reward: float
     margin: Floats
 
@@ -40,7 +41,7 @@ class PolicyValues:
 class FeasiblePolicy:
     """One policy with its values on n tasks, in the user's units: reward [n], margin [n, m]."""
 
-    policy: Any
+    policy: Policy
     reward: Floats
     margin: Floats
 

@@ -72,7 +72,7 @@ class TaskDistribution:
     @property
     def units(self) -> Units:
         """The units that all tasks share."""
-        return self._example.units
+        return self.example.units
 
     def sample(self, n: int, rng: np.random.Generator) -> Floats:
         """[n, d] parameters of independent tasks."""
@@ -81,7 +81,7 @@ class TaskDistribution:
     def task(self, parameter: ArrayLike) -> Any:
         """The `Task` of a parameter [d], inside the support or not (a bare number will do when d = 1)."""
         task = _build(self.build, self._parameter("parameter", parameter))
-        _check_same_kind(f"the task of parameter {np.ravel(parameter).tolist()}", task, self._example)
+        _check_same_kind(f"the task of parameter {np.ravel(parameter).tolist()}", task, self.example)
         return task
 
     def digest(self) -> str:
@@ -97,7 +97,8 @@ class TaskDistribution:
         return sha.hexdigest()
 
     @cached_property
-    def _example(self) -> Task:
+    def example(self) -> Task:
+        """One of the tasks: what holds for its kind holds for all."""
         return _build(self.build, self.distribution.probes()[0])
 
     def _parameter(self, name: str, value: Any) -> Floats:

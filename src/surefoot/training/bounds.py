@@ -1,32 +1,51 @@
-"""Values of the policies on a task, exactly or by simulation, as bounds; and cells made of bounds."""
+"""Values of the policies on a task as bounds, exact or by simulation; and cells made of bounds."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.cmdp.units import Units
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import ReadableTask, Task
+from surefoot.estimates import value_bounds
 from surefoot.policyset.cells import Cells, Source
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.expansion import reward_and_margin
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_model import TransitionModel
-from surefoot.tasks.family import TaskDistribution
+from surefoot.training.settings import Settled
 
-# values(parameter, rng) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
+# values(task, rng) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
 # (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
-Evaluator: TypeAlias = Callable[[Floats, np.random.Generator], tuple[Floats, Floats]]
+Evaluator: TypeAlias = Callable[[Any, np.random.Generator], tuple[Floats, Floats]]
 
 
-def exact_values(tasks: TaskDistribution, policies: Sequence[TabularPolicy]) -> Evaluator:
-    """Exact values of tabular tasks: lower and upper coincide."""
+def evaluator(example: Task, policies: Sequence[Policy], settings: Settled) -> Evaluator:
+    """The most that tasks like `example` tell of the values of policies."""
+    tables = stationary_tables(example, policies)
+    return start_values(example, policies, settings) if tables is None else state_by_state(tables)
 
-    def values(parameter: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        task = tasks.task(parameter)
+
+def stationary_tables(example: Task, policies: Sequence[Policy]) -> list[TabularPolicy] | None:
+    """The policies, if they and the task are tables and nothing depends on the clock: values then solve one linear
+    system for all first states."""
+    tables = [policy for policy in policies if isinstance(policy, TabularPolicy)]
+    return tables if is_timeless_table(example) and len(tables) == len(policies) else None
+
+
+def is_timeless_table(task: Task) -> bool:
+    """What transition models are for."""
+    return isinstance(task, TabularCMDP) and task.units.horizon is None
+
+
+def state_by_state(policies: Sequence[TabularPolicy]) -> Evaluator:
+    """Exact values of tables without a horizon, also from every state: lower and upper coincide."""
+
+    def values(task: TabularCMDP, rng: np.random.Generator) -> tuple[Floats, Floats]:
         per_policy = np.stack([state_values(task, policy.probabilities) for policy in policies])  # [P, 1+m, S]
         every = np.concatenate([(per_policy @ task.start)[:, :, None], per_policy], axis=2)
         return reward_and_margin(every, every, task.units)
@@ -34,35 +53,33 @@ def exact_values(tasks: TaskDistribution, policies: Sequence[TabularPolicy]) -> 
     return values
 
 
-def simulated_values(
-    simulate: Callable[[Floats, int, int, np.random.Generator], tuple[Floats, Floats]],
-    policies: int,
-    units: Units,
-    *,
-    episodes: int,
-    error: float,
-    truncation: float,
-) -> Evaluator:
-    """Monte-Carlo values for tasks known only through a simulator, with Hoeffding intervals.
+def start_values(example: Task, policies: Sequence[Policy], settings: Settled) -> Evaluator:
+    """Values from the start distribution: as a readable task says, otherwise by simulation."""
+    if isinstance(example, ReadableTask):
+        return exact_values(policies)
+    return simulated_values(policies, settings.episodes, settings.error_now)
 
-    Args:
-        simulate: (parameter, policy index, episodes, rng) to discounted rewards [n] and costs [n, m].
-        error: probability that any interval of one task fails; it adds to the uncovered probability (`holdout_cells`).
-        truncation: γ^H of the simulated episodes.
-    """
-    constraints = len(units.budget)
-    log = math.log(2 * policies * (1 + constraints) / error)
-    # What an episode misses, by stopping early or by being cut off, makes 0 part of every range.
-    ranges = np.stack([np.array(units.reward_value_range), *units.cost_value_range])
-    spans = np.maximum(ranges[:, 1], 0.0) - np.minimum(ranges[:, 0], 0.0)
-    radius = spans * (math.sqrt(log / (2 * episodes)) + truncation)
 
-    def values(parameter: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        means = np.empty((policies, 1 + constraints, 1))
-        for index in range(policies):
-            reward, cost = simulate(parameter, index, episodes, rng)
-            means[index, :, 0] = reward.mean(), *cost.mean(axis=0)
-        return reward_and_margin(means - radius[:, None], means + radius[:, None], units)
+def exact_values(policies: Sequence[Policy]) -> Evaluator:
+    """Exact values of readable tasks: lower and upper coincide."""
+
+    def values(task: ReadableTask, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        found = [task.values(policy) for policy in policies]
+        every = np.array([[value.reward, *value.margin] for value in found])[:, :, None]
+        return every, every
+
+    return values
+
+
+def simulated_values(policies: Sequence[Policy], episodes: int, error: float) -> Evaluator:
+    """Intervals from `episodes` episodes of each policy, right for all policies and values of a task at once with
+    probability 1 - error. Each call simulates afresh."""
+
+    def values(task: Task, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        steps, level = task.units.episode_length, error / len(policies)
+        simulated = (task.episodes(policy, steps).run(episodes, rng) for policy in policies)
+        bounds = np.array([value_bounds(outcomes, task.units, steps, level) for outcomes in simulated])  # [P, 2, 1+m]
+        return bounds[:, 0, :, None], bounds[:, 1, :, None]
 
     return values
 

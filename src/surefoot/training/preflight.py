@@ -87,7 +87,7 @@ def preflight(
 ) -> Preflight:
     """Check (8L+18)ε ≤ ξ and predict |U|, N and the theorem's probability from a pilot sample."""
     check_accuracy(epsilon, delta, xi)
-    units = tasks.task(tasks.sample(1, np.random.default_rng(0))[0]).units
+    units = tasks.units
     attainable = float(units.unit_margin(units.budget - units.cost_value_range[:, 0]).min())
     size = _pilot_cover_size(tasks, epsilon, delta, oracles)
     return Preflight(
@@ -95,8 +95,8 @@ def preflight(
         delta=delta,
         xi=attainable if xi is None else xi,
         xi_requested=xi is not None,
-        needed=theory.slater_requirement(epsilon, units.discount),
-        largest_epsilon=theory.largest_epsilon(attainable if xi is None else xi, units.discount),
+        needed=theory.slater_requirement(epsilon, units.effective_discount),
+        largest_epsilon=theory.largest_epsilon(attainable if xi is None else xi, units.effective_discount),
         cover_size=size,
         samples=None if size is None else theory.samples_until_stop(size, delta),
         probability=None if size is None else theory.theorem_probability(delta, size),

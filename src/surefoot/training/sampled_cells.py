@@ -4,157 +4,199 @@ they held on a second, independent sample (Theorem 1b)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import betaincinv
 
 from surefoot.arrays import Floats
+from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Source
 from surefoot.tabular.distance import distance
 from surefoot.tabular.expansion import ROUNDING, rounding
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.family import TaskDistribution
-from surefoot.training.bounds import Evaluator, cells_of_bounds, exact_values
+from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, is_timeless_table
+from surefoot.training.settings import DEFAULT, Settled
+
+# The first sample holds this many tasks per cell.
+MEMBERS = 4
 
 # How what is granted to a draw of held-out tasks is spent: on bounds from all of them; on bounds from those on which
 # the safe policy is feasible, used when too many are not; and, then, on the count of the latter being misleading.
 ALL_SHARE, FEASIBLE_SHARE, DOUBT_SHARE = 0.6, 0.3, 0.1
 
 
-def finite_cells(tasks: TaskDistribution, policies: Sequence[TabularPolicy]) -> Cells:
-    """One cell per task of a finite distribution, without those on which the safe policy is infeasible."""
+def finite_cells(
+    tasks: TaskDistribution, policies: Sequence[Policy], settings: Settled | None = None, seed: int = 0
+) -> Cells:
+    """One cell per task of a finite distribution, without those on which the safe policy is not shown to be feasible.
+
+    Simulated intervals are wrong for each single task with a probability that is granted to them, hence for the one at
+    hand as well; that all of them are right at once is not needed.
+    """
     distribution = tasks.distribution
     if not isinstance(distribution, Finite):
         raise InvalidInput(f"distribution must be Finite, got {type(distribution).__name__}")
-    evaluate = exact_values(tasks, policies)
-    rng = np.random.default_rng(0)  # exact values draw nothing
-    values = np.stack([evaluate(point, rng)[0] for point in distribution.points])
-    feasible = (values[:, 0, 1:, 0] >= 0).all(axis=1)
-    points, prior, values = distribution.points[feasible], distribution.weights[feasible], values[feasible]
-    members = [tasks.task(point) for point in points]
-    model = ball_model(members, np.zeros(len(points))) if members else None
-    uncovered = max(0.0, 1 - float(prior.sum()))
-    sizes = np.abs(values).max(axis=-1)  # [n, P, 1+m]
-    slack = np.array([rounding(size, task) for size, task in zip(sizes, members, strict=True)]).reshape(sizes.shape)
-    lower, upper = values - slack[..., None], values + slack[..., None]
+    settings = settings or DEFAULT.settled(tasks.example)
+    values = evaluator(tasks.example, policies, settings)
+    rng = np.random.default_rng([seed, 2, settings.attempt])
+    members = [tasks.task(point) for point in distribution.points]
+    lower, upper = (np.stack(side) for side in zip(*(values(task, rng) for task in members), strict=True))
+    feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
+    if settings.simulated and not feasible.any():
+        raise InvalidInput(
+            "episodes must be enough to show that the safe policy is feasible on at least one task, got "
+            f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)"
+        )
+    points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
+    members = [members[k] for k in np.flatnonzero(feasible)]
+    sizes = np.maximum(np.abs(lower), np.abs(upper)).max(axis=-1)  # [n, P, 1+m]
+    slack = np.array([_allowance(size, task) for size, task in zip(sizes, members, strict=True)]).reshape(sizes.shape)
+    lower, upper = lower - slack[..., None], upper + slack[..., None]
     lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # just found feasible
-    return cells_of_bounds(points, points, prior, lower, upper, "finite", uncovered, model)
+    left_out = max(0.0, 1 - float(prior.sum()))
+    uncovered = min(1.0, left_out + settings.error)
+    prior = prior * ((1 - uncovered) / max(1 - left_out, 1e-300))
+    model = _balls(members, np.zeros(len(members)))
+    source: Source = "monte-carlo" if settings.simulated else "finite"
+    return cells_of_bounds(points, points, prior, lower, upper, source, uncovered, model)
 
 
-def holdout_cells(
-    tasks: TaskDistribution,
-    values: Evaluator,
-    rng: np.random.Generator,
-    *,
-    cells: int,
-    holdout: int,
-    uncovered: float,
-    source: Source,
-    members: int | None = None,
-    error: float = 0.0,
-    attempt: int = 1,
-) -> Cells:
+def _allowance(size: Floats, task: Any) -> Floats:
+    """[P, 1+m] for the rounding of values of that size: from the tables, or from the ranges where there are none."""
+    if isinstance(task, TabularCMDP):
+        return rounding(size, task)
+    units = task.units
+    allowance: Floats = ROUNDING * (size + np.abs(units.reachable).max(axis=1) + np.abs(np.append(0.0, units.budget)))
+    return allowance
+
+
+def _balls(centres: Sequence[Any], radius: Floats) -> TransitionModel | None:
+    """The transitions of cells around tables without a horizon; None for any other tasks."""
+    return ball_model(centres, radius) if centres and is_timeless_table(centres[0]) else None
+
+
+# ------------------------------------------------------------------------------------------------------- held-out tasks
+
+
+def holdout_cells(tasks: TaskDistribution, values: Evaluator, rng: np.random.Generator, settings: Settled) -> Cells:
     """Voronoi cells around sampled tasks, with bounds that a fresh task keeps unless it is among the uncovered.
 
     The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
-    and that of the test task are exchangeable (Theorem 1b). A task on which the safe policy is infeasible has an
-    infinite score. Where there are too many of these to be among the uncovered, their probability comes on top.
-
-    Args:
-        uncovered: probability granted to tasks that break their bounds, over all attempts together.
-        members: size of the first sample; its first `cells` tasks are the centres.
-        error: probability that `values` is wrong for a task (`simulated_values`); it adds to what is uncovered.
-        attempt: 1, and one more each time that samples have been drawn and not been used.
+    and that of the test task are exchangeable (Theorem 1b). A task on which the safe policy is not shown to be feasible
+    has an infinite score. Where there are too many of these to be among the uncovered, their probability comes on top.
     """
-    granted = uncovered / 2**attempt
-    if holdout < 1 / (ALL_SHARE * granted) - 1:
-        raise InvalidInput(
-            f"holdout must be at least {math.ceil(1 / (ALL_SHARE * granted)) - 1} for uncovered={uncovered:g} in "
-            f"attempt {attempt}, got {holdout}"
-        )
-    sample = tasks.sample(members or 4 * cells, rng)
-    centres = np.unique(sample[:cells], axis=0)  # a distribution with atoms may draw one task twice
-    spread = _ball_distance(tasks, centres) if source == "holdout" else _no_distance
-    scale = np.ptp(tasks.distribution.support, axis=1)
-    scale = np.where(scale > 0, scale, 1.0)
-    tree = cKDTree(centres / scale)
-    places = tree.query(sample / scale)[1]
-    lower, upper, count = _base_bounds(sample, places, len(centres), values, rng)
-    width = _widths(lower, upper)
-    radius = np.zeros(len(centres))
-    np.maximum.at(radius, places, [spread(parameter, j) for parameter, j in zip(sample, places, strict=True)])
-    radius_width = max(float(radius.mean()), ROUNDING)
-
-    second = tasks.sample(holdout, rng)
-    places = tree.query(second / scale)[1]
-    scores = np.array(
-        [
-            max(
-                _score(values(parameter, rng), lower[j], upper[j], width),
-                (spread(parameter, j) - radius[j]) / radius_width,
-            )
-            for parameter, j in zip(second, places, strict=True)
-        ]
-    )
-    widening, infeasible = _widening(scores, granted)
-    lower, upper = lower - widening * width, upper + widening * width
+    _check_holdout(settings)
+    sample = tasks.sample(MEMBERS * settings.cells, rng)
+    partition = _Partition(tasks, np.unique(sample[: settings.cells], axis=0))  # one task may be drawn twice
+    base = _base_bounds(partition, sample, values, rng)
+    second = tasks.sample(settings.holdout, rng)
+    scores = np.array([base.score(j, values(task, rng), away) for j, task, away in partition.placed(second)])
+    widening, infeasible = _widening(scores, settings.granted)
+    lower, upper = base.lower - widening * base.width, base.upper + widening * base.width
     lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
     upper = np.maximum(upper, lower)
-    model = None
-    if source == "holdout":
-        model = ball_model([tasks.task(centre) for centre in centres], radius + widening * radius_width)
-    uncovered = min(1.0, uncovered + infeasible + error)
-    prior = (1 - uncovered) * count / count.sum()
-    return cells_of_bounds(centres, centres, prior, lower, upper, source, uncovered, model)
+    model = _balls(partition.tables, base.radius + widening * base.radius_width)
+    uncovered = min(1.0, settings.uncovered + infeasible)
+    prior = (1 - uncovered) * base.count / base.count.sum()
+    source: Source = "monte-carlo" if settings.simulated else "holdout"
+    return cells_of_bounds(partition.centres, partition.centres, prior, lower, upper, source, uncovered, model)
 
 
-def binomial_upper(failures: int, trials: int, error: float) -> float:
-    """p with P(Bin(trials, p) ≤ failures) = error: the true probability is larger with probability at most `error`."""
-    return 1.0 if failures == trials else float(betaincinv(failures + 1, trials - failures, 1 - error))
+def _check_holdout(settings: Settled) -> None:
+    needed = 1 / (ALL_SHARE * settings.granted) - 1
+    if settings.holdout < needed:
+        raise InvalidInput(
+            f"holdout must be at least {math.ceil(needed)} for uncovered={settings.uncovered:g} in "
+            f"attempt {settings.attempt}, got {settings.holdout}"
+        )
 
 
-def holdout_level(holdout: int, rank: int, error: float) -> float:
-    """β' with P(Bin(m, β') ≤ m - k) = error: with probability 1 - error over the second sample, a fresh task breaks
-    the bounds with probability at most β' (Theorem 1b, third guarantee)."""
-    return binomial_upper(holdout - rank, holdout, error)
+@dataclass(frozen=True, eq=False)
+class _Partition:
+    """Everything that may be drawn, by the nearest of the centres [J, d]."""
+
+    family: TaskDistribution
+    centres: Floats
+
+    def placed(self, parameters: Floats) -> Iterator[tuple[int, Any, float]]:
+        """Cell and task of each parameter [n, d], built once, and its distance d from the centre, the radius of a ball
+        (Theorem 3); 0 where there is no transition model."""
+        for parameter, j in zip(parameters, self._tree.query(parameters / self._scale)[1].tolist(), strict=True):
+            task = self.family.task(parameter)
+            yield j, task, distance(task, self.tables[j]) if self.tables else 0.0
+
+    @cached_property
+    def tables(self) -> list[TabularCMDP]:
+        """The tasks at the centres where these have a transition model; none otherwise."""
+        modelled = is_timeless_table(self.family.example)
+        return [self.family.task(centre) for centre in self.centres] if modelled else []
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.centres / self._scale)
+
+    @cached_property
+    def _scale(self) -> Floats:
+        extent = np.ptp(self.family.distribution.support, axis=1)
+        return np.where(extent > 0, extent, 1.0)
 
 
-def _base_bounds(
-    sample: Floats, places: Floats, cells: int, values: Evaluator, rng: np.random.Generator
-) -> tuple[Floats, Floats, Floats]:
-    """Smallest and largest value over the sampled members of each cell, and how many there are."""
-    lower, upper, count = None, None, np.zeros(cells)
-    for parameter, j in zip(sample, places, strict=True):
-        low, high = values(parameter, rng)
-        if lower is None or upper is None:
-            lower, upper = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
+@dataclass(frozen=True, eq=False)
+class _Base:
+    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S], radius [J] and number of members [J]."""
+
+    lower: Floats
+    upper: Floats
+    radius: Floats
+    count: Floats
+
+    @cached_property
+    def width(self) -> Floats:
+        """σ, [1+m, 1+S]: how wide the bounds are on average, and a positive number where they have no width at all."""
+        size = np.maximum(np.abs(self.lower), np.abs(self.upper)).max(axis=(0, 1))
+        mean = (self.upper - self.lower).mean(axis=(0, 1))
+        width: Floats = np.maximum(mean, ROUNDING * np.where(size > 0, size, 1.0))
+        return width
+
+    @cached_property
+    def radius_width(self) -> float:
+        return max(float(self.radius.mean()), ROUNDING)
+
+    def score(self, j: int, values: tuple[Floats, Floats], away: float) -> float:
+        """By how many widths cell j must grow to hold a task with these values, so far away from its centre."""
+        low, high = values
+        if (low[0, 1:, 0] < 0).any():
+            return math.inf
+        below, above = (self.lower[j] - low) / self.width, (high - self.upper[j]) / self.width
+        return float(max(0.0, below.max(), above.max(), (away - self.radius[j]) / self.radius_width))
+
+
+def _base_bounds(partition: _Partition, sample: Floats, values: Evaluator, rng: np.random.Generator) -> _Base:
+    """The smallest and largest values over the sampled members of each cell, and the largest distance."""
+    cells = len(partition.centres)
+    bounds: tuple[Floats, Floats] | None = None
+    radius, count = np.zeros(cells), np.zeros(cells)
+    for j, task, away in partition.placed(sample):
+        low, high = values(task, rng)
+        if bounds is None:
+            bounds = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
+        lower, upper = bounds
         lower[j], upper[j] = np.minimum(lower[j], low), np.maximum(upper[j], high)
+        radius[j] = max(radius[j], away)
         count[j] += 1
-    if lower is None or upper is None:
-        raise InvalidInput("sample must hold at least one task, got none")
-    return lower, upper, count
-
-
-def _widths(lower: Floats, upper: Floats) -> Floats:
-    """σ, [1+m, 1+S]: how wide the bounds are on average, and a positive number where they have no width at all."""
-    size = np.maximum(np.abs(lower), np.abs(upper)).max(axis=(0, 1))
-    width: Floats = np.maximum((upper - lower).mean(axis=(0, 1)), ROUNDING * np.where(size > 0, size, 1.0))
-    return width
-
-
-def _ball_distance(tasks: TaskDistribution, centres: Floats) -> Callable[[Floats, int], float]:
-    """d between the task of a parameter and the centre of a cell, for the total-variation balls (Theorem 3)."""
-    middle = [tasks.task(centre) for centre in centres]
-    return lambda parameter, j: distance(tasks.task(parameter), middle[j])
-
-
-def _no_distance(parameter: Floats, j: int) -> float:
-    return 0.0
+    if bounds is None:
+        raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
+    return _Base(*bounds, radius, count)
 
 
 def _widening(scores: Floats, granted: float) -> tuple[float, float]:
@@ -173,15 +215,12 @@ def _quantile(scores: Floats, level: float) -> float:
     if rank > len(scores):
         raise InvalidInput(
             f"holdout must leave at least {math.ceil(1 / level) - 1} tasks on which the safe policy is feasible, got "
-            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered. A new draw is "
-            "another attempt, to be declared and paid for as such"
+            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and where tasks "
+            "are simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
         )
     return float(np.sort(scores)[rank - 1])
 
 
-def _score(values: tuple[Floats, Floats], lower: Floats, upper: Floats, width: Floats) -> float:
-    """By how many widths the bounds of a cell must grow to hold the values of a task."""
-    low, high = values
-    if (low[0, 1:, 0] < 0).any():
-        return math.inf
-    return float(max(0.0, ((lower - low) / width).max(), ((high - upper) / width).max()))
+def binomial_upper(failures: int, trials: int, error: float) -> float:
+    """p with P(Bin(trials, p) ≤ failures) = error: the true probability is larger with probability at most `error`."""
+    return 1.0 if failures == trials else float(betaincinv(failures + 1, trials - failures, 1 - error))

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot import theory
 from surefoot.arrays import Floats
+from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
+from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.family import TaskDistribution
-from surefoot.training.envelopes import DEFAULT, Envelopes, build_cells, safe_policy_risk
+from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.greedy_cover import greedy_cover
-from surefoot.training.preflight import UncertifiedWarning, check_accuracy, preflight
+from surefoot.training.preflight import Preflight, UncertifiedWarning, check_accuracy, preflight
 from surefoot.training.progress import stages
+from surefoot.training.settings import DEFAULT, Envelopes
 
 # In several dimensions the cover takes time in proportion to the samples that may become centres.
 MOST_CANDIDATES = 5_000
@@ -48,7 +51,7 @@ def train(
         delta: the paper's δ; at most 3δ of the sampled tasks stay uncovered.
         xi: margin (unit scale) that π_s must keep on every centre; None asks for feasibility and records what was
             attained.
-        oracles: check, optimal and feasible; exact ones for tabular families when not given.
+        oracles: check, optimal and feasible; exact ones for tables when not given, needed for any other tasks.
         progress: show a progress bar on a terminal.
         cells: number of cells for the certified methods, about; 0 builds none. Short for Envelopes(cells=...).
         envelopes: how the value bounds for the certified methods are made.
@@ -62,15 +65,7 @@ def train(
         warnings.warn(guard.warning, UncertifiedWarning, stacklevel=2)
 
     with stages(progress) as show:
-        samples = theory.initial_sample_size(delta)
-        while True:
-            show(f"covering {samples} sampled tasks")
-            parameters = tasks.sample(samples, rng)
-            centres = _cover(tasks, parameters, epsilon, delta, oracles.check, rng)
-            if theory.coverage_error(len(centres), samples, delta) <= delta:
-                break
-            samples *= 2
-
+        parameters, centres = _cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
         optimal = []
         for number, task in enumerate(cover, start=1):
@@ -78,23 +73,17 @@ def train(
             optimal.append(oracles.optimal(task, epsilon, delta / (2 * len(cover)), rng))
         show("looking for one policy feasible on every centre")
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
+        attained = _attained_margin(tasks.units, safe, xi or 0.0)
+        show("bounding the values of every policy over all tasks")
+        bounds = _guarantees(tasks, [safe.policy, *(best.policy for best in optimal)], envelopes, seed)
 
-    units = cover[0].units
-    attained = _attained_margin(units, safe, xi or 0.0)
     if guard.satisfied and guard.needed > attained:
         warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
-    training = {
-        "seed": seed,
-        "samples": samples,
-        "cover_size": len(centres),
-        **guard.facts,
-        "precondition_holds": guard.needed <= attained,
-    }
     entries = _entries(parameters[centres], optimal, safe)
-    policies = PolicyValueSet(
-        entries, safe.policy, units, epsilon, delta, attained, tasks.digest(), tasks.recipe, training
+    record = _record(guard, seed, len(parameters), len(centres), attained)
+    return PolicyValueSet(
+        entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
     )
-    return _with_guarantees(policies, tasks, envelopes, seed)
 
 
 def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
@@ -105,16 +94,23 @@ def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
     return Envelopes(cells=cells)
 
 
-def _with_guarantees(
-    policies: PolicyValueSet, tasks: TaskDistribution, envelopes: Envelopes, seed: int
-) -> PolicyValueSet:
-    """Envelopes of every policy, or at least how often the safe one fails; nothing for policies that are not tables."""
-    tabular = [policy for policy in policies.policies if isinstance(policy, TabularPolicy)]
-    if len(tabular) < len(policies.policies):
-        return policies
-    if envelopes.cells:
-        return replace(policies, cells=build_cells(tasks, tabular, seed=seed, envelopes=envelopes))
-    return replace(policies, safe_risk=safe_policy_risk(tasks, tabular[0], seed=seed, envelopes=envelopes))
+def _cover_until_enough(
+    tasks: TaskDistribution,
+    epsilon: float,
+    delta: float,
+    check: CheckOracle,
+    rng: np.random.Generator,
+    show: Callable[[str], None],
+) -> tuple[Floats, NDArray[np.integer]]:
+    """Parameters [N, d] of sampled tasks and the indices of U among them: N doubles until U covers enough of D."""
+    samples = theory.initial_sample_size(delta)
+    while True:
+        show(f"covering {samples} sampled tasks")
+        parameters = tasks.sample(samples, rng)
+        centres = _cover(tasks, parameters, epsilon, delta, check, rng)
+        if theory.coverage_error(len(centres), samples, delta) <= delta:
+            return parameters, centres
+        samples *= 2
 
 
 def _cover(
@@ -178,9 +174,29 @@ def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
     return max(attained, xi)
 
 
+def _guarantees(
+    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int
+) -> tuple[Cells | None, float | None]:
+    """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
+    if envelopes.cells == 0:
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes)
+    return build_cells(tasks, policies, seed=seed, envelopes=envelopes), None
+
+
 def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePolicy) -> tuple[Entry, ...]:
     """Û, Eq. (constructpolicy): per centre the policy with its values, and those of π_s there."""
     return tuple(
         Entry(parameter, best.policy, best.reward, best.margin, float(safe_reward), safe_margin)
         for parameter, best, safe_reward, safe_margin in zip(parameters, optimal, safe.reward, safe.margin, strict=True)
     )
+
+
+def _record(guard: Preflight, seed: int, samples: int, cover_size: int, attained: float) -> dict[str, Any]:
+    """How training went, for whoever reads the policy set."""
+    return {
+        "seed": seed,
+        "samples": samples,
+        "cover_size": cover_size,
+        **guard.facts,
+        "precondition_holds": guard.needed <= attained,
+    }

@@ -25,7 +25,8 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.training.envelopes import Envelopes, build_cells, safe_policy_risk
+from surefoot.training.envelopes import build_cells, safe_policy_risk
+from surefoot.training.settings import Envelopes
 
 CANDIDATES = 4  # tasks whose optima are candidates
 PATIENT = (0.9, 0.99, 0.995)  # discounts of tasks whose episodes end by themselves

@@ -1,0 +1,91 @@
+"""How much work goes into the value bounds of the certified methods, and how what they may be wrong by is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.arrays import fraction, whole
+from surefoot.cmdp.task import ReadableTask, Task
+from surefoot.errors import InvalidInput
+from surefoot.policyset.fit import MAX_CELLS
+
+# Of the probability that is granted to tasks that break their bounds, what goes to simulated intervals that are wrong.
+SIMULATION_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Envelopes:
+    """How the value bounds for the certified methods are made.
+
+    What is None follows from the tasks: those that can be read are evaluated by the thousand, those that must be
+    simulated by the hundred (`READABLE`, `SIMULATED`).
+
+    Attributes:
+        cells: how many at most (affine: boxes over the whole support; otherwise sampled tasks); 0 makes none.
+        holdout: size of the second sample, for families that are neither affine nor finite.
+        uncovered: the probability granted to tasks that break their cell's bounds, for families that are neither affine
+            nor finite, or simulated. What the samples leave open about the feasibility of the safe policy comes on top.
+        attempt: 1, and one more each time that tasks have been drawn or simulated, looked at and not been used. Each
+            attempt has half as much to grant as the one before, so that all of them together keep to `uncovered`.
+        episodes: simulated per task and policy, where tasks cannot be read.
+    """
+
+    cells: int | None = None
+    holdout: int | None = None
+    uncovered: float | None = None
+    attempt: int = 1
+    episodes: int = 500
+
+    def __post_init__(self) -> None:
+        for name, least in (("cells", 0), ("holdout", 1), ("attempt", 1), ("episodes", 1)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), least)
+        if self.cells is not None and self.cells > MAX_CELLS:
+            raise InvalidInput(f"cells must be at most {MAX_CELLS}, got {self.cells}")
+        if self.uncovered is not None:
+            fraction("uncovered", self.uncovered)
+
+    def settled(self, example: Task) -> Settled:
+        """The same without gaps, for tasks like `example`."""
+        simulated = not isinstance(example, ReadableTask)
+        cells, holdout, uncovered = SIMULATED if simulated else READABLE
+        return Settled(
+            cells if self.cells is None else self.cells,
+            holdout if self.holdout is None else self.holdout,
+            uncovered if self.uncovered is None else self.uncovered,
+            self.attempt,
+            self.episodes,
+            simulated,
+        )
+
+
+# cells, holdout, uncovered. Either holdout suffices for its uncovered even if the safe policy fails now and then.
+READABLE, SIMULATED = (800, 1999, 0.005), (25, 399, 0.02)
+DEFAULT = Envelopes()
+
+
+@dataclass(frozen=True)
+class Settled:
+    """`Envelopes` for one kind of tasks."""
+
+    cells: int
+    holdout: int
+    uncovered: float
+    attempt: int = 1
+    episodes: int = 500
+    simulated: bool = False
+
+    @property
+    def error(self) -> float:
+        """Probability that a task's simulated intervals are wrong, all attempts together."""
+        return SIMULATION_SHARE * self.uncovered if self.simulated else 0.0
+
+    @property
+    def error_now(self) -> float:
+        """The part of `error` that this attempt may spend."""
+        return self.error * 0.5**self.attempt
+
+    @property
+    def granted(self) -> float:
+        """The rest of what this attempt may spend: on bounds that hold for the tasks of a sample only."""
+        return self.uncovered * 0.5**self.attempt - self.error_now

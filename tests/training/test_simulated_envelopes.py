@@ -1,0 +1,310 @@
+"""Envelopes of tasks that are no tables: simulated intervals, exact values without tables, tables with a clock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from point_mass import PointMass, ReadablePointMass, lane, speed, true_values
+from surefoot.arrays import Floats
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Episodes
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.policyset.cells import Cells
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tasks.distribution import Uniform
+from surefoot.tasks.family import TaskDistribution, family, from_arrays
+from surefoot.training import bounds, sampled_cells
+from surefoot.training.bounds import simulated_values
+from surefoot.training.envelopes import build_cells, safe_policy_risk
+from surefoot.training.settings import SIMULATION_SHARE, Envelopes, Settled
+
+FALSE_ALARM = 1e-4
+UNITS = lane(budget=0.3, horizon=6)
+SLOW, FAST = POLICIES = [speed(0.2), speed(1.0)]
+RNG = np.random.default_rng
+
+
+def masses(kind: type[PointMass] = PointMass, low: float = 0.5, high: float = 0.8) -> TaskDistribution:
+    return family(lambda drift: kind(drift, UNITS), Uniform(low, high))
+
+
+def truth(task: PointMass) -> Floats:
+    """[P, 1+m]"""
+    return np.array([[found.reward, *found.margin] for found in (true_values(task, policy) for policy in POLICIES)])
+
+
+def outside(values: Floats, lower: Floats, upper: Floats) -> bool:
+    return bool(((values < lower - 1e-9) | (values > upper + 1e-9)).any())
+
+
+# ------------------------------------------------------------------------------------------------------------ intervals
+
+
+def wrong_intervals(count: int, error: float, episodes: int = 60) -> int:
+    """Tasks of which some interval does not hold the true value."""
+    values, rng = simulated_values(POLICIES, episodes, error), RNG(0)
+    tasks = masses()
+    found = [(tasks.task(drift), *values(tasks.task(drift), rng)) for drift in tasks.sample(count, rng)]
+    return sum(outside(truth(task), lower[..., 0], upper[..., 0]) for task, lower, upper in found)
+
+
+@pytest.mark.parametrize("error", [0.5, 0.05])
+def test_intervals_of_a_task_are_wrong_as_rarely_as_they_say(error: float) -> None:
+    wrong = wrong_intervals(200, error)
+    assert stats.binomtest(wrong, 200, error, alternative="greater").pvalue > FALSE_ALARM
+
+
+def test_intervals_half_as_wide_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = bounds.value_bounds
+
+    def halved(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:
+        lower, upper = exact(outcomes, units, steps, level)
+        return lower + (upper - lower) / 4, upper - (upper - lower) / 4
+
+    monkeypatch.setattr(bounds, "value_bounds", halved)
+    assert stats.binomtest(wrong_intervals(200, 0.05), 200, 0.05, alternative="greater").pvalue < FALSE_ALARM
+
+
+class Steady:
+    """Every step is worth the same, so that an episode which is cut off lacks a known share of the whole."""
+
+    spaces = ()
+
+    def __init__(self, worth: float, shortest: int) -> None:
+        ends = tuple(sorted((0.9 * worth, 1.1 * worth)))
+        self.units = Units(0.9, ends, [ends], np.array([0.0]))
+        self.worth, self.shortest = worth, shortest
+
+    def digest(self) -> str:
+        return hashlib.sha256(repr(self.worth).encode()).hexdigest()
+
+    def episodes(self, policy: Policy, steps: int) -> Episodes:
+        return self
+
+    def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        total = self.worth * (1 - 0.9**self.shortest) / 0.1
+        return Outcomes(np.full(episodes, total), np.full((episodes, 1), total))
+
+
+@pytest.mark.parametrize("worth", [5.0, -5.0])
+def test_cut_off_tails_are_allowed_for_when_no_step_is_worth_nothing(
+    worth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes of 4 steps: most of the value lies in the tail, far from the width of the range."""
+    monkeypatch.setattr(Units, "episode_length", 4)
+    lower, upper = simulated_values([SLOW], 10_000, 0.5)(Steady(worth, 4), RNG(0))
+    assert not outside(np.array([[10 * worth, -10 * worth]]), lower[..., 0], upper[..., 0])
+
+
+def test_sums_outside_the_declared_ranges_are_refused() -> None:
+    class Lying(PointMass):
+        def episodes(self, policy: Policy, steps: int) -> Any:
+            return PointMass(self.drift, lane(budget=0.3, discount=0.9)).episodes(policy, 30)
+
+    tasks = family(lambda drift: Lying(drift, UNITS), Uniform(0.5, 0.8))
+    with pytest.raises(InvalidInput, match="simulated sums must lie in the ranges"):
+        build_cells(tasks, POLICIES, seed=0)
+
+
+# --------------------------------------------------------------------------------------------------- cells, counted
+
+
+def small(seed: int) -> tuple[TaskDistribution, Cells]:
+    tasks = masses()
+    settings = Envelopes(cells=3, holdout=20, uncovered=0.2, episodes=250)
+    return tasks, build_cells(tasks, POLICIES, seed=seed, envelopes=settings)
+
+
+def broken(trials: int, build: Callable[[int], tuple[TaskDistribution, Cells]]) -> tuple[int, float]:
+    """Fresh tasks, one per training, that break their cell's bounds; and the p-value of so many against `uncovered`."""
+    count = 0
+    for seed in range(trials):
+        tasks, cells = build(seed)
+        drift = tasks.sample(1, RNG([seed, 9]))[0]
+        j = int(np.argmin(np.abs(cells.low - drift)))
+        count += outside(truth(tasks.task(drift)), cells.lower[j], cells.upper[j])
+    return count, float(stats.binomtest(count, trials, 0.2, alternative="greater").pvalue)
+
+
+def test_a_fresh_task_breaks_simulated_bounds_with_probability_at_most_uncovered() -> None:
+    assert broken(60, small)[1] > FALSE_ALARM
+
+
+def test_points_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "value_bounds", means)
+    monkeypatch.setattr(sampled_cells, "_widening", lambda scores, granted: (0.0, 0.0))
+    assert broken(60, small)[1] < FALSE_ALARM
+
+
+def means(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:
+    found = np.array([outcomes.reward.mean(), *(units.budget - outcomes.cost.mean(axis=0))])
+    return found, found
+
+
+def test_simulated_cells_have_bounds_from_the_start_alone_and_no_model() -> None:
+    _, cells = small(0)
+    assert (cells.source, cells.model, cells.start_lower, cells.start_upper) == ("monte-carlo", None, None, None)
+    assert cells.uncovered == 0.2, "the error of the intervals is part of it"
+    assert (cells.lower[:, 0, 1] >= 0).all()
+    again = small(0)[1]
+    assert np.array_equal(again.lower, cells.lower)
+    assert not np.array_equal(small(1)[1].lower, cells.lower)
+
+
+class Counting(PointMass):
+    """Counts what is simulated."""
+
+    asked: ClassVar[list[tuple[float, int]]] = []
+
+    def episodes(self, policy: Policy, steps: int) -> Any:
+        self.asked.append((float(self.drift[0]), id(policy)))
+        return super().episodes(policy, steps)
+
+
+def test_every_task_is_simulated_once_per_policy() -> None:
+    Counting.asked.clear()
+    build_cells(masses(Counting), POLICIES, seed=0, envelopes=Envelopes(cells=3, holdout=20, uncovered=0.2))
+    assert len(Counting.asked) == len(set(Counting.asked)) == (4 * 3 + 20) * 2
+
+
+def test_defaults_follow_from_the_kind_of_tasks() -> None:
+    assert Envelopes().settled(masses().example) == Settled(25, 399, 0.02, 1, 500, simulated=True)
+    assert Envelopes().settled(masses(ReadablePointMass).example) == Settled(800, 1999, 0.005)
+    own = Envelopes(cells=7, holdout=9, uncovered=0.5, attempt=2, episodes=11)
+    assert own.settled(masses().example) == Settled(7, 9, 0.5, 2, 11, simulated=True)
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_all_attempts_together_spend_what_is_granted(simulated: bool) -> None:
+    attempts = [Settled(1, 1, 0.02, attempt, simulated=simulated) for attempt in range(1, 60)]
+    assert sum(each.granted + each.error_now for each in attempts) == pytest.approx(0.02)
+    assert sum(each.error_now for each in attempts) == pytest.approx(attempts[0].error)
+    assert attempts[0].error == (SIMULATION_SHARE * 0.02 if simulated else 0.0)
+
+
+def test_a_safe_policy_that_is_not_shown_to_be_feasible_costs_as_if_it_were_not() -> None:
+    """Feasible on all tasks, but on some by so little that the intervals cannot tell: their probability is on top."""
+    tasks = masses(low=0.5, high=0.8)
+    nearly = [speed(0.62), FAST]
+    assert all(true_values(tasks.task(drift), nearly[0]).margin[0] > 0 for drift in np.linspace(0.5, 0.8, 50))
+    settings = Envelopes(cells=3, holdout=60, uncovered=0.2, episodes=400)
+    cells = build_cells(tasks, nearly, seed=0, envelopes=settings)
+    assert 0.2 < cells.uncovered < 0.9
+    assert (cells.lower[:, 0, 1] >= 0).all()
+    assert cells.prior.sum() == pytest.approx(1 - cells.uncovered)
+
+
+# --------------------------------------------------------------------------------------------------- finite, simulated
+
+
+def test_a_finite_family_of_simulated_tasks_is_one_cell_each_with_its_interval() -> None:
+    drifts, weights = [0.5, 0.6, 0.7, 3.0], [0.4, 0.3, 0.2, 0.1]
+    tasks = from_arrays([PointMass(drift, UNITS) for drift in drifts], weights)
+    assert true_values(tasks.task(3), SLOW).margin[0] < 0
+    cells = build_cells(tasks, POLICIES, seed=0, envelopes=Envelopes(uncovered=0.02, episodes=400))
+    assert (cells.source, cells.model, cells.start_lower) == ("monte-carlo", None, None)
+    assert cells.low[:, 0].tolist() == [0, 1, 2]
+    assert cells.uncovered == pytest.approx(0.1 + SIMULATION_SHARE * 0.02)
+    np.testing.assert_allclose(cells.prior, np.array(weights[:3]) * (1 - cells.uncovered) / 0.9)
+    for j in range(3):
+        assert not outside(truth(tasks.task(j)), cells.lower[j], cells.upper[j])
+    assert (cells.upper - cells.lower).min() > 1e-3
+    risk = safe_policy_risk(tasks, SLOW, seed=0, envelopes=Envelopes(uncovered=0.02, episodes=400))
+    assert risk == pytest.approx(cells.uncovered)
+
+
+def test_too_few_episodes_to_show_that_the_safe_policy_is_feasible_are_refused() -> None:
+    tasks = from_arrays([PointMass(0.5, UNITS)])
+    with pytest.raises(InvalidInput, match=r"episodes must be enough .* got 5; simulate more"):
+        build_cells(tasks, POLICIES, seed=0, envelopes=Envelopes(episodes=5))
+    with pytest.raises(InvalidInput, match="where tasks are simulated more episodes"):
+        build_cells(masses(), POLICIES, seed=0, envelopes=Envelopes(episodes=5))
+
+
+# ------------------------------------------------------------------------------------------------ readable, not a table
+
+
+def test_tasks_that_can_be_read_and_are_no_tables_have_exact_values() -> None:
+    tasks = masses(ReadablePointMass)
+    settings = Envelopes(cells=6, holdout=799)
+    cells = build_cells(tasks, POLICIES, seed=0, envelopes=settings)
+    assert (cells.source, cells.model, cells.start_lower) == ("holdout", None, None)
+    assert cells.uncovered == 0.005
+    kept = [
+        not outside(truth(tasks.task(drift)), cells.lower[j], cells.upper[j])
+        for drift in tasks.sample(100, RNG(3))
+        for j in [int(np.argmin(np.abs(cells.low - drift)))]
+    ]
+    assert np.mean(kept) > 0.97
+    wide = (small(0)[1].upper - small(0)[1].lower).mean()
+    assert (cells.upper - cells.lower).mean() < wide / 2, "nothing is lost to simulation"
+    few = from_arrays([ReadablePointMass(drift, UNITS) for drift in (0.5, 0.7)])
+    found = build_cells(few, POLICIES, seed=0)
+    assert (found.source, found.uncovered) == ("finite", 0.0)
+    np.testing.assert_allclose(found.lower, [truth(few.task(k)) for k in (0, 1)], atol=1e-8)
+    assert (found.lower <= found.upper).all()
+
+
+# -------------------------------------------------------------------------------------------------- tables with a clock
+
+CAREFUL, HASTY = (TabularPolicy(np.eye(2)[[action] * 2]) for action in range(2))
+EASY = TimedPolicy(np.stack([HASTY.probabilities, CAREFUL.probabilities]))
+BASE, SLOPE = np.array([[[1.0, 0.0]] * 2, [[0.5, 0.5]] * 2]), np.array([[[-0.5, 0.5], [-1.0, 1.0]], np.zeros((2, 2))])
+
+
+def hurting(rate: float, horizon: int | None = None) -> TabularCMDP:
+    return TabularCMDP(
+        BASE + rate * SLOPE,
+        *([[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]], 3.0, [0.75, 0.25], 0.8, (0.0, 1.0), (0.0, 1.0)),
+        horizon=horizon,
+    )
+
+
+@pytest.mark.parametrize("affine", [(BASE, SLOPE[None]), None])
+@pytest.mark.parametrize(("horizon", "policies"), [(5, [CAREFUL, HASTY]), (None, [EASY, EASY]), (5, [EASY, EASY])])
+def test_tables_with_a_horizon_or_timed_policies_are_read_from_the_start(
+    horizon: int | None, policies: list[Policy], affine: Any
+) -> None:
+    tasks = family(lambda rate: hurting(float(rate[0]), horizon), Uniform(0.1, 0.5), affine=affine)
+    cells = build_cells(tasks, policies, seed=0, envelopes=Envelopes(cells=5, holdout=399, uncovered=0.02))
+    assert (cells.source, cells.start_lower) == ("holdout", None)
+    assert (cells.model is None) == (horizon is not None), "transition models are for tasks without a horizon"
+    for j, rate in enumerate(cells.low):
+        for p, policy in enumerate(policies):
+            exact = evaluate(tasks.task(rate), policy)
+            assert not outside(np.array([exact.reward, *exact.margin]), cells.lower[j, p], cells.upper[j, p])
+    finite = build_cells(from_arrays([hurting(0.2, horizon), hurting(0.3, horizon)]), policies, seed=0)
+    assert (finite.source, finite.start_lower, finite.uncovered) == ("finite", None, 0.0)
+    assert (finite.model is None) == (horizon is not None)
+    assert safe_policy_risk(tasks, policies[0], seed=0) < 0.01
+
+
+# ------------------------------------------------------------------------------------------- the safe policy, simulated
+
+
+def test_the_risk_of_a_simulated_safe_policy_is_wrong_as_rarely_as_it_says() -> None:
+    """The safe policy fails where the drift exceeds 0.75, on a sixth of the tasks."""
+    level, tasks = 0.75, masses()
+    safe = max((speed(v) for v in np.linspace(0.4, 0.9, 200)), key=lambda p: -abs(margin(level, p)))
+    assert margin(level, safe) == pytest.approx(0.0, abs=2e-3)
+    few = Envelopes(holdout=25, uncovered=0.4, episodes=300)
+    found = np.array([safe_policy_risk(tasks, safe, seed=seed, envelopes=few) for seed in range(60)])
+    wrong = int((found < 1 / 6).sum())
+    assert stats.binomtest(wrong, len(found), 0.02, alternative="greater").pvalue > FALSE_ALARM
+    assert np.median(found) < 0.9, "a bound of 1 would never be wrong"
+    sharp = safe_policy_risk(tasks, speed(0.2), seed=0, envelopes=Envelopes(holdout=199, uncovered=0.02, episodes=300))
+    assert 0.02 * SIMULATION_SHARE < sharp < 0.05
+
+
+def margin(drift: float, policy: Policy) -> float:
+    return float(true_values(PointMass(drift, UNITS), policy).margin[0])
