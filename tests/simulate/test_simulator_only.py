@@ -1,73 +1,202 @@
-"""Families that can only be simulated: value bounds from Monte Carlo, evidence from discounted sums, nothing else."""
+"""A task that can only be simulated, with networks for policies, goes all the way: Algorithm 1 with given oracles,
+file, methods, journal. What is really true is known in closed form (`point_mass`) and to nothing but these tests."""
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import surefoot as sf
+from point_mass import PointMass, lane, speed, true_margins, true_values
 from surefoot.arrays import Floats
-from surefoot.methods import adapt
-from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.tabular.evaluate import evaluate
-from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.rollout import Simulator
-from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import family
-from surefoot.training.bounds import simulated_values
-from surefoot.training.sampled_cells import holdout_cells
+from surefoot.cmdp.task import ReadableTask, Task
+from surefoot.cmdp.units import Units
+from surefoot.deploy.verify import verify
+from surefoot.estimates import value_bounds
+from surefoot.learning.learner import Learner
+from surefoot.oracles import FeasiblePolicy, Oracles, ParameterDistance, PolicyValues
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.run import Run
+from surefoot.tasks.family import TaskDistribution
 
-HORIZON = 20
-CAREFUL, HASTY = (TabularPolicy(np.eye(2)[[action] * 2]) for action in range(2))
+UNITS = {"discounted": lane(budget=0.3), "episodic": lane(budget=2.0, discount=1.0, horizon=8)}
+KINDS = [
+    "discounted",
+    pytest.param(
+        "episodic",
+        marks=pytest.mark.xfail(strict=True, reason="policy sets and methods do not know a horizon yet"),
+    ),
+]
+WEAK, STRONG = 0.42, 0.75  # drifts of the tasks at hand
+EPISODES = 3000
 
 
-def task(slip: Floats) -> TabularCMDP:
-    """Two states, the second one costly; action 1 pays more and leads there with probability slip²."""
-    chance = np.zeros((2, 2, 2))
-    chance[:, 0], chance[:, 1] = [0.9, 0.1], [1 - slip[0] ** 2, slip[0] ** 2]
-    return TabularCMDP(
-        chance, [[0.2, 1.0]] * 2, [[[0.0, 0.1], [0.6, 1.0]]], 0.75, [0.5, 0.5], 0.5, (0.0, 1.0), [[0.0, 1.0]]
+# ------------------------------------------------------------------------------------------------- what a user writes
+
+
+def point_masses(units: Units) -> TaskDistribution:
+    return sf.tasks.family(
+        lambda drift: PointMass(drift, units), sf.tasks.Uniform(0.4, 0.8), coordinates=lambda drifts: drifts
     )
 
 
+def optimal(task: PointMass, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
+    """The fastest of some speeds that simulation shows to be feasible."""
+    for level in np.linspace(1.0, 0.3, 8):
+        found = simulated(task, float(level), delta / 8, rng)
+        if found.margin[0] >= 0:
+            return found
+    raise sf.Infeasible("no speed is feasible")
+
+
+def feasible(tasks: list[PointMass], xi: float | None, delta: float, rng: np.random.Generator) -> FeasiblePolicy:
+    found = [simulated(task, 0.2, delta / len(tasks), rng) for task in tasks]
+    return FeasiblePolicy(
+        found[0].policy, np.array([each.reward for each in found]), np.array([each.margin for each in found])
+    )
+
+
+def simulated(task: PointMass, level: float, error: float, rng: np.random.Generator) -> PolicyValues:
+    policy, steps = speed(level), task.units.episode_length
+    outcomes = task.episodes(policy, steps).run(4000, rng)
+    return PolicyValues(policy, float(outcomes.reward.mean()), value_bounds(outcomes, task.units, steps, error)[0][1:])
+
+
 @cache
-def simulated_set() -> PolicyValueSet:
-    """A careful and a hasty policy, with bounds on their values that only simulated episodes went into."""
-    tasks, policies = family(task, Uniform(0.2, 0.9)), (CAREFUL, HASTY)
-
-    def simulate(parameter: Floats, index: int, episodes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        outcomes = Simulator(task(parameter), policies[index], HORIZON).run(episodes, rng)
-        return outcomes.reward, outcomes.cost
-
-    values = simulated_values(simulate, 2, tasks.units, episodes=20_000, error=0.005, truncation=0.5**HORIZON)
-    rng = np.random.default_rng(0)
-    cells = holdout_cells(tasks, values, rng, cells=25, holdout=199, uncovered=0.02, source="monte-carlo", error=0.005)
-    example = task(np.array([0.5]))
-    hasty, careful = evaluate(example, HASTY), evaluate(example, CAREFUL)
-    entry = Entry(np.array([0.5]), HASTY, hasty.reward, hasty.margin, careful.reward, careful.margin)
-    return PolicyValueSet((entry,), CAREFUL, tasks.units, 0.1, 0.1, 0.01, "0" * 64, {}, {}, cells)
+def trained(kind: str, **options: Any) -> PolicyValueSet:
+    tasks = point_masses(UNITS[kind])
+    oracles = Oracles(ParameterDistance(lambda drifts: drifts), optimal, feasible)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the paper's theorem, which asks for a much finer cover
+        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, oracles=oracles, **options)
 
 
-def test_a_simulator_and_observed_sums_are_enough_to_leave_the_safe_policy() -> None:
-    cells = simulated_set().cells
+# --------------------------------------------------------------------------------------------------------- Algorithm 1
+
+
+@pytest.mark.parametrize("kind", list(UNITS))
+def test_training_covers_the_tasks_and_bounds_the_values_of_fresh_ones(kind: str) -> None:
+    tasks, policies = point_masses(UNITS[kind]), trained(kind)
+    assert isinstance(tasks.example, Task)
+    assert not isinstance(tasks.example, ReadableTask)
+    assert len(policies) > 1
+    for entry in policies.entries:
+        task = tasks.task(entry.parameter)
+        assert true_values(task, entry.policy).margin[0] >= 0
+        assert true_values(task, policies.safe_policy).margin[0] >= entry.safe_margin[0] > 0
+    cells = policies.cells
     assert cells is not None
-    assert (cells.model, cells.start_lower) == (None, None)
-    runs = {
-        slip: adapt(simulated_set(), task(np.array([slip])), method="certified", episodes=4000, seed=1, horizon=HORIZON)
-        for slip in (0.3, 0.8)
-    }
-    for run in runs.values():
-        assert "discounted sums" in run.events[0].message
-        assert run.certified
-        assert run.unsafe_episodes == 0
-    most = {slip: largest_safe_weight(task(np.array([slip]))) for slip in runs}
-    assert most == {0.3: 1.0, 0.8: pytest.approx(0.45, abs=0.01)}
-    for slip, run in runs.items():
-        assert 0.5 * most[slip] < run.weight[-1] <= most[slip]
+    assert (cells.source, cells.model, cells.start_lower) == ("monte-carlo", None, None)
+    assert cells.uncovered == policies.safe_risk == 0.02
+    fresh = tasks.sample(200, np.random.default_rng(5))
+    broken = [breaks(policies, tasks.task(drift), int(np.argmin(np.abs(cells.low - drift)))) for drift in fresh]
+    assert np.mean(broken) <= 0.02
 
 
-def largest_safe_weight(truth: TabularCMDP) -> float:
-    safe, hasty = (float(evaluate(truth, policy).margin[0]) for policy in (CAREFUL, HASTY))
-    return min(1.0, safe / (safe - hasty)) if hasty < 0 else 1.0
+def breaks(policies: PolicyValueSet, task: PointMass, cell: int) -> bool:
+    """Whether the true values lie outside of the bounds of a cell."""
+    values = np.array([[found.reward, *found.margin] for found in (true_values(task, p) for p in policies.policies)])
+    assert policies.cells is not None
+    return bool(((values < policies.cells.lower[cell]) | (values > policies.cells.upper[cell])).any())
+
+
+def test_training_without_cells_says_how_often_the_safe_policy_fails() -> None:
+    policies = trained("discounted", cells=0)
+    assert policies.cells is None
+    assert policies.safe_risk is not None
+    assert 0 < policies.safe_risk < 0.05
+
+
+def test_training_without_oracles_says_what_to_pass() -> None:
+    with pytest.raises(sf.InvalidInput, match=r"oracles=Oracles\(check, optimal, feasible\).* of type PointMass"):
+        sf.train(point_masses(UNITS["discounted"]), epsilon=0.06, delta=0.1, seed=0, progress=False)
+
+
+# ------------------------------------------------------------------------------------------------- file, then methods
+
+
+@pytest.fixture(params=KINDS)
+def policies(request: pytest.FixtureRequest, tmp_path: Path) -> PolicyValueSet:
+    """Trained, saved and loaded."""
+    before = trained(request.param)
+    before.save(tmp_path / "set")
+    after = PolicyValueSet.load(tmp_path / "set")
+    assert after.digest() == before.digest()
+    assert after.units.same_as(before.units)
+    return after
+
+
+def run(policies: PolicyValueSet, method: str, drift: float, **options: Any) -> Run:
+    task = PointMass(drift, policies.units)
+    return sf.adapt(policies, task, method=method, episodes=EPISODES, risk=0.1, seed=1, **options)
+
+
+def check_record(policies: PolicyValueSet, found: Run, drift: float) -> None:
+    """It says estimated, its intervals hold what is true, and nothing unsafe was deployed."""
+    output = float(found.output.weights @ true_margins(PointMass(drift, policies.units), found.output.components))
+    assert found.certified
+    assert not found.exact
+    assert found.error is not None
+    assert np.isnan(found.regret).all()
+    assert abs(found.margin.mean() - output) <= found.error[:, 1].mean()
+    assert output >= 0
+    assert found.unsafe_episodes == 0
+
+
+@pytest.mark.parametrize("method", ["paper", "safe-only"])
+def test_methods_that_stay_with_the_safe_policy_here(policies: PolicyValueSet, method: str) -> None:
+    """The paper's phases are far longer than this run."""
+    found = run(policies, method, STRONG)
+    check_record(policies, found, STRONG)
+    assert not found.weight.any()
+
+
+@pytest.mark.parametrize("method", ["certified-returns", "certified-model-free"])
+@pytest.mark.parametrize("drift", [WEAK, STRONG])
+def test_methods_that_leave_the_safe_policy_on_sums_alone(policies: PolicyValueSet, method: str, drift: float) -> None:
+    found = run(policies, method, drift)
+    check_record(policies, found, drift)
+    assert found.weight[-1] > 0.2
+    if drift == WEAK:
+        assert found.weight[-1] > 0.2 + found.weight[0], "most of what may be had is learned on the way"
+
+
+def test_certified_chooses_what_sums_allow(policies: PolicyValueSet) -> None:
+    found = run(policies, "certified", WEAK)
+    assert "certified-returns" in found.events[0].message
+    assert "discounted sums it is" in found.events[0].message
+    assert np.array_equal(found.weight, run(policies, "certified-returns", WEAK).weight)
+
+
+def test_a_journal_of_sums_verifies_and_can_be_reopened(policies: PolicyValueSet, tmp_path: Path) -> None:
+    task, journal, rng = PointMass(WEAK, policies.units), tmp_path / "lane.journal", np.random.default_rng(3)
+
+    def made() -> Learner:
+        return sf.learner(policies, method="certified", risk=0.1, seed=2)
+
+    for rounds in (1, 2):
+        with sf.Deployment.open(journal, made()) as deployment:
+            for _ in range(150):
+                order = deployment.ask()
+                told = task.episodes(order.policy, policies.units.episode_length).run(1, rng)
+                deployment.tell(order, reward=float(told.reward[0]), cost=float(told.cost[0, 0]))
+            assert deployment.status().episodes == 150 * rounds
+            assert true_weighted_margin(policies, task, deployment) >= 0
+    verdict = verify(journal, made())
+    assert verdict.holds, verdict.reason
+    assert verdict.episodes == 300
+
+
+def true_weighted_margin(policies: PolicyValueSet, task: PointMass, deployment: sf.Deployment) -> float:
+    deployed = deployment.learner.deployed
+    margins: Floats = true_margins(task, policies.policies)
+    return float(deployed.weights @ margins[deployed.indices])
+
+
+# ---------------------------------------------------------------------------------------------------------- the report
+# Here a report over `run(...)` of several methods: it must say estimated where an exact one says exact.
