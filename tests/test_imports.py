@@ -16,13 +16,6 @@ import surefoot
 
 MODULES = ["surefoot", *sorted(module.name for module in pkgutil.walk_packages(surefoot.__path__, "surefoot."))]
 
-# Families are called by the names of their modules: `import surefoot.tasks.media as m` gives the function.
-SAME_NAME = {
-    "surefoot.cli.app",
-    *(f"surefoot.tasks.{name}" for name in ("factored", "family", "gridworld", "inventory", "layered")),
-    *(f"surefoot.tasks.{name}" for name in ("maintenance", "media", "two_walls")),
-}
-
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_is_what_its_name_leads_to(name: str) -> None:
@@ -31,12 +24,8 @@ def test_every_module_is_what_its_name_leads_to(name: str) -> None:
     found: object = surefoot
     for part in name.split(".")[1:]:
         found = getattr(found, part)
-    if name in SAME_NAME:
-        assert not hasattr(module, "__path__"), f"{name} is a package, whose modules could not be reached"
-        assert found is getattr(module, name.rpartition(".")[2])
-    else:
-        assert isinstance(found, ModuleType), f"{name} is hidden by {found!r}"
-        assert found is module
+    assert isinstance(found, ModuleType), f"{name} is hidden by {found!r}"
+    assert found is module
 
 
 def test_modules_can_be_imported_first() -> None:

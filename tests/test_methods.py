@@ -19,7 +19,7 @@ from surefoot.methods import BASELINES, METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.tabular.solve import solve
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
 TASK = gridworld().task([0.3])

@@ -21,7 +21,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import Observer, run_learner
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 # Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
 _BASELINES = (*dope.SPECS, *log_barrier.SPECS, *safe_meta.SPECS)

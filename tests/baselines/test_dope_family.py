@@ -25,8 +25,8 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
-from surefoot.tasks.family import from_arrays
-from surefoot.tasks.layered import layered
+from surefoot.tasks.layered_tasks import layered
+from surefoot.tasks.task_distribution import from_arrays
 from surefoot.testing import learner_suite as suite
 from surefoot.training.sampled_cells import finite_cells
 

@@ -13,7 +13,7 @@ from random_tasks import random_distributions, seeds
 from surefoot.baselines import empirical_model as empirical
 from surefoot.baselines.empirical_model import Support, estimate, known_support
 from surefoot.errors import InvalidInput
-from surefoot.tasks.layered import layered_transitions
+from surefoot.tasks.layered_tasks import layered_transitions
 
 
 def random_support(rng: np.random.Generator, states: int, actions: int) -> tuple[Support, np.ndarray]:

@@ -20,8 +20,8 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks import factored, inventory, media
-from surefoot.tasks.family import from_arrays
-from surefoot.tasks.layered import layered
+from surefoot.tasks.layered_tasks import layered
+from surefoot.tasks.task_distribution import from_arrays
 from surefoot.training.envelopes import finite_cells
 
 STATES, HORIZON = 3, 4

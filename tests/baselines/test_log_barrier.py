@@ -25,9 +25,9 @@ from surefoot.simulate.runner import run_learner
 from surefoot.tabular.evaluate import evaluate, occupancy, solve_discounted
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
-from surefoot.tasks.family import from_arrays
-from surefoot.tasks.gridworld import gridworld
-from surefoot.tasks.two_walls import two_walls
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import from_arrays
+from surefoot.tasks.two_walls_tasks import two_walls
 from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
 

@@ -22,7 +22,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.rollout import Simulator
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
 

@@ -28,8 +28,8 @@ from surefoot.tabular.evaluate import evaluate, occupancy, state_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
-from surefoot.tasks.gridworld import gridworld
-from surefoot.tasks.two_walls import two_walls
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.two_walls_tasks import two_walls
 from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.training_phase import train

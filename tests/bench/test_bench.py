@@ -20,7 +20,7 @@ from surefoot.errors import SurefootError
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.lagrangian import solve_lagrangian
 from surefoot.tabular.solve import OccupancyLP, solve
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 
 TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4)
 

@@ -19,7 +19,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate_many
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tasks.family import from_arrays
+from surefoot.tasks.task_distribution import from_arrays
 from surefoot.training.training_phase import train
 
 HORIZON = 20

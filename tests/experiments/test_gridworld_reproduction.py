@@ -22,7 +22,7 @@ from surefoot.report.page import render
 from surefoot.simulate import plan
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.solve import solve
-from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 
 QUICK = Settings(episodes=1500, tasks=2, methods=("safe-only", "paper", "published", "pce"))
 FILES = ["figure1.png", "figure2.png", "gridworld.policyset", "report.html", "results.json"]

@@ -25,7 +25,7 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model, transition_classes
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite, Uniform
-from surefoot.tasks.family import TaskDistribution, family
+from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.envelopes import Envelopes, build_cells
 
 Mutant = Callable[[Any], Method]

@@ -24,8 +24,8 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import binomial_interval
 from surefoot.simulate.runner import run_learner
-from surefoot.tasks.family import TaskDistribution
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.training_phase import train
 
 FALSE_ALARM = 1e-4

@@ -34,7 +34,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution, family
+from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.training_phase import train
 
 FALSE_ALARM = 1e-4

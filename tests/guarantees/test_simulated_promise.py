@@ -29,7 +29,7 @@ from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import bounds, sampled_cells
 from surefoot.training.envelopes import build_cells
 from surefoot.training.settings import Envelopes

@@ -23,7 +23,7 @@ from surefoot.learning.certified.choice import strongest
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite
 from surefoot.training.training_phase import train
 

@@ -37,7 +37,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite, Uniform
-from surefoot.tasks.family import family, from_arrays
+from surefoot.tasks.task_distribution import family, from_arrays
 from surefoot.training.affine_cells import affine_cells
 from surefoot.training.sampled_cells import finite_cells
 

@@ -17,8 +17,8 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution, family
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.affine_cells import affine_cells
 
 

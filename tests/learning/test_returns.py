@@ -29,7 +29,7 @@ from surefoot.policyset.cells import Cells
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import family
+from surefoot.tasks.task_distribution import family
 from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.affine_cells import affine_cells
 

@@ -11,8 +11,8 @@ from random_tasks import as_sparse, nearby, random_arrays, random_cmdp, seeds, t
 from surefoot.errors import Infeasible
 from surefoot.oracles import Oracles, ParameterDistance, check_by_enumeration, exact_oracles, linear_program
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tasks.family import from_arrays
-from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.tasks.task_distribution import from_arrays
 from surefoot.testing.oracle_suite import (
     conforms_to_check_oracle,
     conforms_to_feasible_oracle,

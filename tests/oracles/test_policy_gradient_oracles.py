@@ -14,7 +14,7 @@ from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles import crpo, linear_program, natural_policy_gradient, policy_gradient, worst_task_then_gradient
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing.oracle_suite import (
     conforms_to_feasible_oracle,
     conforms_to_optimal_oracle,

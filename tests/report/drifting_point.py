@@ -18,7 +18,7 @@ from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution, family
+from surefoot.tasks.task_distribution import TaskDistribution, family
 
 STEPS, GAIN, NOISE, DISCOUNT = 8, 0.5, 0.2, 0.9
 PAYS, HURTS = 0.5, 1.0  # reward 1 for every step beyond the first place, cost 1 for every step beyond the second

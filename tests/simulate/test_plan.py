@@ -21,7 +21,7 @@ from surefoot.learning.paper.plan import least_episodes_to_leave
 from surefoot.learning.spec import PlanLine
 from surefoot.methods import METHODS, learner, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
 UNITS = Units(0.1, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.7 / 0.9]))

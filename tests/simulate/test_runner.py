@@ -24,7 +24,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
-from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.training_phase import train
 

@@ -18,20 +18,18 @@ from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.units import Units
 from surefoot.deploy.verify import verify
 from surefoot.estimates import value_bounds
+from surefoot.experiments.adapt.page import adapt_page
+from surefoot.experiments.adapt.run import adapt_one
+from surefoot.experiments.adapt.settings import Settings
+from surefoot.experiments.parallel import silent
+from surefoot.experiments.results import write_report
 from surefoot.learning.learner import Learner
 from surefoot.oracles import FeasiblePolicy, Oracles, ParameterDistance, PolicyValues
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 UNITS = {"discounted": lane(budget=0.3), "episodic": lane(budget=2.0, discount=1.0, horizon=8)}
-KINDS = [
-    "discounted",
-    pytest.param(
-        "episodic",
-        marks=pytest.mark.xfail(strict=True, reason="policy sets and methods do not know a horizon yet"),
-    ),
-]
 WEAK, STRONG = 0.42, 0.75  # drifts of the tasks at hand
 EPISODES = 3000
 
@@ -120,7 +118,7 @@ def test_training_without_oracles_says_what_to_pass() -> None:
 # ------------------------------------------------------------------------------------------------- file, then methods
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=list(UNITS))
 def policies(request: pytest.FixtureRequest, tmp_path: Path) -> PolicyValueSet:
     """Trained, saved and loaded."""
     before = trained(request.param)
@@ -169,7 +167,6 @@ def test_methods_that_leave_the_safe_policy_on_sums_alone(policies: PolicyValueS
 def test_certified_chooses_what_sums_allow(policies: PolicyValueSet) -> None:
     found = run(policies, "certified", WEAK)
     assert "certified-returns" in found.events[0].message
-    assert "discounted sums it is" in found.events[0].message
     assert np.array_equal(found.weight, run(policies, "certified-returns", WEAK).weight)
 
 
@@ -198,5 +195,16 @@ def true_weighted_margin(policies: PolicyValueSet, task: PointMass, deployment: 
     return float(deployed.weights @ margins[deployed.indices])
 
 
-# ---------------------------------------------------------------------------------------------------------- the report
-# Here a report over `run(...)` of several methods: it must say estimated where an exact one says exact.
+def test_a_report_says_estimated(policies: PolicyValueSet, tmp_path: Path) -> None:
+    settings = Settings((WEAK,), "certified-returns", episodes=500, risk=0.1)
+    results = adapt_one(policies, point_masses(policies.units), settings, silent)
+    found = results["methods"]["certified-returns"]
+    assert found["estimated"]
+    assert found["regret_mean"] is None, "nobody told the optimum"
+    assert found["unsafe_tasks"] == 0
+    low, high = found["min_margin_interval"]
+    assert low <= found["min_margin"] <= high
+    write_report(tmp_path, results, adapt_page(results))
+    page = (tmp_path / "report.html").read_text()
+    assert "estimated" in page
+    assert "exact" not in page

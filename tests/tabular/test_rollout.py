@@ -19,7 +19,7 @@ from surefoot.tabular import rollout
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator, alias_tables, joint_table
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 
 # Means are compared at five standard errors: a seeded test of a correct simulator is unlucky with probability 6e-7.
 SIGMAS = 5.0

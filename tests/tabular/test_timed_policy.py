@@ -28,7 +28,7 @@ from surefoot.tabular.evaluate import evaluate, evaluate_many
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.rollout import Simulator, joint_table
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.preflight import UncertifiedWarning
 
 # Means are compared at five standard errors: a seeded test of a correct simulator is unlucky with probability 6e-7.

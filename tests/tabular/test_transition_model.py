@@ -14,7 +14,7 @@ from random_tasks import random_arrays, random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import affine_model, ball_model, transition_classes
-from surefoot.tasks.gridworld import gridworld, slip_direction
+from surefoot.tasks.gridworld_tasks import gridworld, slip_direction
 
 
 def regrouped(classes: np.ndarray, features: Floats) -> Floats:

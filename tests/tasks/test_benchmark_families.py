@@ -23,10 +23,10 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
 from surefoot.tasks import factored, inventory, layered, media, two_walls
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution
-from surefoot.tasks.inventory import signals
-from surefoot.tasks.layered import default_discount
-from surefoot.tasks.two_walls import WALLS
+from surefoot.tasks.inventory_tasks import signals
+from surefoot.tasks.layered_tasks import default_discount
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.tasks.two_walls_tasks import WALLS
 
 LP_TOLERANCE = 1e-7  # of the two solvers together
 

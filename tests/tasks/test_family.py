@@ -190,8 +190,8 @@ def test_from_arrays_refuses() -> None:
 
 
 def test_functions_win_over_modules_of_the_same_name() -> None:
-    from surefoot.tasks.family import TaskDistribution as by_module
-    from surefoot.tasks.gridworld import GOAL
+    from surefoot.tasks.gridworld_tasks import GOAL
+    from surefoot.tasks.task_distribution import TaskDistribution as by_module
 
     assert by_module is TaskDistribution
     assert GOAL == 45

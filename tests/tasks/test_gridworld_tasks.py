@@ -15,7 +15,7 @@ from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks import gridworld
 from surefoot.tasks.grid import MOVES
-from surefoot.tasks.gridworld import (
+from surefoot.tasks.gridworld_tasks import (
     GOAL,
     HEIGHT,
     PUBLISHED_TEST_NOISES,

@@ -15,7 +15,7 @@ from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.solve import solve
 from surefoot.tasks import maintenance
-from surefoot.tasks.maintenance import (
+from surefoot.tasks.maintenance_tasks import (
     BREAKS,
     BROKEN,
     CONDITIONS,

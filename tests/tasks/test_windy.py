@@ -14,7 +14,7 @@ import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.tabular.solve import solve
 from surefoot.tasks import windy_gridworld
-from surefoot.tasks.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
+from surefoot.tasks.windy_tasks import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
 from surefoot.training.affine_cells import affine_cells
 from surefoot.training.greedy_cover import greedy_cover
 

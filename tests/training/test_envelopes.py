@@ -22,7 +22,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import sampled_cells
 from surefoot.training.affine_cells import affine_cells
 from surefoot.training.bounds import Evaluator, state_by_state

@@ -14,8 +14,8 @@ from surefoot.oracles import exact_oracles
 from surefoot.oracles.interface import Oracles
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Normal, Uniform
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training.preflight import preflight
 from surefoot.training.training_phase import train
 

@@ -19,7 +19,7 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Finite, ParameterDistribution, Uniform
-from surefoot.tasks.family import TaskDistribution, family
+from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.envelopes import Envelopes, safe_policy_risk
 
 FALSE_ALARM = 1e-4

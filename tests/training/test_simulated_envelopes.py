@@ -22,7 +22,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import bounds, sampled_cells
 from surefoot.training.bounds import simulated_values
 from surefoot.training.envelopes import build_cells, safe_policy_risk

@@ -23,8 +23,8 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import training_phase
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import UncertifiedWarning

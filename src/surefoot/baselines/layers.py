@@ -1,4 +1,4 @@
-"""Whether a task is a finite-horizon one in layers (`tasks/layered.py`), as the planners with `layers` take it to be.
+"""Whether a task is a finite-horizon one in layers (`tasks/layered_tasks.py`), as planners with `layers` take it to be.
 
 Their theorems are about H steps of one base task. What they pool over layers, and the undiscounted sums they plan for,
 mean nothing on any other task, so the structure is checked and not believed.
@@ -78,5 +78,5 @@ def _check_signal(name: str, signal: Floats, size: int, discount: float, layers:
 def _refused(layers: int, got: str) -> InvalidInput:
     return InvalidInput(
         f"layers must be left out unless the task is that many copies of a base task, one per step, and an end "
-        f"(`surefoot.tasks.layered`); got {layers} and {got}"
+        f"(`surefoot.tasks.layered_tasks`); got {layers} and {got}"
     )

@@ -22,7 +22,7 @@ from surefoot.tabular.evaluate import evaluate, solve_discounted
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, as_tabular
 from surefoot.tabular.tables import endless
-from surefoot.tasks.gridworld import Kernel, gridworld
+from surefoot.tasks.gridworld_tasks import Kernel, gridworld
 
 # Soft policy iteration is Newton's method: it ends within a few steps or not at all.
 SOFT_STEPS, SOFT_ACCURACY = 200, 1e-13

@@ -17,7 +17,7 @@ from surefoot.bench.trained import trained_gridworld
 from surefoot.errors import SurefootError
 from surefoot.report.table import MISSING
 from surefoot.tabular.rollout import Simulator
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 
 HORIZON, EPISODES, LOG_TERM = 100, 20_000, 1e-3
 AGREEMENT = 1e-6

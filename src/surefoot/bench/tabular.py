@@ -17,7 +17,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
 from surefoot.tasks.grid import targets
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.greedy_cover import greedy_cover
 
 SEED = 0

@@ -6,7 +6,7 @@ import warnings
 from functools import cache
 
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.training_phase import train
 

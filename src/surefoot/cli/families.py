@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import InvalidInput
 from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 
 @dataclass(frozen=True)

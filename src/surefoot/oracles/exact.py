@@ -14,7 +14,7 @@ from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.tabular.distance import distance
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import LAGRANGIAN_FROM, OccupancyLP, solve
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 
 def exact_oracles(tasks: TaskDistribution) -> Oracles:

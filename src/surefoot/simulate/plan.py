@@ -14,7 +14,7 @@ from surefoot.learning.learner import Learner
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 # Methods without a plan of their own are tried on so many simulated training tasks, for so many episodes.
 TRIAL_TASKS, TRIAL_EPISODES = 3, 2000

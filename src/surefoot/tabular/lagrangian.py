@@ -24,8 +24,8 @@ from surefoot.tabular.tables import Tables
 
 # Certified duality gap at which the search for the price stops, relative to the largest state value.
 GAP = 1e-10
-# What rounding leaves of a reward and a cost that cancel each other, relative to their size: where cost is in proportion
-# to reward, all policies tie at one price, and the largest state value is nothing but this.
+# What rounding leaves of a reward and a cost that cancel each other, relative to their size: where cost is in
+# proportion to reward, all policies tie at one price, and the largest state value is nothing but this.
 CANCELLED = 1e-14
 # Up to this many states a linear system is solved by factorisation.
 DIRECT = 200

@@ -1,15 +1,15 @@
 """Families of tasks: distributions over constrained Markov decision processes."""
 
 from surefoot.tasks.distribution import Finite, Independent, Normal, Uniform
-from surefoot.tasks.factored import factored
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
-from surefoot.tasks.gridworld import gridworld
-from surefoot.tasks.inventory import inventory
-from surefoot.tasks.layered import layered
-from surefoot.tasks.maintenance import maintenance
-from surefoot.tasks.media import media
-from surefoot.tasks.two_walls import two_walls
-from surefoot.tasks.windy import windy_gridworld
+from surefoot.tasks.factored_tasks import factored
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.inventory_tasks import inventory
+from surefoot.tasks.layered_tasks import layered
+from surefoot.tasks.maintenance_tasks import maintenance
+from surefoot.tasks.media_tasks import media
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
+from surefoot.tasks.two_walls_tasks import two_walls
+from surefoot.tasks.windy_tasks import windy_gridworld
 
 __all__ = [
     "Finite",

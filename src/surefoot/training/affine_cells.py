@@ -15,7 +15,7 @@ from surefoot.tabular.expansion import box_values
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model
 from surefoot.tasks.distribution import Finite, ParameterDistribution
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import cells_of_bounds
 
 # The transitions that `affine` promises may differ from those of the tasks by rounding only; the bounds allow for that.

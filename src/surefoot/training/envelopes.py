@@ -19,7 +19,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.policy import Policy
 from surefoot.policyset.cells import Cells
 from surefoot.tasks.distribution import Finite
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import affine_cells
 from surefoot.training.bounds import Evaluator, evaluator, start_values, stationary_tables
 from surefoot.training.sampled_cells import DOUBT_SHARE, binomial_upper, finite_cells, holdout_cells

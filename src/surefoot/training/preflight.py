@@ -12,7 +12,7 @@ from surefoot import theory
 from surefoot.errors import InvalidInput
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.greedy_cover import greedy_cover
 
 # The pilot that predicts |U|: enough tasks to see the cover's size, few enough to cost nothing.

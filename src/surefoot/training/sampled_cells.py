@@ -23,7 +23,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, is_timeless_table
 from surefoot.training.settings import DEFAULT, Settled
 

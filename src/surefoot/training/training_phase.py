@@ -19,7 +19,7 @@ from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, Pol
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import stages
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import Preflight, UncertifiedWarning, check_accuracy, preflight

@@ -16,7 +16,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import summarise
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import solve
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 
 def adapt_one(

@@ -21,18 +21,18 @@ from surefoot.experiments.options import (
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
-from surefoot.tasks.factored import HORIZON as FACTORED_STEPS
-from surefoot.tasks.factored import PUBLISHED_PARAMETER as PUBLISHED_FACTORED
-from surefoot.tasks.factored import factored
-from surefoot.tasks.family import TaskDistribution
-from surefoot.tasks.inventory import HORIZON as INVENTORY_STEPS
-from surefoot.tasks.inventory import PUBLISHED_PARAMETER as PUBLISHED_INVENTORY
-from surefoot.tasks.inventory import inventory
-from surefoot.tasks.media import HORIZON as MEDIA_STEPS
-from surefoot.tasks.media import PUBLISHED_PARAMETER as PUBLISHED_MEDIA
-from surefoot.tasks.media import media
-from surefoot.tasks.two_walls import PUBLISHED_PARAMETER as PUBLISHED_TWO_WALLS
-from surefoot.tasks.two_walls import two_walls
+from surefoot.tasks.factored_tasks import HORIZON as FACTORED_STEPS
+from surefoot.tasks.factored_tasks import PUBLISHED_PARAMETER as PUBLISHED_FACTORED
+from surefoot.tasks.factored_tasks import factored
+from surefoot.tasks.inventory_tasks import HORIZON as INVENTORY_STEPS
+from surefoot.tasks.inventory_tasks import PUBLISHED_PARAMETER as PUBLISHED_INVENTORY
+from surefoot.tasks.inventory_tasks import inventory
+from surefoot.tasks.media_tasks import HORIZON as MEDIA_STEPS
+from surefoot.tasks.media_tasks import PUBLISHED_PARAMETER as PUBLISHED_MEDIA
+from surefoot.tasks.media_tasks import media
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.tasks.two_walls_tasks import PUBLISHED_PARAMETER as PUBLISHED_TWO_WALLS
+from surefoot.tasks.two_walls_tasks import two_walls
 
 # The authors of DOPE take as safe baseline policy the optimum for this share of the budget.
 SAFE_SHARE = 0.2

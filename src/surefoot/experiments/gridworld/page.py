@@ -16,7 +16,7 @@ from surefoot.report.figures import learning_curves, png
 from surefoot.report.metrics import Totals
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Table, events_table, results_table
-from surefoot.tasks.gridworld import BUDGET
+from surefoot.tasks.gridworld_tasks import BUDGET
 
 TEST, FRESH, PLAN = "On the test tasks", "On fresh tasks", "How long each method stays on the safe policy"
 

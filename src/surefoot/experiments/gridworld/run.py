@@ -21,7 +21,7 @@ from surefoot.report.metrics import Final, summarise, totals
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve
-from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.training_phase import train
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from surefoot.experiments.options import (
     seed_option,
 )
 from surefoot.methods import METHODS
-from surefoot.tasks.gridworld import PUBLISHED_TEST_NOISES
+from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 
 DEFAULT_METHODS = (
     "safe-only",

@@ -24,7 +24,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
-from surefoot.tasks.family import TaskDistribution, family, from_arrays
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.settings import Envelopes
 

@@ -24,7 +24,7 @@ from surefoot.experiments.promise.watched import tested, watched_run
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
 BATCH = 20  # tasks per unit of parallel work

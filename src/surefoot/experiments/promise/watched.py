@@ -19,7 +19,7 @@ from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import state_by_state
 
 

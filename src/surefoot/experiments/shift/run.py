@@ -19,7 +19,7 @@ from surefoot.experiments.shift.tasks import SHIFTS, shifted
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
-from surefoot.tasks.gridworld import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
 

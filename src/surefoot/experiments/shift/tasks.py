@@ -15,7 +15,7 @@ from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tasks.gridworld import RED_CELLS, gridworld
+from surefoot.tasks.gridworld_tasks import RED_CELLS, gridworld
 
 SHIFTS = (
     "noise 0.30 (no shift)",

@@ -32,7 +32,7 @@ from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Independent, Normal
-from surefoot.tasks.family import TaskDistribution
+from surefoot.tasks.task_distribution import TaskDistribution
 
 CONDITIONS, BROKEN = 6, 6
 NOTHING, PRODUCT, SPILL, PART = OUTCOMES = range(4)

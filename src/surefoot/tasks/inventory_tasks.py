@@ -23,8 +23,8 @@ from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution
-from surefoot.tasks.layered import largest_change, layered, layered_directions, layered_transitions
+from surefoot.tasks.layered_tasks import largest_change, layered, layered_directions, layered_transitions
+from surefoot.tasks.task_distribution import TaskDistribution
 
 STATES = 6
 DEMAND = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)

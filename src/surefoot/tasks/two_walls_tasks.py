@@ -18,9 +18,9 @@ from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.grid import MOVES, targets
-from surefoot.tasks.layered import largest_change
+from surefoot.tasks.layered_tasks import largest_change
+from surefoot.tasks.task_distribution import TaskDistribution
 
 WIDTH = HEIGHT = 6
 STATES = WIDTH * HEIGHT

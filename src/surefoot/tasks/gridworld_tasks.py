@@ -24,8 +24,8 @@ from surefoot.arrays import Floats, finite_array, frozen
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Normal
-from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.grid import targets
+from surefoot.tasks.task_distribution import TaskDistribution
 
 Kernel: TypeAlias = Literal["published", "text"]
 

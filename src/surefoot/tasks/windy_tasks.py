@@ -30,8 +30,8 @@ from surefoot.arrays import Floats, frozen
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Independent, Normal
-from surefoot.tasks.family import TaskDistribution
 from surefoot.tasks.grid import targets
+from surefoot.tasks.task_distribution import TaskDistribution
 
 WIDTH, HEIGHT = 8, 6
 STATES = WIDTH * HEIGHT
