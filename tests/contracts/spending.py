@@ -34,6 +34,9 @@ class Dial:
     share: float
     kind: ClassVar[str] = "dial"
 
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+        return np.full(np.shape(observation), self.share)
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         return {"share": np.array([self.share])}
 

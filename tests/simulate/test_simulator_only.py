@@ -28,6 +28,7 @@ from surefoot.oracles import FeasiblePolicy, Oracles, ParameterDistance, PolicyV
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.testing import oracle_suite
 
 UNITS = {"discounted": lane(budget=0.3), "episodic": lane(budget=2.0, discount=1.0, horizon=8)}
 WEAK, STRONG = 0.42, 0.75  # drifts of the tasks at hand
@@ -208,3 +209,25 @@ def test_a_report_says_estimated(policies: PolicyValueSet, tmp_path: Path) -> No
     page = (tmp_path / "report.html").read_text()
     assert "estimated" in page
     assert "exact" not in page
+
+
+# ------------------------------------------------------------------------------------------------- the shipped suites
+
+
+def test_these_oracles_keep_the_contract_and_liars_do_not() -> None:
+    task, tasks = PointMass(WEAK, UNITS["discounted"]), [PointMass(each, UNITS["discounted"]) for each in (0.45, 0.7)]
+    oracle_suite.conforms_to_optimal_oracle(optimal, task, epsilon=0.06)  # type: ignore[arg-type]
+    oracle_suite.conforms_to_feasible_oracle(feasible, tasks, 0.0, epsilon=0.06)  # type: ignore[arg-type]
+
+    def boasting(*arguments: Any) -> PolicyValues:
+        found = optimal(*arguments)
+        return PolicyValues(found.policy, found.reward, found.margin + 0.2)
+
+    def forgetful(*arguments: Any) -> FeasiblePolicy:
+        found = feasible(*arguments)
+        return FeasiblePolicy(speed(0.9), found.reward, found.margin)
+
+    with pytest.raises(AssertionError, match="the oracle says"):
+        oracle_suite.conforms_to_optimal_oracle(boasting, task, epsilon=0.06)
+    with pytest.raises(AssertionError, match="the oracle says"):
+        oracle_suite.conforms_to_feasible_oracle(forgetful, tasks, 0.0, epsilon=0.06)
