@@ -216,7 +216,7 @@ def _model_free(
     if failing is None:
         raise InvalidInput(
             f"{name} needs to know how often the safe policy is feasible, got a policy set that does not say: train "
-            "tabular policies (with cells or without), or, if the safe policy is known to be feasible on this very "
+            "again (with cells or without), or, if the safe policy is known to be feasible on this very "
             "system, use certified-model-free and say so (assume_safe=True, --assume-safe)"
         )
     left = risk_left(risk, failing, "; a safer safe policy (xi) or more held-out tasks would lower it")
