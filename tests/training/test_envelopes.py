@@ -450,3 +450,31 @@ def test_cells_with_alternatives_that_are_no_tasks_are_refused() -> None:
     assert replace(cells, outside=np.array([[0.2, 0.7]])).outside.tolist() == [[0.2, 0.7]]
     with pytest.raises(InvalidInput, match=r"outside must hold parameters of tasks .* got -0\.6.*train again"):
         replace(cells, outside=np.array([[0.2, 0.7], [0.8, 0.8]]))
+
+
+# --------------------------------------------------------------------------------------------------- widths by place
+
+
+def cliff(parameter: Floats) -> TabularCMDP:
+    """One state. The second action is harmless for small parameters and costs 5 beyond 0.8; the first one is free."""
+    cost = np.array([[0.0, 5.0 / (1.0 + np.exp(-40.0 * (parameter[0] - 0.8)))]])
+    return TabularCMDP(np.ones((1, 2, 1)), [[0.0, 1.0]], cost, 1.0, [1.0], 0.5, (0.0, 1.0), (0.0, 5.0))
+
+
+def test_bounds_are_widened_where_values_change_and_not_elsewhere() -> None:
+    """A policy's bounds on the plain must not suffer from the cliff, nor those of a policy that never sees it."""
+    still, bold = TabularPolicy(np.array([[1.0, 0.0]])), TabularPolicy(np.array([[0.0, 1.0]]))
+    tasks = family(cliff, Uniform(0.0, 1.0))
+    cells = build_cells(tasks, [still, bold], seed=0, envelopes=Envelopes(cells=30, holdout=399, uncovered=0.02))
+    assert cells.source == "holdout"
+    assert cells.lower[:, 0, 1].min() > 0.99
+    plain = cells.low[:, 0] < 0.5
+    assert plain.sum() > 5
+    assert cells.lower[plain, 1, 1].min() > 0.9
+    beyond = cells.low[:, 0] > 0.9
+    assert (cells.upper[beyond, 1, 1] < 0).all(), "where it is dangerous that is known too"
+    fresh = tasks.sample(400, np.random.default_rng(1))
+    nearest = np.abs(fresh - cells.low[:, 0]).argmin(axis=1)
+    margin = np.array([float(evaluate(tasks.task(each), bold).margin[0]) for each in fresh])
+    broken = (margin < cells.lower[nearest, 1, 1]) | (margin > cells.upper[nearest, 1, 1])
+    assert broken.mean() <= 0.02

@@ -6,14 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import betaincinv
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells, Source
@@ -29,6 +29,10 @@ from surefoot.training.settings import DEFAULT, Settled
 
 # The first sample holds this many tasks per cell.
 MEMBERS = 4
+
+# A cell is widened in proportion to how far the bounds of so many cells reach, itself and its nearest neighbours: where
+# values change fast from task to task by much, elsewhere by little. Any widths that the first sample fixes are valid.
+NEIGHBOURS = 3
 
 # How what is granted to a draw of held-out tasks is spent: on bounds from all of them; on bounds from those on which
 # the safe policy is feasible, used when too many are not; and, then, on the count of the latter being misleading.
@@ -142,6 +146,13 @@ class _Partition:
         return [self.family.task(centre) for centre in self.centres] if modelled else []
 
     @cached_property
+    def neighbours(self) -> list[Integers]:
+        """Of each cell itself, its nearest neighbour, the next one …: [J] each."""
+        count = min(NEIGHBOURS, len(self.centres))
+        nearest = self._tree.query(self.centres / self._scale, k=np.arange(1, count + 1))[1]
+        return list(nearest.T)
+
+    @cached_property
     def _tree(self) -> cKDTree:
         return cKDTree(self.centres / self._scale)
 
@@ -159,13 +170,17 @@ class _Base:
     upper: Floats
     radius: Floats
     count: Floats
+    neighbours: list[Integers]
 
     @cached_property
     def width(self) -> Floats:
-        """σ, [1+m, 1+S]: how wide the bounds are on average, and a positive number where they have no width at all."""
+        """σ, [J, P, 1+m, 1+S]: how far the bounds of neighbouring cells reach, as a mean over these; a positive number
+        where they do not reach anywhere."""
+        highest = reduce(np.maximum, (self.upper[near] for near in self.neighbours))
+        lowest = reduce(np.minimum, (self.lower[near] for near in self.neighbours))
         size = np.maximum(np.abs(self.lower), np.abs(self.upper)).max(axis=(0, 1))
-        mean = (self.upper - self.lower).mean(axis=(0, 1))
-        width: Floats = np.maximum(mean, ROUNDING * np.where(size > 0, size, 1.0))
+        reach = (highest - lowest) / len(self.neighbours)
+        width: Floats = np.maximum(reach, ROUNDING * np.where(size > 0, size, 1.0))
         return width
 
     @cached_property
@@ -177,7 +192,7 @@ class _Base:
         low, high = values
         if (low[0, 1:, 0] < 0).any():
             return math.inf
-        below, above = (self.lower[j] - low) / self.width, (high - self.upper[j]) / self.width
+        below, above = (self.lower[j] - low) / self.width[j], (high - self.upper[j]) / self.width[j]
         return float(max(0.0, below.max(), above.max(), (away - self.radius[j]) / self.radius_width))
 
 
@@ -196,7 +211,7 @@ def _base_bounds(partition: _Partition, sample: Floats, values: Evaluator, rng: 
         count[j] += 1
     if bounds is None:
         raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
-    return _Base(*bounds, radius, count)
+    return _Base(*bounds, radius, count, partition.neighbours)
 
 
 def _widening(scores: Floats, granted: float) -> tuple[float, float]:
