@@ -13,6 +13,7 @@ import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -111,11 +112,10 @@ def small(methods: str = "safe-only,published") -> list[str]:
 
 
 def test_the_list_of_commands_says_what_they_say_themselves() -> None:
-    loaded = {name: get_group(command.module()).commands for name, command in COMMANDS.items()}
-    assert {name: commands[name].help.partition("\n\n")[0] for name, commands in loaded.items()} == {
-        name: command.help for name, command in COMMANDS.items()
-    }
-    assert {name for commands in loaded.values() for name in commands} == set(COMMANDS)
+    said = {name: command.loaded(name).help.partition("\n\n")[0] for name, command in COMMANDS.items()}
+    assert said == {name: command.help for name, command in COMMANDS.items()}
+    modules = {import_module(f"surefoot.cli.{command.module}") for command in COMMANDS.values()}
+    assert {name for module in modules for name in get_group(module.app).commands} == set(COMMANDS)
 
 
 HEAVY = {"numpy", "scipy", "highspy", "matplotlib", "joblib", "jinja2", "safetensors", "gymnasium", "surefoot.methods"}
@@ -148,9 +148,7 @@ def test_commands_import_what_they_need(words: list[str]) -> None:
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
 def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Experiment) -> None:
     (_, command) = next(
-        pair
-        for pair in get_group(COMMANDS["reproduce"].module()).commands["reproduce"].commands.items()
-        if pair[0] == experiment.name
+        pair for pair in COMMANDS["reproduce"].loaded("reproduce").commands.items() if pair[0] == experiment.name
     )
     common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
     assert {each.name for each in command.params} == common | set(options_of(experiment.options))

@@ -9,12 +9,13 @@ from importlib.util import find_spec
 from typing import Any
 
 
-def taken_from(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package that takes the names in `homes` from these modules of its own.
+def taken_from(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package that takes from its own `modules` the names listed for each.
 
     Its submodules can be reached as attributes too, imported or not.
     """
     namespace = sys.modules[package].__dict__
+    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def take(name: str) -> Any:
         if name in homes:

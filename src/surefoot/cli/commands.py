@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
@@ -38,74 +38,35 @@ def main() -> None:
 # ------------------------------------------------------------------------------------------------------- the commands
 
 
-def _adapting() -> typer.Typer:
-    from surefoot.cli.adapting import app as commands
-
-    return commands
-
-
-def _benchmarks() -> typer.Typer:
-    from surefoot.cli.benchmarks import app as commands
-
-    return commands
-
-
-def _deployment() -> typer.Typer:
-    from surefoot.cli.deployment import app as commands
-
-    return commands
-
-
-def _journals() -> typer.Typer:
-    from surefoot.cli.journals import app as commands
-
-    return commands
-
-
-def _reporting() -> typer.Typer:
-    from surefoot.cli.reporting import app as commands
-
-    return commands
-
-
-def _reproduce() -> typer.Typer:
-    from surefoot.cli.reproduce import app as commands
-
-    return commands
-
-
-def _training() -> typer.Typer:
-    from surefoot.cli.training import app as commands
-
-    return commands
-
-
 @dataclass(frozen=True)
 class Command:
-    """Where a command is, and one line about it for the list of commands."""
+    """The module of this package that a command is in, and one line about it for the list of commands."""
 
-    module: Callable[[], typer.Typer]
+    module: str
     help: str
+
+    def loaded(self, name: str) -> Any:
+        return get_group(import_module(f"surefoot.cli.{self.module}").app).commands[name]
 
 
 COMMANDS = {
-    "reproduce": Command(_reproduce, "Reproduce an experiment of the paper, or one about the certified methods."),
-    "train": Command(_training, "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
-    "plan": Command(_adapting, "How many episodes each method needs before it may leave the safe policy."),
-    "adapt": Command(_adapting, "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
-    "report": Command(_reporting, "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
+    "reproduce": Command("reproduce", "Reproduce an experiment of the paper, or one about the certified methods."),
+    "train": Command("training", "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
+    "plan": Command("adapting", "How many episodes each method needs before it may leave the safe policy."),
+    "adapt": Command("adapting", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
+    "report": Command("reporting", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
     "deploy": Command(
-        _deployment, "Ask and tell in JSON lines on standard input and output, for controllers in any language."
+        "deployment", "Ask and tell in JSON lines on standard input and output, for controllers in any language."
     ),
-    "status": Command(_journals, "Where a deployment stands, while it runs or afterwards."),
+    "status": Command("journals", "Where a deployment stands, while it runs or afterwards."),
     "verify": Command(
-        _deployment,
+        "deployment",
         "Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.",
     ),
-    "export": Command(_journals, "The rows of a journal as JSON lines."),
-    "backup": Command(_journals, "A copy of a journal as one file, also while a deployment writes to it."),
-    "export-policy": Command(_deployment, "One policy as a file of its own."),
-    "bench": Command(_benchmarks, "Speed against the plain way of doing the same, as ratios."),
+    "export": Command("journals", "The rows of a journal as JSON lines."),
+    "backup": Command("journals", "A copy of a journal as one file, also while a deployment writes to it."),
+    "export-policy": Command("deployment", "One policy as a file of its own."),
+    "bench": Command("benchmarks", "Speed against the plain way of doing the same, as ratios."),
 }
 
 
@@ -122,7 +83,7 @@ class OnDemand(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)
         if name is not None and found is not None:
-            found = get_group(COMMANDS[name].module()).commands[name]
+            found = COMMANDS[name].loaded(name)
         return name, found, rest
 
 

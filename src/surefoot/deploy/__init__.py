@@ -13,13 +13,10 @@ else:  # where a deployment stands can be read without what runs it
     __getattr__, __dir__ = taken_from(
         __name__,
         {
-            "FALLBACK": "session",
-            "Closed": "session",
-            "Damaged": "chain",
-            "Deployment": "session",
-            "JournalError": "journal",
-            "Status": "status",
-            "read_status": "status",
+            "chain": "Damaged",
+            "journal": "JournalError",
+            "session": "FALLBACK Closed Deployment",
+            "status": "Status read_status",
         },
     )
 
