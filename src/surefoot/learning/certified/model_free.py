@@ -157,7 +157,7 @@ class ModelFree:
         """[m] lower confidence bound on the margins, truncation included."""
         low, high = self._cost_ends
         upper = self._sequence(index).interval(state.costs[index])[1]
-        tail = self.units.missed(self.horizon) * np.maximum(self.units.cost_value_range[:, 1], 0.0)
+        tail = self.units.missed(self.horizon) * self.units.reachable[1:, 1]
         return self.units.budget - (low + upper * (high - low)) - tail
 
     def _sequence(self, index: int) -> Betting:
@@ -168,6 +168,5 @@ class ModelFree:
     @property
     def _cost_ends(self) -> tuple[Floats, Floats]:
         """[m] smallest and largest discounted cost of an episode, which may stop early."""
-        low, high = self.units.cost_value_range.T
-        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+        low, high = self.units.reachable[1:].T
         return low, np.where(high > low, high, low + 1.0)

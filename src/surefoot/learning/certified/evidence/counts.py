@@ -65,12 +65,11 @@ def _sums_agree(states: Integers, actions: Integers, outcomes: Outcomes, model: 
     """[n] hard tests: the first state is possible, and the sums are those of the visited states and actions."""
     reward = discounted_sum(model.reward[states, actions].T, units.discount)
     cost = np.stack([discounted_sum(table[states, actions].T, units.discount) for table in model.cost], axis=1)
-    reward_span = np.ptp([0.0, *units.reward_value_range])  # of constant signals, 0 to their sum
-    cost_span = np.ptp(np.pad(units.cost_value_range, ((0, 0), (0, 1))), axis=1)
+    span = np.ptp(units.reachable, axis=1)  # of constant signals, 0 to their sum
     agree: Mask = (
         (model.start[states[:, 0]] > 0)
-        & (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * reward_span)
-        & (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * cost_span).all(axis=1)
+        & (np.abs(reward - outcomes.reward) <= SUM_TOLERANCE * span[0])
+        & (np.abs(cost - outcomes.cost) <= SUM_TOLERANCE * span[1:]).all(axis=1)
     )
     return agree
 

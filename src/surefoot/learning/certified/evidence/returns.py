@@ -217,26 +217,20 @@ class ReturnProcess:
         high = np.concatenate([upper[..., :1], budget - lower[..., 1:]], axis=-1)
         # A truncated sum misses a tail between γ^H times the ends of the range (0 included).
         missed = self.units.missed(self.horizon)
-        miss_low, miss_high = np.minimum(self._ends[0], 0.0), np.maximum(self._ends[1], 0.0)
-        low, high = low - missed * miss_high, high - missed * miss_low
+        least, most = self.units.reachable.T
+        low, high = low - missed * most, high - missed * least
         return (
             np.clip((low - self._offset) / self._span, 0.0, 1.0),
             np.clip((high - self._offset) / self._span, 0.0, 1.0),
         )
 
-    @cached_property
-    def _ends(self) -> Floats:
-        """[2, k] smallest and largest discounted sums."""
-        return np.column_stack([self.units.reward_value_range, self.units.cost_value_range.T])
-
     @property
     def _offset(self) -> Floats:
-        lowest: Floats = np.minimum(self._ends[0], 0.0)  # an episode that stops early may miss everything
-        return lowest
+        return self.units.reachable[:, 0]
 
     @property
     def _span(self) -> Floats:
-        span = np.maximum(self._ends[1], 0.0) - self._offset
+        span = np.ptp(self.units.reachable, axis=1)
         return np.where(span > 0, span, 1.0)
 
 
