@@ -21,11 +21,11 @@ from surefoot.estimates import value_bounds
 from surefoot.experiments.adapt.page import adapt_page
 from surefoot.experiments.adapt.run import adapt_one
 from surefoot.experiments.adapt.settings import Settings
-from surefoot.experiments.parallel import silent
 from surefoot.experiments.results import write_report
 from surefoot.learning.learner import Learner
 from surefoot.oracles import FeasiblePolicy, Oracles, ParameterDistance, PolicyValues
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import silent
 from surefoot.simulate.run import Run
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.testing import oracle_suite

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surefoot.errors import InvalidInput
+from surefoot.progress import Progress, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,28 +45,9 @@ def errors() -> Console:
     return Console(stderr=True)
 
 
-@contextmanager
-def progress(enabled: bool) -> Iterator[Any]:
+def progress(enabled: bool) -> AbstractContextManager[Progress]:
     """A bar on a terminal, one plain line per stage elsewhere, nothing when disabled."""
-    if not enabled:
-        yield lambda what, done, total: None
-        return
-    if not errors().is_terminal:
-        shown: set[str] = set()
-
-        def line(what: str, done: int, total: int) -> None:
-            if what not in shown:
-                shown.add(what)
-                errors().print(f"{what} ...", highlight=False)
-
-        yield line
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors(), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+    return shown(enabled, errors() if enabled else None)
 
 
 def show(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Families of tables that are affine in a parameter: P_θ = P₀ + Σ_k θ_k G_k, and the expected reward and costs alike."""
+"""Families of tables that are affine in a parameter: P_θ = P₀ + Σ_k θ_k G_k, the expected reward and costs alike."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.progress import stages
+from surefoot.progress import Progress, shown
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.greedy_cover import greedy_cover
@@ -64,17 +64,17 @@ def train(
     if not guard.satisfied:
         warnings.warn(guard.warning, UncertifiedWarning, stacklevel=2)
 
-    with stages(progress) as show:
+    with shown(progress) as show:
         parameters, centres = _cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
         optimal = []
         for number, task in enumerate(cover, start=1):
-            show(f"solving centre {number} of {len(cover)}")
+            show("solving the centres of the cover", number - 1, len(cover))
             optimal.append(oracles.optimal(task, epsilon, delta / (2 * len(cover)), rng))
-        show("looking for one policy feasible on every centre")
+        show("looking for one policy feasible on every centre", 0, 0)
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
-        show("bounding the values of every policy over all tasks")
+        show("bounding the values of every policy over all tasks", 0, 0)
         bounds = _guarantees(tasks, [safe.policy, *(best.policy for best in optimal)], envelopes, seed)
 
     if guard.satisfied and guard.needed > attained:
@@ -100,12 +100,12 @@ def _cover_until_enough(
     delta: float,
     check: CheckOracle,
     rng: np.random.Generator,
-    show: Callable[[str], None],
+    show: Progress,
 ) -> tuple[Floats, NDArray[np.integer]]:
     """Parameters [N, d] of sampled tasks and the indices of U among them: N doubles until U covers enough of D."""
     samples = theory.initial_sample_size(delta)
     while True:
-        show(f"covering {samples} sampled tasks")
+        show(f"covering {samples} sampled tasks", 0, 0)
         parameters = tasks.sample(samples, rng)
         centres = _cover(tasks, parameters, epsilon, delta, check, rng)
         if theory.coverage_error(len(centres), samples, delta) <= delta:

@@ -9,10 +9,10 @@ from typing import Any
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.experiments.adapt.page import task_text
 from surefoot.experiments.adapt.settings import Settings
-from surefoot.experiments.parallel import Progress
 from surefoot.experiments.results import experiment_results
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress
 from surefoot.report.metrics import summarise
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import solve

@@ -14,13 +14,14 @@ from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.experiments.baselines.page import baselines_page
 from surefoot.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
-from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
+from surefoot.fan_out import check_jobs, each
 from surefoot.learning.event import Event
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.report.metrics import Summary, mean_interval, summarise
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import evaluate

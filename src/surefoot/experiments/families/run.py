@@ -13,10 +13,11 @@ from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.experiments.families.page import families_page
 from surefoot.experiments.families.settings import FAMILIES, Settings
-from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
+from surefoot.fan_out import check_jobs, each
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.report.metrics import summarise
 from surefoot.simulate.run import Run
 from surefoot.training.training_phase import train

@@ -13,10 +13,11 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.experiments.gridworld.page import gridworld_page
 from surefoot.experiments.gridworld.settings import FIGURE_1_NOISES, Settings
-from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, experiment_results, write_report
+from surefoot.fan_out import check_jobs, each
 from surefoot.methods import adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.report.metrics import Final, summarise, totals
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import state_values

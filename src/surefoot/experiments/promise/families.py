@@ -16,7 +16,6 @@ import numpy as np
 from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.promise.page import promise_page
 from surefoot.experiments.promise.random_families import KINDS, RandomFamily, random_family
 from surefoot.experiments.promise.settings import RandomSettings
@@ -24,9 +23,11 @@ from surefoot.experiments.promise.twins import overconfident
 from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
 from surefoot.experiments.promise.watched import Watched, true_cell, watched_run
 from surefoot.experiments.results import check_folder, write_report
+from surefoot.fan_out import check_jobs, each
 from surefoot.learning.method import Method
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 
 MODEL_FREE = "certified-model-free"
 

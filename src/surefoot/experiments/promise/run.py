@@ -14,7 +14,6 @@ import numpy as np
 
 from surefoot import __version__
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
-from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.promise import families
 from surefoot.experiments.promise.page import promise_page
 from surefoot.experiments.promise.settings import RandomSettings, Settings
@@ -22,8 +21,10 @@ from surefoot.experiments.promise.twins import overconfident
 from surefoot.experiments.promise.verdict import Count
 from surefoot.experiments.promise.watched import tested, watched_run
 from surefoot.experiments.results import check_folder, write_report
+from surefoot.fan_out import check_jobs, each
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from surefoot import __version__
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
-from surefoot.experiments.parallel import Progress, check_jobs, each, silent
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.experiments.shift.page import shift_page
 from surefoot.experiments.shift.settings import Settings
 from surefoot.experiments.shift.tasks import SHIFTS, shifted
+from surefoot.fan_out import check_jobs, each
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train

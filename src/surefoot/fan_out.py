@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
 from surefoot.arrays import whole
+from surefoot.progress import Progress
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, in all)
 T = TypeVar("T")
 
 
@@ -24,7 +24,3 @@ def each(what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jo
 
 def check_jobs(jobs: int) -> None:
     whole("jobs", jobs)
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody wants to see."""
