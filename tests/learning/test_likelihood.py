@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dense_models import counts_of_table
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes, discounted_sum
@@ -96,10 +97,10 @@ def told(model: TransitionModel, discount: float, states: Any, actions: Any) -> 
 
 
 def counts_of(model: TransitionModel, steps: Steps) -> Counts:
-    transitions = np.zeros(model.classes.shape)
+    transitions = np.zeros(model.class_table.shape)
     for step in steps:
         transitions[step] += 1
-    return Counts(transitions)
+    return counts_of_table(model, transitions)
 
 
 def steps_of(outcomes: Outcomes) -> Steps:
@@ -111,9 +112,9 @@ def steps_of(outcomes: Outcomes) -> Steps:
 
 def kernels_of(model: TransitionModel, probability: Floats) -> Floats:
     """[S, A, S] of class probabilities [C], entry by entry."""
-    kernel = np.zeros(model.classes.shape)
+    kernel = np.zeros(model.class_table.shape)
     for index in np.ndindex(kernel.shape):
-        kernel[index] = probability[model.classes[index]] if model.classes[index] >= 0 else 0.0
+        kernel[index] = probability[model.class_table[index]] if model.class_table[index] >= 0 else 0.0
     return kernel
 
 
@@ -129,7 +130,7 @@ def log_likelihood(kernel: Floats, steps: Steps) -> float:
 
 def learned_per_row(model: TransitionModel, steps: Steps) -> float:
     """Each row has its own frequencies: the logarithms of the predictive probabilities, added up."""
-    seen = np.where(model.classes >= 0, 0.5, 1e-3)
+    seen = np.where(model.class_table >= 0, 0.5, 1e-3)
     total = 0.0
     for s, a, t in steps:
         total += math.log(seen[s, a, t] / seen[s, a].sum())
@@ -142,11 +143,11 @@ def learned_per_row_type(model: TransitionModel, steps: Steps) -> float:
     seen = np.full(len(model.row_type), 0.5)
     total = 0.0
     for s, a, t in steps:
-        c = model.classes[s, a, t]
+        c = model.class_table[s, a, t]
         if c < 0:
             return -math.inf
         alike = seen[model.row_type == model.row_type[c]].sum()
-        total += math.log(seen[c] / alike / np.count_nonzero(model.classes[s, a] == c))
+        total += math.log(seen[c] / alike / np.count_nonzero(model.class_table[s, a] == c))
         seen[c] += 1
     return total
 
@@ -395,14 +396,16 @@ def largest_gain(rng: np.random.Generator, ball: TransitionBall, radius: Floats)
     After a random history; members may also reach successors that no centre allows.
     """
     model, cells = ball.model, ball.cells
-    history = np.where(model.classes >= 0, rng.integers(0, 30, model.classes.shape), 0).astype(float)
-    state = BallState(np.zeros((len(ball.boldness), len(cells))), Counts(history), Counts(history))
+    history = np.where(model.class_table >= 0, rng.integers(0, 30, model.class_table.shape), 0).astype(float)
+    state = BallState(np.zeros((len(ball.boldness), len(cells))), *(counts_of_table(model, history),) * 2)
     everyone = np.ones(len(cells), dtype=bool)
     largest = 0.0
-    for s, a in np.ndindex(model.classes.shape[:2]):
-        factors = np.zeros((len(ball.boldness), len(cells), model.classes.shape[2]))
-        for t in range(model.classes.shape[2]):
-            step = Counts(history + counts_of(model, [(s, a, t)]).transitions)
+    for s, a in np.ndindex(model.class_table.shape[:2]):
+        factors = np.zeros((len(ball.boldness), len(cells), model.class_table.shape[2]))
+        for t in range(model.class_table.shape[2]):
+            observed = history.copy()
+            observed[s, a, t] += 1
+            step = counts_of_table(model, observed)
             factors[:, :, t] = np.exp(ball.settle(replace(state, counts=step), everyone, ()).capital)
         for j in range(len(cells)):
             row = kernels_of(model, model.probability[j])[s, a]
@@ -451,7 +454,12 @@ def test_bets_are_placed_before_the_transitions_are_seen() -> None:
     assert np.array_equal(ball.settle(singly, everyone, ()).capital, together.capital)
     increments = np.zeros_like(start.capital)
     for step in steps_of(second):
-        one = Counts(start.counts.transitions + counts_of(ball.model, [step]).transitions)
+        fresh = counts_of(ball.model, [step])
+        one = replace(
+            start.counts,
+            transitions=start.counts.transitions + fresh.transitions,
+            beyond=start.counts.beyond + fresh.beyond,
+        )
         increments += ball.settle(replace(start, counts=one), everyone, ()).capital - start.capital
     np.testing.assert_allclose(together.capital - start.capital, increments, rtol=1e-9, atol=1e-9)
     average = np.exp(together.capital).mean(axis=0)
@@ -475,8 +483,9 @@ def test_predictions_that_underflow_do_not_spoil_the_evidence() -> None:
     ball = TransitionBall(cells, model_of(cells), tasks[0].units, 1000)
     state, everyone = ball.start(), np.ones(2, dtype=bool)
     for _ in range(4):
-        counts = state.counts.transitions + np.round(1e6 * kernels[0])
-        state = ball.settle(replace(state, counts=Counts(counts)), everyone, ())
+        seen = counts_of_table(ball.model, np.round(1e6 * kernels[0])).transitions
+        counts = replace(state.counts, transitions=state.counts.transitions + seen)
+        state = ball.settle(replace(state, counts=counts), everyone, ())
         log_evidence = ball.log_evidence(state)
         assert not np.isnan(log_evidence).any()
         assert log_evidence[0] < np.log(20)
@@ -581,7 +590,7 @@ def test_evidence_does_not_drift_when_rows_miss_one_by_rounding_up() -> None:
     tasks = [TabularCMDP(rows * (1 + off), **tables) for off in (-9e-10, 9e-10)]  # type: ignore[arg-type]
     cells = finite_cells(from_arrays(tasks), [TabularPolicy(np.ones((2, 1)))])
     evidence = LikelihoodRatio(cells, model_of(cells), tasks[0].units, 1000)
-    seen = replace(evidence.start(), transitions=np.round(1e10 * rows))
+    seen = replace(evidence.start(), transitions=np.round(1e10 * rows).ravel())
     assert np.abs(evidence.log_evidence(seen)).max() < 0.1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +93,19 @@ def cell_bits(cells: Cells | None) -> dict[str, Any]:
     """Everything in the cells, arrays as (shape, bytes)."""
     if cells is None:
         return {}
-    found = {f"cells.{name}": value for name, value in vars(cells).items() if name != "model"}
+    found = {f"cells.{field.name}": getattr(cells, field.name) for field in fields(cells) if field.name != "model"}
     if cells.model is not None:
-        found |= {f"model.{name}": value for name, value in vars(cells.model).items() if name != "affine"}
+        found |= {
+            f"model.{field.name}": getattr(cells.model, field.name)
+            for field in fields(cells.model)
+            if field.name != "affine"
+        }
         if cells.model.affine is not None:
             found["model.base"], found["model.slope"] = cells.model.affine
     for name, value in found.items():
         if isinstance(value, np.ndarray):
-            assert value.dtype == (np.int64 if name in ("model.classes", "model.row_type") else np.float64), name
+            whole = name.removeprefix("model.") in ("indptr", "successor", "classes", "row_type")
+            assert value.dtype == (np.int64 if whole else np.float64), name
             assert not value.flags.writeable, name
             found[name] = (value.shape, value.tobytes())
     return found

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dense_models import dense_model
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
@@ -68,8 +69,8 @@ def make_model(
     base = np.array([1.0, 0.3, 0.7])[:types]
     stays = rng.random(len(centre))
     balls = np.stack([np.ones_like(stays), stays, 1 - stays], axis=1)[:, :types]
-    return TransitionModel(
-        classes=classes,
+    return dense_model(
+        classes,
         row_type=np.array([0, 1, 1])[:types],
         probability=(base + centre @ slope.T if kind == "affine" else balls),
         affine=(base, slope) if kind == "affine" else None,
@@ -125,8 +126,20 @@ WRONG_CELLS: list[tuple[dict[str, Any], str]] = [
     ({"source": "guess"}, "source must be one of ['affine', 'finite', 'holdout', 'monte-carlo'], got 'guess'"),
 ]
 WRONG_MODEL: list[tuple[dict[str, Any], str]] = [
-    ({"classes": np.zeros((3, 2, 2), dtype=int)}, "classes must have shape [S, A, S] = [≥ 1, ≥ 1, ≥ 1], got [3, 2, 2]"),
-    ({"classes": np.zeros((3, 2, 3))}, "classes must be an array of whole numbers, got ndarray of type float64"),
+    ({"classes": np.zeros((3, 2), dtype=int)}, "classes must have shape [E] = ["),
+    ({"classes": np.zeros(9)}, "classes must be an array of whole numbers, got ndarray of type float64"),
+    ({"successor": np.arange(9)}, "successor[3] must lie in [0, 3), got 3"),
+    ({"successor": np.zeros(9, dtype=int)}, "successor must ascend within every row"),
+    ({"indptr": np.arange(6)}, "indptr must have 1 + S·A entries, S = 3 as in start, got 6"),
+    (
+        {"indptr": np.zeros(7, dtype=int)},
+        "indptr must rise from 0 to 9, a successor in every row, got none in row (0, 0)",
+    ),
+    ({"reward": None}, "reward and cost must be given both, payments instead"),
+    (
+        {"payments": np.ones((3, 9))},
+        "reward and cost must be given both, payments instead of them, or none of the three",
+    ),
     ({"row_type": np.zeros((3, 1), dtype=int)}, "row_type must have shape [C] = [≥ 1], got [3, 1]"),
     ({"row_type": np.array([0, 1, 3])}, "row_type[2] must lie in [0, 3), got 3"),
     ({"row_type": np.array([0, -1, 1])}, "row_type[1] must lie in [0, 3), got -1"),
@@ -135,7 +148,7 @@ WRONG_MODEL: list[tuple[dict[str, Any], str]] = [
     ({"radius": np.array([0.0, -1.0, 0.0])}, "radius[1] must not be negative, got -1.0"),
     ({"reward": np.ones((2, 3))}, "reward must have shape [S, A] = [3, 2], got [2, 3]"),
     ({"cost": np.ones((3, 2))}, "cost must have shape [m, S, A] = [≥ 1, 3, 2], got [3, 2]"),
-    ({"start": np.ones(2) / 2}, "start must have shape [S] = [3], got [2]"),
+    ({"start": np.ones(2) / 2}, "reward must have shape [S, A] = [2, 3], got [3, 2]"),
     ({"start": np.array([0.5, 1.0, -0.5])}, "start[2] must not be negative, got -0.5"),
     ({"start": np.array([0.5, 0.5, 1e-8])}, "start must sum to 1 (within 1e-09), got 1.00000001"),
     ({"affine": (np.ones(2), np.ones((3, 2)))}, "affine[0] must have shape [C] = [3], got [2]"),
@@ -203,7 +216,7 @@ def test_rows_must_sum_to_one_in_every_cell(seed: int, states: int, actions: int
     cell, which = rng.integers(4), rng.integers(len(model.row_type))
     old = model.probability[cell, which]
     probability = changed(model.probability, (cell, which), old + amount if old < 0.5 else old - amount)
-    sums = np.append(probability, np.zeros((4, 1)), axis=1)[:, model.classes].sum(axis=-1)
+    sums = np.append(probability, np.zeros((4, 1)), axis=1)[:, model.class_table].sum(axis=-1)
     wrong = np.argwhere(np.abs(sums - 1) > 1e-9)
     assert len(wrong) > 0 if amount > 1e-9 else len(wrong) == 0
     if not len(wrong):
@@ -228,15 +241,15 @@ ROWS = np.array([[[0, 1]], [[1, 0]]])  # two rows of two successors, equal up to
 def two_rows(classes: Any, row_type: list[int]) -> TransitionModel:
     """Every class has probability 1/2, so that two possible successors sum to one whichever they are."""
     ones = np.ones((2, 1))
-    return TransitionModel(
+    return dense_model(
         np.array(classes),
         np.array(row_type),
         np.full((1, len(row_type)), 0.5),
         None,
         np.zeros(1),
+        np.full(2, 0.5),
         ones,
         ones[None],
-        np.full(2, 0.5),
     )
 
 
@@ -258,18 +271,23 @@ def test_row_types_are_exactly_the_rows_that_agree_up_to_order() -> None:
     with pytest.raises(InvalidInput, match=re.escape("it is not for row (1, 0)")):
         two_rows(changed(ROWS, (1, 0, 0), -1), [0, 0])
     for row in (0, 1):  # nowhere to go
-        with pytest.raises(InvalidInput, match=r"row_type must|over row \(0, 0\) of classes, got 0"):
+        with pytest.raises(InvalidInput, match=rf"a successor in every row, got none in row \({row}, 0\)"):
             two_rows(changed(ROWS, row, -1), [0, 0])
 
 
 # ------------------------------------------------------------------------------------------------- arrays and semantics
 
 
+WHOLE = ("indptr", "successor", "classes", "row_type")
+
+
 def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
     assert cells.model is not None
     assert cells.model.affine is not None
     found = {
-        f"{type(part).__name__}.{name}": value for part in (cells, cells.model) for name, value in vars(part).items()
+        f"{type(part).__name__}.{name.name}": getattr(part, name.name)
+        for part in (cells, cells.model)
+        for name in fields(part)
     }
     found |= {"base": cells.model.affine[0], "slope": cells.model.affine[1]}
     return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
@@ -277,11 +295,11 @@ def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
 
 def test_all_arrays_are_read_only() -> None:
     arrays = arrays_of(CELLS)
-    assert len(arrays) == 17
+    assert len(arrays) == 19
     for name, array in arrays.items():
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
-        assert array.dtype == (np.int64 if "classes" in name or "row_type" in name else np.float64)
+        assert array.dtype == (np.int64 if name.removeprefix("TransitionModel.") in WHOLE else np.float64)
 
 
 def test_arrays_are_taken_over_unless_something_else_could_change_them() -> None:
@@ -320,8 +338,8 @@ def test_centre_danger_and_transitions_by_hand() -> None:
         np.array([1.0, 2.0]),
     )
     task = model.task(point, units)
-    for s, a, t in np.ndindex(*model.classes.shape):
-        c = model.classes[s, a, t]
+    for s, a, t in np.ndindex(*model.class_table.shape):
+        c = model.class_table[s, a, t]
         expected = 0.0 if c < 0 else base[c] + slope[c, 0] * 0.2 + slope[c, 1] * 0.3
         assert task.transitions[s, a, t] == pytest.approx(expected, abs=1e-15)
     with pytest.raises(InvalidInput, match="affine must be known"):

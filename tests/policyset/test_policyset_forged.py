@@ -314,7 +314,7 @@ FORGED_CELLS = [
     (whole("model.cost", lambda cost: cost[:1]), r"model must have as many constraints .*\(2\), got 1"),
     (entry("model.classes", (0, 0, 0), 3), r"model.classes\[0, 0, 0\] must lie in \[-1, 3\), got 3"),
     (entry("model.classes", (0, 0, 0), -2), r"model.classes\[0, 0, 0\] must lie in \[-1, 3\), got -2"),
-    (entry("model.classes", (0, 0, 0), -1), r"model.row_type must be one and the same for rows .* row \(1, 0\)"),
+    (entry("model.classes", (0, 0, 0), -1), r"model.indptr must rise .*, got none in row \(0, 0\)"),
     (entry("model.row_type", 0, 3), r"model.row_type\[0\] must lie in \[0, 3\), got 3"),
     (entry("model.row_type", 0, 1), r"model.row_type must be one and the same for rows"),
     (entry("model.probability", (1, 0), 1.5), r"model.probability\[1, 0\] must lie in \[0, 1\], got 1.5"),

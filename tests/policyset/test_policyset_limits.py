@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 from policy_sets import entry, make_set, put, reseal, reseal_cells
 
+from dense_models import dense_model
 from surefoot.errors import ArtifactError
 from surefoot.policyset import PolicyValueSet, fit, storage
 from surefoot.tabular.transition_model import TransitionModel
@@ -49,7 +50,7 @@ def test_many_rows_and_many_cells_are_not_multiplied() -> None:
         "start": np.full(states, 0.5),
     }
     made: list[TransitionModel] = []
-    assert peak(lambda: made.append(TransitionModel(**arrays, affine=None))) < 16
+    assert peak(lambda: made.append(dense_model(**arrays, affine=None))) < 16
     assert made[0].multiplicity.tolist() == [1, 1]
 
     types = np.arange(actions)  # every action has a row type and two classes of its own
@@ -59,21 +60,21 @@ def test_many_rows_and_many_cells_are_not_multiplied() -> None:
         "probability": np.full((2, 2 * actions), 0.5),
         "radius": np.zeros(2),
     }
-    assert peak(lambda: made.append(TransitionModel(**many, affine=None))) < 16
+    assert peak(lambda: made.append(dense_model(**many, affine=None))) < 16
     assert peak(lambda: made[1].multiplicity) < 16
 
 
 def test_multiplicity_counts_successors_in_a_row_of_the_type() -> None:
     classes = np.array([[[0, 0, 1], [2, 3, 3]], [[1, 0, 0], [3, 2, 3]], [[0, 1, 0], [4, -1, -1]]])
-    model = TransitionModel(
+    model = dense_model(
         classes,
         np.array([0, 0, 1, 1, 2]),
         np.array([[0.25, 0.5, 0.5, 0.25, 1.0]]),
         None,
         np.zeros(1),
+        np.full(3, 1 / 3),
         np.zeros((3, 2)),
         np.zeros((1, 3, 2)),
-        np.full(3, 1 / 3),
     )
     assert model.multiplicity.tolist() == [2, 1, 1, 2, 1]
 

@@ -124,7 +124,7 @@ def test_the_files_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: P
             "safe_reward": entry.safe_reward,
             "safe_margin": list(entry.safe_margin),
         }
-    assert (manifest["format"], manifest["format_version"]) == ("surefoot.policyset", [1, 2])
+    assert (manifest["format"], manifest["format_version"]) == ("surefoot.policyset", [1, 3])
     assert manifest["budget"] == list(policies.units.budget)
     assert manifest["cost_range"] == policies.units.cost_range.tolist()
     assert manifest["policy_kind"] == "tabular"
@@ -147,7 +147,8 @@ def test_cells_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: Path)
     names = ("low", "high", "prior", "lower", "upper", "start_lower", "start_upper", "outside")
     for name in names:
         np.testing.assert_array_equal(arrays.pop(name), getattr(cells, name))
-    for name in ("classes", "row_type", "probability", "radius", "reward", "cost", "start"):
+    np.testing.assert_array_equal(arrays.pop("model.classes"), cells.model.class_table)
+    for name in ("row_type", "probability", "radius", "reward", "cost", "start"):
         np.testing.assert_array_equal(arrays.pop(f"model.{name}"), getattr(cells.model, name))
     np.testing.assert_array_equal(arrays.pop("model.base"), cells.model.affine[0])
     np.testing.assert_array_equal(arrays.pop("model.slope"), cells.model.affine[1])

@@ -170,7 +170,9 @@ def test_sparse_vector_is_not_a_matrix() -> None:
 def test_sparse_transitions_may_have_any_number_of_actions_but_the_tables_must_agree() -> None:
     arrays = as_sparse(random_arrays(np.random.default_rng(0), S, A))
     refused(
-        {**arrays, "reward": np.zeros((S, A + 1))}, f"reward must have shape [{S}, {A}] or [{S}]", f"[{S}, {A + 1}]"
+        {**arrays, "reward": np.zeros((S, A + 1))},
+        f"reward must have shape [{S}, {A}], [{S}] or [{S}, {A}, {S}]",
+        f"[{S}, {A + 1}]",
     )
 
 

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from random_tasks import random_arrays, random_distributions, seeds
 from surefoot.arrays import Floats
+from surefoot.tabular.affine import affine_of_arrays
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.transition_classes import affine_model, ball_model, transition_classes
+from surefoot.tabular.transition_classes import affine_model, ball_model
+from surefoot.tabular.transition_classes import transition_classes as sparse_classes
+from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.gridworld_tasks import gridworld, slip_direction
 
 
@@ -24,6 +27,19 @@ def regrouped(classes: np.ndarray, features: Floats) -> Floats:
         if classes[index] >= 0:
             whole[index] = features[classes[index]]
     return whole
+
+
+def transition_classes(features: Floats) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """Of whole arrays [S, A, S, K]: classes [S, A, S] with -1 for nothing, row types, and where each class is."""
+    place = np.nonzero(features.any(axis=-1))
+    found, row_type, first = sparse_classes(features[place], place[0] * features.shape[1] + place[1])
+    classes = np.full(features.shape[:3], -1)
+    classes[place] = found
+    return classes, row_type, tuple(axis[first] for axis in place)
+
+
+def model_of(affine: tuple[Floats, Floats], example: TabularCMDP, low: Floats, high: Floats) -> TransitionModel:
+    return affine_model(affine_of_arrays(affine, example), example.payments, example.start, low, high)
 
 
 def coarse(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
@@ -86,10 +102,10 @@ def test_classes_do_not_depend_on_the_units_of_the_parameter(unit: float) -> Non
     tables = {"reward": [[0.0], [1.0]], "cost": [[0.0], [1.0]], "budget": 9.0, "start": [0.5, 0.5], "discount": 0.8}
     example = TabularCMDP(base, **tables)  # type: ignore[arg-type]
     low, high = unit * np.linspace(0, 0.9, 10)[:, None], unit * np.linspace(0.1, 1, 10)[:, None]
-    model = affine_model((base, slope), example, low, high)
-    assert model.classes.tolist() == [[[0, 1]], [[1, 0]]]
+    model = model_of((base, slope), example, low, high)
+    assert model.class_table.tolist() == [[[0, 1]], [[1, 0]]]
     middle = base + ((low + high) / 2)[:, :, None, None] * slope
-    found = np.stack([regrouped(model.classes, row[:, None])[..., 0] for row in model.probability])
+    found = np.stack([regrouped(model.class_table, row[:, None])[..., 0] for row in model.probability])
     np.testing.assert_allclose(found, middle, rtol=0, atol=1e-15)
 
 
@@ -124,7 +140,7 @@ def test_affine_model_is_the_family(seed: int, parameters: int) -> None:
     affine, example = random_affine(rng, parameters)
     low = rng.uniform(0, 0.3, (4, parameters)) / parameters
     high = low + rng.uniform(0, 0.2, (4, parameters)) / parameters
-    model = affine_model(affine, example, low, high)
+    model = model_of(affine, example, low, high)
     for j in range(4):
         theta = rng.uniform(low[j], high[j])
         kernel = affine[0] + sum(t * slope for t, slope in zip(theta, affine[1], strict=True))
@@ -134,7 +150,7 @@ def test_affine_model_is_the_family(seed: int, parameters: int) -> None:
         assert np.array_equal(task.cost, example.cost)
         assert np.array_equal(task.start, example.start)
         middle = affine[0] + np.tensordot((low[j] + high[j]) / 2, affine[1], axes=1)
-        found = regrouped(model.classes, model.probability[j][:, None])[..., 0]
+        found = regrouped(model.class_table, model.probability[j][:, None])[..., 0]
         np.testing.assert_allclose(found, middle, rtol=0, atol=1e-15)
         distances = [
             np.abs(affine[0] + np.tensordot(corner, affine[1], axes=1) - middle).sum(axis=2).max() / 2
@@ -157,23 +173,33 @@ def test_ball_model_is_the_tasks(seed: int, count: int) -> None:
     assert model.affine is None
     assert np.array_equal(model.radius, radius)
     for j, task in enumerate(tasks):
-        found = regrouped(model.classes, model.probability[j][:, None])[..., 0]
+        found = regrouped(model.class_table, model.probability[j][:, None])[..., 0]
         np.testing.assert_allclose(found, task.transitions, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["reward", "cost", "start"])
-def test_tasks_that_share_no_tables_have_no_model(name: str) -> None:
+def test_tasks_that_do_not_share_a_start_have_no_model() -> None:
     arrays = random_arrays(np.random.default_rng(0), states=3, actions=2, support=1.0)
-    other = dict(arrays)
-    other[name] = arrays[name][::-1].copy() if name == "start" else arrays[name] + 0.1
+    other = {**arrays, "start": arrays["start"][::-1].copy()}
     tasks = [TabularCMDP(**arrays), TabularCMDP(**other)]
     assert ball_model(tasks, np.zeros(2)) is None
     assert ball_model(tasks[:1] * 2, np.zeros(2)) is not None
+
+
+@pytest.mark.parametrize("name", ["reward", "cost"])
+def test_tasks_that_pay_differently_have_a_model_of_transitions_alone(name: str) -> None:
+    arrays = random_arrays(np.random.default_rng(0), states=3, actions=2, support=1.0)
+    tasks = [TabularCMDP(**arrays), TabularCMDP(**{**arrays, name: arrays[name] + 0.1})]
+    model = ball_model(tasks, np.zeros(2))
+    assert model is not None
+    assert model.reward is model.cost is model.payments is model.n_constraints is None
+    shared = ball_model(tasks[:1] * 2, np.zeros(2))
+    assert shared is not None
+    assert shared.n_constraints == 1
 
 
 def test_radius_of_the_gridworld_is_its_distance() -> None:
     """Half a cell of width 0.01 in noise is 0.75 · 0.005 in the paper's distance."""
     tasks = gridworld()
     assert tasks.affine is not None
-    model = affine_model(tasks.affine, tasks.task([0.3]), np.array([[0.3]]), np.array([[0.31]]))
+    model = model_of(tasks.affine, tasks.task([0.3]), np.array([[0.3]]), np.array([[0.31]]))
     assert model.radius.tolist() == pytest.approx([0.75 * 0.005])

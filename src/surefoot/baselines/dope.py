@@ -29,7 +29,7 @@ from surefoot.baselines.dope_planning import (
     total_weight,
 )
 from surefoot.baselines.empirical_model import Counts, Support, known_support
-from surefoot.baselines.known import known_model
+from surefoot.baselines.known import KnownModel, known_model
 from surefoot.baselines.layers import check_layers
 from surefoot.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
 from surefoot.cmdp.episode import Outcomes
@@ -42,7 +42,6 @@ from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observe
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-from surefoot.tabular.transition_model import TransitionModel
 
 Schedule: TypeAlias = Literal["growth", "doubling", "episode"]
 Layout: TypeAlias = Literal["timed", "layered", "stationary"]
@@ -136,7 +135,7 @@ def dope_method(
     )
 
 
-def _told(policies: PolicyValueSet, name: str, chosen: PlanningOptions) -> tuple[TransitionModel, TabularPolicy]:
+def _told(policies: PolicyValueSet, name: str, chosen: PlanningOptions) -> tuple[KnownModel, TabularPolicy]:
     """What the method knows of the task, if it is one that it can plan on."""
     model, safe = known_model(policies, name), policies.safe_policy
     if len(model.cost) != 1:

@@ -13,9 +13,9 @@ from surefoot.arrays import Floats
 from surefoot.baselines import empirical_model as empirical
 from surefoot.baselines.empirical_model import Counts, Support, within_reach
 from surefoot.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
+from surefoot.baselines.known import KnownModel
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.transition_model import TransitionModel
 
 Algorithm: TypeAlias = Literal["dope", "dope-plus", "optpess-lp"]
 Preset: TypeAlias = Literal["theory", "published"]
@@ -123,7 +123,7 @@ class FiniteHorizonPlanner:
 
 
 def planning_problem(
-    policies: PolicyValueSet, model: TransitionModel, support: Support, horizon: int | None = None
+    policies: PolicyValueSet, model: KnownModel, support: Support, horizon: int | None = None
 ) -> tuple[PlanningProblem, float]:
     """The task with rewards and costs in [0, 1], without bonuses, and the safe policy's least margin in that scale.
 

@@ -84,7 +84,7 @@ class Support:
 
 
 def known_support(classes: Integers, layers: int | None = None, ends: bool = False) -> Support:
-    """The support of a family from `TransitionModel.classes` [S, A, S].
+    """The support of a family from `KnownModel.classes` [S, A, S].
 
     Args:
         layers: state h·S + s is state s in layer h and the last state ends every episode; the support is the one

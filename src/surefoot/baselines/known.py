@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from surefoot.arrays import Floats, Integers
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.transition_model import TransitionModel
 
 
-def known_model(policies: PolicyValueSet, method: str) -> TransitionModel:
-    """The tables shared by all tasks of the family; its probabilities are for the certified methods alone."""
+@dataclass(frozen=True, eq=False)
+class KnownModel:
+    """What all tasks of a family share.
+
+    Attributes:
+        classes: [S, A, S] which transitions are alike in every task; -1 where they are impossible in all.
+        reward, cost, start: [S, A], [m, S, A], [S].
+    """
+
+    classes: Integers
+    reward: Floats
+    cost: Floats
+    start: Floats
+
+
+def known_model(policies: PolicyValueSet, method: str) -> KnownModel:
+    """The tables shared by all tasks of the family; their probabilities are for the certified methods alone."""
     model = None if policies.cells is None else policies.cells.model
     if model is None:
         raise InvalidInput(
@@ -20,4 +37,9 @@ def known_model(policies: PolicyValueSet, method: str) -> TransitionModel:
             f"policies must be for tasks without a horizon for method {method!r}, whose formulas are for discounted "
             f"sums without end, got horizon {policies.units.horizon}"
         )
-    return model
+    if model.reward is None or model.cost is None:
+        raise InvalidInput(
+            f"policies must be for tasks that share the reward and cost of every state and action for method "
+            f"{method!r}, got a family whose payments depend on the next state or on the task"
+        )
+    return KnownModel(model.class_table, model.reward, model.cost, model.start)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, Integers
+from surefoot.baselines.known import KnownModel
 from surefoot.errors import InvalidInput
-from surefoot.tabular.transition_model import TransitionModel
 
 # Rewards and costs of layer h are γ^(-h) times those of layer 0 up to rounding, relative to the largest.
 ROUNDING = 1e-9
 
 
-def check_layers(model: TransitionModel, discount: float, layers: int) -> None:
+def check_layers(model: KnownModel, discount: float, layers: int) -> None:
     """Refuse a model that is not `layers` copies of a base task, each leading to the next and the last to the end.
 
     Transitions of all layers are alike if they are of the same classes: equal in every cell of the policy set.

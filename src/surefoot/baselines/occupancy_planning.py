@@ -28,8 +28,8 @@ from surefoot.baselines.empirical_model import (
     total_width,
     within_reach,
 )
+from surefoot.baselines.known import KnownModel
 from surefoot.cmdp.units import Units
-from surefoot.tabular.transition_model import TransitionModel
 
 # The authors' numbers: L in the widths of P̂, L in the bonus, C̄-C̄_b, the reward cap, episodes of warm-up.
 WIDTH_LOG_TERM, BONUS_LOG_TERM, SLACK, REWARD_CAP = 1e-8, 1e-4, 0.1, 1 + 5e-4**0.5
@@ -50,7 +50,7 @@ class RelaxedOccupancy:
     """
 
     units: Units
-    model: TransitionModel
+    model: KnownModel
     support: Support
     bonus: str
     episodes: int

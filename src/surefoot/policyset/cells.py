@@ -109,9 +109,10 @@ def _check_prior(cells: Cells) -> None:
 
 def _check_model(model: TransitionModel, sizes: dict[str, int]) -> None:
     """The model speaks of the same cells, states, constraints and parameters as the bounds."""
-    states, _, _ = model.classes.shape
-    found = {"cells": len(model.probability), "constraints": len(model.cost), "states": states}
-    expected = {"cells": sizes["J"], "constraints": sizes["1+m"] - 1, "states": sizes.get("S", states)}
+    states, constraints = model.n_states, sizes["1+m"] - 1
+    known = constraints if model.n_constraints is None else model.n_constraints
+    found = {"cells": len(model.probability), "constraints": known, "states": states}
+    expected = {"cells": sizes["J"], "constraints": constraints, "states": sizes.get("S", states)}
     if model.affine is not None:
         found["parameters"], expected["parameters"] = model.affine[1].shape[1], sizes["d"]
     for name, number in found.items():

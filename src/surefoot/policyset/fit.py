@@ -37,7 +37,8 @@ def _check_cells(where: Path | str, policy_set: Contents, cells: Cells) -> None:
         if cells.start_lower is not None:
             pairs.append(("start_lower", cells.start_lower.shape[3:], table[:1], "states of the policies"))
         if cells.model is not None:
-            pairs.append(("model.reward", cells.model.reward.shape, table, "states and actions of the policies"))
+            found = (cells.model.n_states, cells.model.n_actions)
+            pairs.append(("model", found, table, "states and actions of the policies"))
     for name, found, expected, what in pairs:
         if found != expected:
             raise ArtifactError(f"{where}: {name} is for {list(found)} {what}, must be for {list(expected)}")

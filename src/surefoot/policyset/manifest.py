@@ -24,9 +24,10 @@ from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.contents import Contents
+from surefoot.tabular.transition_model import LARGEST_TABLE, TransitionModel
 
 FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 2)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+FORMAT_VERSION = (1, 3)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 CELLS = "cells.safetensors"
@@ -38,7 +39,7 @@ MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
 MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
 
 # Every other array holds float64.
-INTEGERS = frozenset({"model.classes", "model.row_type"})
+INTEGERS = frozenset({"model.classes", "model.row_type", "model.indptr", "model.successor", "model.entry_class"})
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
 Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
@@ -73,6 +74,8 @@ class StoredCells(_Strict):
     by_start: bool
     outside: bool
     model: Literal["none", "balls", "affine"]
+    sparse: Literal[True] | None = None  # since 1.3: only the possible transitions are stored
+    payments: Literal["transitions", "unknown"] | None = None  # since 1.3: not by state and action
 
 
 class Manifest(_Strict):
@@ -158,7 +161,7 @@ def fields(policy_set: Contents) -> dict[str, Any]:
             }
             for entry in policy_set.entries
         ],
-        **({} if cells is None else {"cells": stored_cells(cells).model_dump()}),
+        **({} if cells is None else {"cells": stored_cells(cells).model_dump(exclude_none=True)}),
         **({} if cells is not None or policy_set.safe_risk is None else {"safe_risk": policy_set.safe_risk}),
     }
 
@@ -170,7 +173,20 @@ def stored_cells(cells: Cells) -> StoredCells:
         by_start=cells.start_lower is not None,
         outside=len(cells.outside) > 0,
         model="none" if cells.model is None else "balls" if cells.model.affine is None else "affine",
+        sparse=None if cells.model is None or stored_densely(cells.model) else True,
+        payments=None if cells.model is None else _payments(cells.model),
     )
+
+
+def stored_densely(model: TransitionModel) -> bool:
+    """Small tables are written as they were before 1.3, so that sets keep their bytes and their digest."""
+    return model.reward is not None and (len(model.indptr) - 1) * model.n_states <= LARGEST_TABLE
+
+
+def _payments(model: TransitionModel) -> Literal["transitions", "unknown"] | None:
+    if model.reward is not None:
+        return None
+    return "unknown" if model.payments is None else "transitions"
 
 
 def _library_version() -> str:

@@ -16,9 +16,9 @@ from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
-from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, POLICIES, Manifest, StoredCells
+from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, POLICIES, Manifest, StoredCells, stored_densely
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.transition_model import TransitionModel, structure_of
 
 DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
     "tabular": TabularPolicy.from_arrays,
@@ -28,7 +28,9 @@ DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
 
 BOUNDS = ("low", "high", "prior", "lower", "upper")
 BY_START = ("start_lower", "start_upper")
-TRANSITIONS = ("classes", "row_type", "probability", "radius", "reward", "cost", "start")
+TRANSITIONS = ("row_type", "probability", "radius", "start")
+BY_PAIR = ("reward", "cost")
+SPARSE = ("indptr", "successor", "entry_class")
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -58,12 +60,22 @@ def _cell_arrays(cells: Cells) -> Arrays:
     if len(cells.outside):
         arrays["outside"] = cells.outside
     if cells.model is not None:
-        arrays |= {f"model.{name}": getattr(cells.model, name) for name in TRANSITIONS}
-        if cells.model.affine is not None:
-            arrays["model.base"], arrays["model.slope"] = cells.model.affine
+        arrays |= {f"model.{name}": array for name, array in _model_arrays(cells.model).items()}
     return {
         name: np.ascontiguousarray(array, dtype="<i8" if name in INTEGERS else "<f8") for name, array in arrays.items()
     }
+
+
+def _model_arrays(model: TransitionModel) -> Arrays:
+    arrays: Arrays = {name: getattr(model, name) for name in TRANSITIONS}
+    if stored_densely(model):
+        arrays["classes"] = model.class_table
+    else:
+        arrays |= {"indptr": model.indptr, "successor": model.successor, "entry_class": model.classes}
+    arrays |= {name: getattr(model, name) for name in (*BY_PAIR, "payments") if getattr(model, name) is not None}
+    if model.affine is not None:
+        arrays["base"], arrays["slope"] = model.affine
+    return arrays
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -103,8 +115,7 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
         *BOUNDS,
         *(BY_START if stored.by_start else ()),
         *(("outside",) if stored.outside else ()),
-        *((f"model.{name}" for name in TRANSITIONS) if stored.model != "none" else ()),
-        *(("model.base", "model.slope") if stored.model == "affine" else ()),
+        *(f"model.{name}" for name in _model_names(stored)),
     }
     if set(arrays) != expected:
         raise ArtifactError(
@@ -124,9 +135,23 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
         raise ArtifactError(f"{path}: {error}") from None
 
 
+def _model_names(stored: StoredCells) -> tuple[str, ...]:
+    if stored.model == "none":
+        return ()
+    paid = {None: BY_PAIR, "transitions": ("payments",), "unknown": ()}[stored.payments]
+    structure = SPARSE if stored.sparse else ("classes",)
+    return *TRANSITIONS, *structure, *paid, *(("base", "slope") if stored.model == "affine" else ())
+
+
 def _model(arrays: Arrays) -> TransitionModel:
+    found = {name: arrays[f"model.{name}"] for name in TRANSITIONS}
+    found |= {name: arrays[f"model.{name}"] for name in (*BY_PAIR, "payments") if f"model.{name}" in arrays}
     affine = (arrays["model.base"], arrays["model.slope"]) if "model.base" in arrays else None
     try:
-        return TransitionModel(**{name: arrays[f"model.{name}"] for name in TRANSITIONS}, affine=affine)
+        if "model.classes" in arrays:
+            indptr, successor, classes = structure_of(arrays["model.classes"], len(arrays["model.row_type"]))
+        else:
+            indptr, successor, classes = (arrays[f"model.{name}"] for name in SPARSE)
+        return TransitionModel(indptr=indptr, successor=successor, classes=classes, affine=affine, **found)
     except InvalidInput as error:
         raise InvalidInput(f"model.{error}") from None

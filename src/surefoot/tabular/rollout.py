@@ -135,8 +135,7 @@ def joint_table(cmdp: Tables, policy: TabularPolicy | TimedPolicy | Floats) -> J
     pair = np.stack([np.broadcast_to(np.arange(K), (D, K)), alias], axis=2).reshape(D, 2 * K)
     action = np.take_along_axis(action, pair, axis=1)
     next_state = np.take_along_axis(next_state, pair, axis=1)
-    signals = np.concatenate([cmdp.reward[None], cmdp.cost]).transpose(1, 2, 0)  # [S, A, 1+m]
-    signals = np.ascontiguousarray(signals[state[:, None], action])
+    signals = np.ascontiguousarray(cmdp.payments.at(np.broadcast_to(state[:, None], action.shape), action, next_state))
     next_state = next_state[same]
     following = S * np.minimum(np.arange(H) + 1, H - 1).repeat(S)  # first row of the next step's table
     start = np.cumsum(cmdp.start)

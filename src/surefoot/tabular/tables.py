@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import ROW_SUM_ROUNDING, Floats, check_sums, distributions, finite_array, frozen, refuse
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.tabular.payments import check_ranges, cost_signals, payments_of, reward_signal, spread
 
 
 class Tables:
@@ -21,8 +23,8 @@ class Tables:
     Args:
         transitions: [S, A, S] dense, or SciPy sparse [S·A, S] with row s·A + a; rows are divided by their sum, which
             must be 1 within 1e-9.
-        reward: [S, A] or [S].
-        cost: [S, A], [S] or [m, S, A].
+        reward: [S, A] or [S]; or on transitions, [S, A, S] dense or SciPy sparse [S·A, S].
+        cost: the same for one constraint; [m, S, A] or [m, S, A, S] or m sparse matrices for several.
         budget: a number or [m]; the expected discounted cost must not exceed it.
         start: [S] distribution of the first state.
         discount: in (0, 1); 1 is allowed with a horizon.
@@ -34,8 +36,8 @@ class Tables:
     def __init__(
         self,
         transitions: ArrayLike | sp.sparray | sp.spmatrix,
-        reward: ArrayLike,
-        cost: ArrayLike,
+        reward: ArrayLike | sp.sparray | sp.spmatrix,
+        cost: ArrayLike | sp.sparray | sp.spmatrix | Sequence[sp.sparray],
         budget: ArrayLike,
         start: ArrayLike,
         discount: float,
@@ -48,20 +50,22 @@ class Tables:
         self.transitions = _transitions(transitions, states)
         actions = self.transitions.shape[0] // states if self.is_sparse else self.transitions.shape[1]
         self.n_states, self.n_actions = states, actions
-        self.reward = frozen(_table("reward", reward, states, actions))
-        self.cost = frozen(_cost_tables(cost, states, actions))
-        self.n_constraints = len(self.cost)
-        # Ranges are taken from what was given, so that a table by state is read once and not once per action.
-        rewards, costs = np.asarray(reward, dtype=np.float64), np.asarray(cost, dtype=np.float64)
+        constraints = np.atleast_1d(finite_array("budget", budget))
+        earned = reward_signal(reward, states, actions)
+        spent = cost_signals(cost, states, actions, constraints.size)
+        self.n_constraints = len(spent)
+        self.payments = payments_of(earned, spent)
+        expected = self.payments.expected(self.rows) if self.payments.by_transition else self.payments.by_pair
+        self.reward, self.cost = frozen(expected[0]), frozen(expected[1:])
         declared: Any = reward_range, cost_range  # `Units` makes arrays of them
         self.units = Units(
             discount,
-            _spread(rewards[None])[0] if reward_range is None else declared[0],
-            _spread(costs if costs.ndim == 3 else costs[None]) if cost_range is None else declared[1],
-            _budget(budget, self.n_constraints),
+            spread(earned) if reward_range is None else declared[0],
+            np.array([spread(each) for each in spent]) if cost_range is None else declared[1],
+            _budget(constraints, self.n_constraints),
             horizon,
         )
-        _check_ranges(self.units, rewards, costs)
+        check_ranges(self.units, earned, spent)
 
     @property
     def discount(self) -> float:
@@ -107,11 +111,16 @@ class Tables:
             *(self.reward, self.cost, self.start, self.budget, self.units.cost_range),
             np.array([self.discount, *self.units.reward_range]),
             np.array([] if self.units.horizon is None else [self.units.horizon], dtype="<i8"),
+            *self._transition_payments(),
         )
         sha = hashlib.sha256()
         for part in parts:
             sha.update(np.ascontiguousarray(part).tobytes())
         return sha.hexdigest()
+
+    def _transition_payments(self) -> Iterator[Any]:
+        for payment in self.payments.by_transition:
+            yield from (payment.indptr.astype("<i8"), payment.indices.astype("<i8"), payment.data)
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
@@ -162,49 +171,10 @@ def _sparse_rows(value: Any, states: int) -> sp.csr_array:
     return _frozen_rows(matrix)
 
 
-def _table(name: str, value: Any, states: int, actions: int) -> Floats:
-    array = finite_array(name, value)
-    if array.shape == (states,):
-        array = np.repeat(array[:, None], actions, axis=1)
-    if array.shape != (states, actions):
-        raise InvalidInput(f"{name} must have shape [{states}, {actions}] or [{states}], got {list(array.shape)}")
-    return array
-
-
-def _cost_tables(value: Any, states: int, actions: int) -> Floats:
-    array = finite_array("cost", value)
-    if array.ndim < 3:
-        return _table("cost", array, states, actions)[None]
-    if array.ndim != 3 or array.shape[0] == 0 or array.shape[1:] != (states, actions):
-        raise InvalidInput(
-            f"cost must have shape [{states}, {actions}], [{states}] or [m, {states}, {actions}], "
-            f"got {list(array.shape)}"
-        )
-    return array
-
-
-def _spread(tables: Floats) -> Any:
-    """[n, 2] least and largest entry of each of n tables."""
-    flat = tables.reshape(len(tables), -1)
-    return np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1)
-
-
-def _budget(value: Any, constraints: int) -> Floats:
-    array = np.atleast_1d(finite_array("budget", value))
-    if array.shape != (constraints,):
-        raise InvalidInput(
-            f"budget must be a number per constraint ([{constraints}]), got shape {list(np.shape(value))}"
-        )
-    return array
-
-
-def _check_ranges(units: Units, reward: Floats, cost: Floats) -> None:
-    """What the tables hold lies in what was declared, the same for all actions of a state where it was given so."""
-    low, high = units.reward_range
-    refuse("reward", reward, (reward < low) | (reward > high), f"must lie in reward_range {[low, high]}")
-    tables = cost.reshape(len(units.budget), -1)
-    outside = (tables < units.cost_range[:, :1]) | (tables > units.cost_range[:, 1:])
-    refuse("cost", cost, outside.reshape(cost.shape), f"must lie in cost_range {units.cost_range.tolist()}")
+def _budget(budget: Floats, constraints: int) -> Floats:
+    if budget.shape != (constraints,):
+        raise InvalidInput(f"budget must be a number per constraint ([{constraints}]), got shape {list(budget.shape)}")
+    return budget
 
 
 def _frozen_rows(matrix: sp.csr_array) -> sp.csr_array:

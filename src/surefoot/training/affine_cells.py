@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 from surefoot.arrays import ROW_SUM_ROUNDING, Floats, Mask
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
+from surefoot.tabular.affine import affine_of_arrays
 from surefoot.tabular.expansion import box_values
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model
@@ -40,7 +41,10 @@ def affine_cells(tasks: TaskDistribution, policies: Sequence[TabularPolicy], cel
     mass = np.array([tasks.distribution.mass(a, b) for a, b in zip(*grid, strict=True)])
     uncovered = _uncovered(tasks.distribution, *grid, mass, kept)
     prior = mass[kept] * ((1 - uncovered) / max(float(mass[kept].sum()), 1e-300))
-    model = affine_model(tasks.affine, example, low[kept], high[kept]) if kept.any() else None
+    model = None
+    if kept.any():
+        tables = affine_of_arrays(tasks.affine, example)
+        model = affine_model(tables, example.payments, example.start, low[kept], high[kept])
     elsewhere = (low + high)[outside] / 2
     return cells_of_bounds(
         low[kept], high[kept], prior, lower[feasible], upper[feasible], "affine", uncovered, model, elsewhere

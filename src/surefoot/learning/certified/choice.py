@@ -189,7 +189,7 @@ BY_CELLS = {
 
 def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Replanner | None:
     """None where nothing can be planned on: `solve` and its bounds are for affine families without a horizon."""
-    if model is None or model.affine is None or policies.units.horizon is not None:
+    if model is None or model.affine is None or model.n_constraints is None or policies.units.horizon is not None:
         return None
     return Replanner(model, policies.units)
 

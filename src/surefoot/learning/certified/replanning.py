@@ -85,6 +85,6 @@ class Replanner:
 
     def _affine(self) -> tuple[Floats, Floats]:
         base, slope = self.model.affine  # type: ignore[misc]
-        picked = np.append(base, 0.0)[self.model.classes]
-        slopes = np.stack([np.append(column, 0.0)[self.model.classes] for column in slope.T])
+        picked = np.append(base, 0.0)[self.model.class_table]
+        slopes = np.stack([np.append(column, 0.0)[self.model.class_table] for column in slope.T])
         return picked, slopes

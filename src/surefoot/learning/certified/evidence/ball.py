@@ -17,6 +17,8 @@ from surefoot.learning.certified.evidence.counts import (
     count_transitions,
     impossible_counts,
     impossible_episodes,
+    no_counts,
+    since,
 )
 from surefoot.learning.certified.evidence.likelihood import (
     GLOBAL_WEIGHT,
@@ -62,7 +64,7 @@ class TransitionBall:
     observes: ClassVar[Observes] = "transitions"
 
     def start(self) -> BallState:
-        empty = Counts(np.zeros(self.model.classes.shape))
+        empty = no_counts(self.model)
         return BallState(np.zeros((len(self.boldness), len(self.cells))), empty, empty)
 
     def observe(self, state: BallState, drawn: Integers, outcomes: Outcomes) -> BallState:
@@ -80,7 +82,7 @@ class TransitionBall:
         """Pay out the bets on what was observed since the last settlement, all placed with the prediction of then."""
         if state.counts.contradicted:
             return BallState(np.full_like(state.capital, np.inf), state.counts, state.counts)
-        fresh = Counts(state.counts.transitions - state.settled.transitions)
+        fresh = since(state.counts, state.settled)
         seen = class_counts(fresh, self.model)
         prediction = self._prediction(state.settled)
         ratio = np.minimum(prediction / np.maximum(self.model.probability, 1e-300), LARGEST_RATIO)  # [J, C]

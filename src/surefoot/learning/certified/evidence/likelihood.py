@@ -23,6 +23,7 @@ from surefoot.learning.certified.evidence.counts import (
     count_transitions,
     impossible_counts,
     impossible_episodes,
+    no_counts,
 )
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
@@ -59,7 +60,7 @@ class LikelihoodRatio:
     observes: ClassVar[Observes] = "transitions"
 
     def start(self) -> Counts:
-        return Counts(np.zeros(self.model.classes.shape))
+        return no_counts(self.model)
 
     def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
         return count_transitions(state, outcomes, self.model, self.units)
@@ -204,11 +205,12 @@ def row_type_prediction(seen: Floats, model: TransitionModel) -> Floats:
 
 def row_log_likelihood(state: Counts, model: TransitionModel) -> float:
     """Log-probability of the transitions under a Dirichlet prior for every row: any dynamics, learned on the way."""
-    pseudo = np.where(model.classes >= 0, 0.5, 1e-3)
-    rows = pseudo.sum(axis=2)
-    seen = state.transitions > 0
-    entries = gammaln(pseudo[seen] + state.transitions[seen]) - gammaln(pseudo[seen])
-    totals = gammaln(rows) - gammaln(rows + state.transitions.sum(axis=2))
+    seen = state.transitions[state.transitions > 0]
+    possible = np.diff(model.indptr)
+    rows = 0.5 * possible + 1e-3 * (model.n_states - possible)  # a little for what the model holds to be impossible
+    visits = np.add.reduceat(state.transitions, model.indptr[:-1])
+    entries = gammaln(0.5 + seen) - gammaln(0.5)
+    totals = gammaln(rows) - gammaln(rows + visits)
     return float(entries.sum() + totals.sum())
 
 
