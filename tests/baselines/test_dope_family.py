@@ -224,7 +224,7 @@ def test_bonuses_by_hand() -> None:
     """All of n(s, a) = 1000 in one slot of each row, so that P̂(1-P̂) = 0 and widths are 14 L/3000 in every slot."""
     episodes, risk, H, S = PLANNED, 0.1, 4, 3
     margin = float(policies_of("layered").entries[0].safe_margin[0]) / 2
-    support = known_support(policies_of("layered").cells.model.classes, HORIZON)  # type: ignore[union-attr]
+    support = known_support(policies_of("layered").cells.model.class_table, HORIZON)  # type: ignore[union-attr]
     counts = np.zeros(support.possible.shape, dtype=np.int64)
     counts[:, :, 0] = 1000
     slots = support.possible.sum(axis=2)
@@ -288,7 +288,7 @@ def test_the_figure_planner_is_exact_where_nothing_is_relaxed() -> None:
     task = TabularCMDP(transitions, reward / 3, cost, 1.2, np.eye(3)[0], 0.5)
     cells = finite_cells(from_arrays([task]), [TabularPolicy(np.eye(2)[[0, 0, 0]])])
     assert cells.model is not None
-    support = known_support(cells.model.classes)
+    support = known_support(cells.model.class_table)
     counts = np.zeros(support.possible.shape, dtype=np.int64)
     s, a, d = np.nonzero(support.possible)
     counts[s, a, d] = np.rint(1000 * transitions[s, a, support.successors[s, a, d]])

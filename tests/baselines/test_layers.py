@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from random_tasks import random_distributions, seeds
+from surefoot.baselines.known import KnownModel
 from surefoot.baselines.layers import check_layers
 from surefoot.errors import InvalidInput
 from surefoot.methods import learner
@@ -18,7 +19,6 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import ball_model
-from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks import factored, inventory, media
 from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.task_distribution import from_arrays
@@ -27,10 +27,12 @@ from surefoot.training.envelopes import finite_cells
 STATES, HORIZON = 3, 4
 
 
-def model_of(*tasks: TabularCMDP) -> TransitionModel:
+def model_of(*tasks: TabularCMDP) -> KnownModel:
     model = ball_model(tasks, np.zeros(len(tasks)))
     assert model is not None
-    return model
+    assert model.reward is not None
+    assert model.cost is not None
+    return KnownModel(model.class_table, model.reward, model.cost, model.start)
 
 
 def dense_task() -> TabularCMDP:

@@ -124,7 +124,7 @@ def make_small() -> PolicyValueSet:
 MISFITS: list[tuple[dict[str, int], str]] = [
     ({"parameters": 3}, r"low is for \[3\] parameters of the entries, must be for \[2\]"),
     ({"states": 4}, r"start_lower is for \[4\] states of the policies, must be for \[3\]"),
-    ({"actions": 3}, r"model.reward is for \[3, 3\] states and actions of the policies, must be for \[3, 2\]"),
+    ({"actions": 3}, r"model is for \[3, 3\] states and actions of the policies, must be for \[3, 2\]"),
 ]
 
 

@@ -148,7 +148,7 @@ WRONG_MODEL: list[tuple[dict[str, Any], str]] = [
     ({"radius": np.array([0.0, -1.0, 0.0])}, "radius[1] must not be negative, got -1.0"),
     ({"reward": np.ones((2, 3))}, "reward must have shape [S, A] = [3, 2], got [2, 3]"),
     ({"cost": np.ones((3, 2))}, "cost must have shape [m, S, A] = [≥ 1, 3, 2], got [3, 2]"),
-    ({"start": np.ones(2) / 2}, "reward must have shape [S, A] = [2, 3], got [3, 2]"),
+    ({"start": np.ones(2) / 2}, "must lie in [0, 2), got 2"),
     ({"start": np.array([0.5, 1.0, -0.5])}, "start[2] must not be negative, got -0.5"),
     ({"start": np.array([0.5, 0.5, 1e-8])}, "start must sum to 1 (within 1e-09), got 1.00000001"),
     ({"affine": (np.ones(2), np.ones((3, 2)))}, "affine[0] must have shape [C] = [3], got [2]"),

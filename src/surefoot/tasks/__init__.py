@@ -3,6 +3,7 @@
 from surefoot.tasks.distribution import Finite, Independent, Normal, Uniform
 from surefoot.tasks.factored_tasks import factored
 from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
 from surefoot.tasks.inventory_tasks import inventory
 from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.maintenance_tasks import maintenance
@@ -20,6 +21,7 @@ __all__ = [
     "factored",
     "family",
     "from_arrays",
+    "from_gymnasium_table",
     "gridworld",
     "inventory",
     "layered",
