@@ -31,7 +31,8 @@ def make_cells(
     model: str = "affine",
     outside: int = 2,
 ) -> Cells:
-    """Valid cells with random numbers; `model` is "none", "balls" or "affine"."""
+    """Valid cells with random numbers; `model` is "none", "balls" or "affine", of the latter two also what pays
+    "-transitions" or "-unknown"."""
     low = rng.random((cells, parameters)) / 2
     high = low + rng.random((cells, parameters)) / 2
     lower = rng.normal(size=(cells, policies, 1 + constraints))
@@ -45,7 +46,7 @@ def make_cells(
         upper=lower + rng.random(lower.shape),
         start_lower=start_lower if by_start else None,
         start_upper=start_lower + rng.random(start_lower.shape) if by_start else None,
-        source={"none": "monte-carlo", "balls": "holdout", "affine": "affine"}[model],  # type: ignore[arg-type]
+        source={"none": "monte-carlo", "balls": "holdout", "affine": "affine"}[model.partition("-")[0]],  # type: ignore[arg-type]
         uncovered=uncovered,
         model=None if model == "none" else make_model(rng, (low + high) / 2, constraints, states, actions, model),
         outside=rng.random((outside, parameters)),
@@ -69,15 +70,22 @@ def make_model(
     base = np.array([1.0, 0.3, 0.7])[:types]
     stays = rng.random(len(centre))
     balls = np.stack([np.ones_like(stays), stays, 1 - stays], axis=1)[:, :types]
+    kind, _, paid = kind.partition("-")
+    payments: dict[str, Any] = {
+        "reward": rng.normal(size=(states, actions)),
+        "cost": rng.normal(size=(constraints, states, actions)),
+    }
+    if paid:
+        entries = np.count_nonzero(classes >= 0)
+        payments = {"payments": rng.normal(size=(1 + constraints, entries))} if paid == "transitions" else {}
     return dense_model(
         classes,
         row_type=np.array([0, 1, 1])[:types],
         probability=(base + centre @ slope.T if kind == "affine" else balls),
         affine=(base, slope) if kind == "affine" else None,
         radius=rng.random(len(centre)),
-        reward=rng.normal(size=(states, actions)),
-        cost=rng.normal(size=(constraints, states, actions)),
         start=rng.dirichlet(np.ones(states)),
+        **payments,
     )
 
 
@@ -206,7 +214,7 @@ def test_a_model_of_other_tasks_is_refused(sizes: dict[str, int], message: str) 
     seed=st.integers(0, 2**32 - 1),
     states=st.integers(1, 5),
     actions=st.integers(1, 3),
-    kind=st.sampled_from(["balls", "affine"]),
+    kind=st.sampled_from(["balls", "affine", "balls-unknown", "affine-transitions"]),
     amount=st.sampled_from([0.0, 1e-12, 5e-10, 2e-9, 1e-3, 0.2]),
 )
 def test_rows_must_sum_to_one_in_every_cell(seed: int, states: int, actions: int, kind: str, amount: float) -> None:

@@ -43,7 +43,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=memory) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers as large as numbers are
         folder = Path(place) / "set"
-        originals = [saved(folder, model) for model in (None, "none", "balls", "affine")]
+        originals = [saved(folder, model) for model in (None, "none", "balls", "affine", "affine-transitions")]
         for _ in range(count):
             files = originals[rng.integers(len(originals))]
             mutation = MUTATIONS[rng.integers(len(MUTATIONS))]

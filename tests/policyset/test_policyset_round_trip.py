@@ -53,7 +53,7 @@ def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
         actions=st.just(actions),
         parameters=st.just(d),
         by_start=st.booleans(),
-        model=st.sampled_from(["none", "balls", "affine"]),
+        model=st.sampled_from(["none", "balls", "affine", "balls-transitions", "affine-transitions", "affine-unknown"]),
         outside=st.integers(0, 2),
     )
 
