@@ -123,7 +123,11 @@ def test_outcomes_between_the_same_states_are_added_up() -> None:
         ({"P": {0: {0: [(1.0, 0, 0.0, False)], 1: []}, 1: {0: []}}}, "the same actions in every state"),
         ({"start": [0.5, 0.2, 0.3]}, "start must have shape [2], got [3]"),
         ({"cost": lambda s, a, after: [0.0, 1.0]}, "one number per budget (1), got [0.0, 1.0] for state 0, action 0"),
-        ({"cost": lambda s, a, after: np.nan}, "cost must be finite"),
+        ({"cost": lambda s, a, after: np.nan}, "cost[0, 0, 1] must be finite, got nan"),
+        (
+            {"cost": lambda s, a, after: "much"},
+            "cost must return numbers, equally many for all steps, got 'much' first",
+        ),
         ({"cost_range": (0.0, 0.5), "cost": lambda s, a, after: 1.0}, "must lie in cost_range"),
     ],
 )

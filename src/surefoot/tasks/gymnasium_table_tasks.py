@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, Mask, finite_array
+from surefoot.arrays import Floats, Integers, Mask, finite_array, refuse
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.payments import cost_signals, payments_of, reward_signal
@@ -22,7 +21,7 @@ from surefoot.tasks.task_distribution import TaskDistribution, family
 
 # cost(state, action, next_state) or cost(state, action, next_state, info): a number, or one per budget
 TableCost: TypeAlias = Callable[..., Any]
-Steps: TypeAlias = Iterator[tuple[int, int, float, int, float, bool]]  # s, a, probability, s', reward, terminated
+Step: TypeAlias = tuple[int, int, float, int, float, bool]  # s, a, probability, s', reward, terminated
 
 
 def from_gymnasium_table(
@@ -76,27 +75,31 @@ class Given:
         table = _table(env)
         states, actions = len(table), len(table[0])
         ended = _always_ended(table, start := self._start(env, states))
-        price = _price(self.cost, states, actions, self.budget.size)
-        outcomes: dict[tuple[int, int], list[tuple[float, Floats]]] = {}  # by row and next state
-        for s, a, probability, after, reward, over in _steps(table):
-            if not ended[s]:
-                place = (s * actions + a, after if ended[after] or not over else states)
-                paid = np.array([reward, *price(s, a, after, probability)])
-                outcomes.setdefault(place, []).append((probability, paid))
-        for s in np.flatnonzero(np.append(ended, True)).tolist():
-            for a in range(actions):
-                outcomes[s * actions + a, states] = [(1.0, np.zeros(1 + self.budget.size))]
-        places = np.array(sorted(outcomes))
-        combined = [_combined(outcomes[row, after]) for row, after in places.tolist()]
-        payments = np.array([paid for _, paid in combined])
+        steps = [step for step in _steps(table) if not ended[step[0]]]
+        costs = _costs(self.cost, steps, states, actions, self.budget.size)
+        s, a, probability, after, reward, over = (np.array(column) for column in zip(*steps, strict=True))
+        target = np.where(over & ~ended[after], states, after)
+        over_rows = (np.flatnonzero(np.append(ended, True))[:, None] * actions + np.arange(actions)).ravel()
+        row = np.concatenate([s * actions + a, over_rows])
+        target = np.concatenate([target, np.full(len(over_rows), states)])
+        probability = np.concatenate([probability, np.ones(len(over_rows))])
+        paid = np.concatenate([np.column_stack([reward, costs]), np.zeros((len(over_rows), 1 + self.budget.size))])
+        places, probability, paid = _combined(row, target, probability, paid)
 
         def matrix(entries: Floats) -> sp.csr_array:
-            return sp.csr_array((entries, places.T), shape=((states + 1) * actions, states + 1))
+            return sp.csr_array((entries, places), shape=((states + 1) * actions, states + 1))
 
-        rewards, *costs = map(matrix, payments.T)
-        rows = matrix(np.array([probability for probability, _ in combined]))
+        rewards, *spent = map(matrix, paid.T)
         return TabularCMDP(
-            rows, rewards, costs, self.budget, start, self.discount, reward_range, cost_range, self.horizon
+            matrix(probability),
+            rewards,
+            spent,
+            self.budget,
+            start,
+            self.discount,
+            reward_range,
+            cost_range,
+            self.horizon,
         )
 
     def _start(self, env: Any, states: int) -> Floats:
@@ -128,7 +131,7 @@ def _table(env: Any) -> list[list[Any]]:
     return each
 
 
-def _steps(table: list[list[Any]]) -> Steps:
+def _steps(table: list[list[Any]]) -> Iterator[Step]:
     for s, row in enumerate(table):
         for a, outcomes in enumerate(row):
             for outcome in outcomes:
@@ -141,13 +144,21 @@ def _steps(table: list[list[Any]]) -> Steps:
                 yield s, a, float(probability), int(after), float(reward), bool(over)
 
 
-def _combined(outcomes: list[tuple[float, Floats]]) -> tuple[float, Floats]:
-    """One transition out of several between the same states: they mostly pay the same, on average otherwise."""
-    first = outcomes[0][1]
-    total = math.fsum(probability for probability, _ in outcomes)
-    if total == 0 or all(np.array_equal(paid, first) for _, paid in outcomes):
-        return total, first
-    return total, np.average([paid for _, paid in outcomes], axis=0, weights=[p for p, _ in outcomes])
+def _combined(
+    row: Integers, target: Integers, probability: Floats, paid: Floats
+) -> tuple[tuple[Integers, Integers], Floats, Floats]:
+    """Row and next state of each transition [n], its probability and what it pays [n, 1+m], each transition once.
+
+    Outcomes between the same states are added up. They mostly pay the same; where not, what they pay on average.
+    """
+    order = np.lexsort((target, row))
+    row, target, probability, paid = row[order], target[order], probability[order], paid[order]
+    first = np.flatnonzero(np.append(True, (np.diff(row) != 0) | (np.diff(target) != 0)))
+    total = np.add.reduceat(probability, first)
+    mean = np.add.reduceat(probability[:, None] * paid, first) / np.where(total > 0, total, 1.0)[:, None]
+    alike = np.minimum.reduceat(paid, first) == np.maximum.reduceat(paid, first)
+    # Equal ones are kept to the last digit, also where they have no probability in this task.
+    return (row[first], target[first]), total, np.where(alike | (total == 0)[:, None], paid[first], mean)
 
 
 def _always_ended(table: list[list[Any]], start: Floats) -> Mask:
@@ -172,23 +183,31 @@ def _always_ended(table: list[list[Any]], start: Floats) -> Mask:
     return ended
 
 
-def _price(cost: Any, states: int, actions: int, budgets: int) -> Callable[[int, int, int, float], Floats]:
-    """cost(s, a, s', probability) -> [m]"""
+def _costs(cost: Any, steps: list[Step], states: int, actions: int, budgets: int) -> Floats:
+    """[n, m] costs of n steps."""
     if not callable(cost):
         nothing = reward_signal(np.zeros(states), states, actions)
         payments = payments_of(nothing, cost_signals(cost, states, actions, budgets))
-        return lambda s, a, after, probability: payments.at(*map(np.array, (s, a, after)))[1:]
+        s, a, _, after, _, _ = (np.array(column) for column in zip(*steps, strict=True))
+        return payments.at(s, a, after)[:, 1:]
+    if len(inspect.signature(cost).parameters) >= 4:
+        each = [cost(s, a, after, {"prob": probability}) for s, a, probability, after, _, _ in steps]
+    else:
+        each = [cost(s, a, after) for s, a, _, after, _, _ in steps]
+    try:
+        found = np.array(each, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"cost must return numbers, equally many for all steps, got {each[0]!r} first") from None
+    found = found[:, None] if found.ndim == 1 else found
+    if found.shape[1:] != (budgets,):
+        raise InvalidInput(
+            f"cost must return one number per budget ({budgets}), got {each[0]!r} for state {steps[0][0]}, action "
+            f"{steps[0][1]}, next state {steps[0][3]}"
+        )
 
-    takes_info = len(inspect.signature(cost).parameters) >= 4
+    def place(flat: int) -> tuple[int, ...]:
+        s, a, _, after, _, _ = steps[flat // budgets]
+        return s, a, after
 
-    def price(s: int, a: int, after: int, probability: float) -> Floats:
-        info: Mapping[str, float] = {"prob": probability}
-        paid = np.atleast_1d(finite_array("cost", cost(s, a, after, info) if takes_info else cost(s, a, after)))
-        if paid.shape != (budgets,):
-            raise InvalidInput(
-                f"cost must return one number per budget ({budgets}), got {paid.tolist()} for state {s}, action {a}, "
-                f"next state {after}"
-            )
-        return paid
-
-    return price
+    refuse("cost", found, ~np.isfinite(found), "must be finite", place)
+    return found
