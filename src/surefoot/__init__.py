@@ -6,6 +6,7 @@ from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot import tasks
+    from surefoot.cmdp.controllers import Controller, controller
     from surefoot.cmdp.episode import Outcome, Outcomes
     from surefoot.cmdp.policy import EpisodeMixture, Predictor
     from surefoot.cmdp.task import ReadableTask, Task
@@ -35,6 +36,7 @@ else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
         __name__,
         {
+            "cmdp.controllers": "Controller controller",
             "cmdp.episode": "Outcome Outcomes",
             "cmdp.policy": "EpisodeMixture Predictor",
             "cmdp.task": "ReadableTask Task",
@@ -68,6 +70,7 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "ArtifactError",
+    "Controller",
     "Deployment",
     "Entry",
     "Envelopes",
@@ -95,6 +98,7 @@ __all__ = [
     "Units",
     "Values",
     "adapt",
+    "controller",
     "distance",
     "evaluate",
     "evaluate_many",
