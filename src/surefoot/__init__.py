@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
     from surefoot.training.greedy_cover import greedy_cover
+    from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
     from surefoot.training.settings import Envelopes
     from surefoot.training.training_phase import train
@@ -59,6 +60,7 @@ else:  # each is imported from its module when it is first used
             "tabular.rollout": "Simulator",
             "tabular.solve": "solve solve_many",
             "training.greedy_cover": "greedy_cover",
+            "training.policy_set": "policy_set",
             "training.preflight": "preflight",
             "training.settings": "Envelopes",
             "training.training_phase": "train",
@@ -106,6 +108,7 @@ __all__ = [
     "learner",
     "occupancy",
     "plan",
+    "policy_set",
     "preflight",
     "solve",
     "solve_many",

@@ -1,7 +1,6 @@
 """Controllers that exist already, as policies: plain functions, anything with `predict`, recurrent ones included.
 
-Nothing here is stored but a name and how to recognise the controller again (`Controller.fingerprint` and
-`surefoot.policyset`); the code stays with its owner.
+The code stays with its owner: a policy set stores a name, and how to recognise the controller (`own_policy`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Controller:
     deterministic: bool = False
     vectorised: bool = False
     observation_shape: tuple[int, ...] | None = None
-    kind: ClassVar[str] = "own"
+    kind: ClassVar[str] = "controller"
     _step: Step = field(init=False, repr=False)
     _memory: _Memory = field(init=False, repr=False, default_factory=_Memory)
 
@@ -129,6 +128,15 @@ class Controller:
             raise InvalidInput(f"controller {self.name!r} must return actions of one shape, got {shapes}")
         return np.concatenate(actions)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has kept something of the episodes that it is in."""
+        return self._memory.state is not None
+
+    @property
+    def looks_at_step(self) -> bool:
+        return "step" in parameters_of(predict_of(self.function) or self.function)
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Nothing: the code stays with its owner."""
         return {}
@@ -177,24 +185,6 @@ def controller(
 def as_policy(candidate: Any, name: str) -> Policy:
     """`candidate` as it is if it is a policy, otherwise as a controller of that name."""
     return candidate if isinstance(candidate, Policy) else controller(candidate, name=name)
-
-
-@dataclass(frozen=True, eq=False)
-class Absent:
-    """A controller that is with its owner: it can be ordered by name, and does not act here."""
-
-    name: str
-    deterministic: bool = False
-    kind: ClassVar[str] = "own"
-
-    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
-        raise InvalidInput(
-            f"controller {self.name!r} is not here, only its name: run it where it is, or load the policy set with "
-            f"controllers={{{self.name!r}: ...}}"
-        )
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        return {}
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
