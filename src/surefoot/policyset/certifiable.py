@@ -30,10 +30,15 @@ class Advice:
     stronger: tuple[tuple[str, str], ...] = ()
 
     @property
+    def sentences(self) -> tuple[str, ...]:
+        first = f"will be {self.method}, since {self.why}"
+        return (first, *(f"{method} would take {needed}" for method, needed in self.stronger))
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """For a terminal."""
-        first = f"method certified will be {self.method}, since {self.why}"
-        return (first, *(f"  for {method} it would take {needed}" for method, needed in self.stronger))
+        first, *others = self.sentences
+        return (f"method certified {first}", *(f"  {each}" for each in others))
 
     def as_dict(self) -> dict[str, Any]:
         stronger = [{"method": method, "needs": needs} for method, needs in self.stronger]

@@ -36,6 +36,10 @@ def planned(
     lines = []
     for spec in specs:
         terms = Terms(spec.name, episodes, risk, policies.units.episode_length)
+        if spec.plan is not None and spec.needs_cover and policies.epsilon is None:
+            reason = "not possible: needs a policy set that train made, whose entries cover the tasks"
+            lines.append(PlanLine(spec.name, spec.certified, math.inf, reason))
+            continue
         if spec.plan == "trial":
             lines.append(_tried(spec, policies, terms, trials))
         elif spec.plan is not None:
