@@ -284,11 +284,11 @@ def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:
     affine = changed_cells(uncovered=0.1)
     held_out = replace(affine, cells=replace(affine.cells, source="holdout"))  # type: ignore[type-var]
     for risk in (0.1, 0.04):
-        for policies, advice in (
+        for policies, remedy in (
             (affine, "a safer safe policy"),
             (held_out, "what the held-out tasks leave open.*more held-out tasks"),
         ):
-            with pytest.raises(InvalidInput, match=f"risk must exceed 0.1, .*{advice}.*got {risk:g}"):
+            with pytest.raises(InvalidInput, match=f"risk must exceed 0.1, .*{remedy}.*got {risk:g}"):
                 certified_method(policies, "certified-returns", risk, horizon=HORIZON)
     certified_method(affine, "certified-returns", 0.1 + 1e-9, horizon=HORIZON)
     with pytest.raises(InvalidInput, match=r"risk must exceed 0.1, .*that the safe policy itself breaks a budget"):

@@ -70,7 +70,7 @@ def _policy_arrays(policy_set: Contents) -> Arrays:
 def _lossless(name: str, array: NDArray[Any]) -> Floats:
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise ArtifactError(f"policy array {name!r} has type {array.dtype}, must be float64 or a smaller float")
-    return np.ascontiguousarray(array, dtype="<f8")
+    return np.array(array, dtype="<f8", order="C")  # ascontiguousarray would make [1] of a single number
 
 
 def _cell_arrays(cells: Cells) -> Arrays:
