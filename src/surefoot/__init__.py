@@ -6,6 +6,7 @@ from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot import tasks
+    from surefoot.cmdp.controllers import Controller, controller
     from surefoot.cmdp.episode import Outcome, Outcomes
     from surefoot.cmdp.policy import EpisodeMixture, Predictor
     from surefoot.cmdp.task import ReadableTask, Task
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from surefoot.learning.spec import MethodSpec
     from surefoot.methods import METHODS, adapt, learner, plan
     from surefoot.oracles.interface import Oracles
+    from surefoot.policyset.certifiable import advice
     from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
     from surefoot.simulate.run import Run
     from surefoot.tabular.distance import distance
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
     from surefoot.training.greedy_cover import greedy_cover
+    from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
     from surefoot.training.settings import Envelopes
     from surefoot.training.training_phase import train
@@ -35,6 +38,7 @@ else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
         __name__,
         {
+            "cmdp.controllers": "Controller controller",
             "cmdp.episode": "Outcome Outcomes",
             "cmdp.policy": "EpisodeMixture Predictor",
             "cmdp.task": "ReadableTask Task",
@@ -47,6 +51,7 @@ else:  # each is imported from its module when it is first used
             "learning.spec": "MethodSpec",
             "methods": "METHODS adapt learner plan",
             "oracles.interface": "Oracles",
+            "policyset.certifiable": "advice",
             "policyset.policy_value_set": "Entry PolicyValueSet",
             "simulate.run": "Run",
             "tabular.distance": "distance",
@@ -57,6 +62,7 @@ else:  # each is imported from its module when it is first used
             "tabular.rollout": "Simulator",
             "tabular.solve": "solve solve_many",
             "training.greedy_cover": "greedy_cover",
+            "training.policy_set": "policy_set",
             "training.preflight": "preflight",
             "training.settings": "Envelopes",
             "training.training_phase": "train",
@@ -68,6 +74,7 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "ArtifactError",
+    "Controller",
     "Deployment",
     "Entry",
     "Envelopes",
@@ -95,6 +102,8 @@ __all__ = [
     "Units",
     "Values",
     "adapt",
+    "advice",
+    "controller",
     "distance",
     "evaluate",
     "evaluate_many",
@@ -102,6 +111,7 @@ __all__ = [
     "learner",
     "occupancy",
     "plan",
+    "policy_set",
     "preflight",
     "solve",
     "solve_many",

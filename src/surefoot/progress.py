@@ -46,6 +46,15 @@ def shown(enabled: bool, console: Console | None = None) -> Iterator[Progress]:
         yield update
 
 
+def say(enabled: bool, *lines: str) -> None:
+    """Lines that stay, on standard error, for whoever wants to see progress."""
+    if enabled:
+        from rich.console import Console
+
+        for line in lines:
+            Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def _lines(console: Console) -> Progress:
     said: set[str] = set()
 

@@ -19,9 +19,9 @@ from surefoot.deploy.outcomes import breach
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
 from surefoot.experiments.promise.twins import overconfident
-from surefoot.learning.certified.choice import strongest
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.methods import METHODS
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite
@@ -164,8 +164,11 @@ def tables_with_a_horizon() -> PolicyValueSet:
 def test_methods_that_read_tables_without_a_horizon_say_so(name: str) -> None:
     policies = tables_with_a_horizon()
     if name == "certified":
-        kind, why = strongest(policies, "transitions")
-        assert (kind, why.split(";")[0]) == ("certified-returns", "transition models are for tasks without a horizon")
+        found = advice(policies, "transitions")
+        assert (found.method, found.why.split(";")[0]) == (
+            "certified-returns",
+            "transition models are for tasks without a horizon",
+        )
         assert sf.learner(policies, method=name, risk=0.2).method.replanner is None
         return
     with pytest.raises(InvalidInput, match=r"without a horizon.*got .*horizon 400"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,16 @@ Integers = NDArray[np.integer]
 
 # A discounted sum may leave its range by rounding only.
 RANGE_TOLERANCE = 1e-9
+
+
+# What is told of an episode: its discounted sums, also its first state, also all its states and actions.
+Observes: TypeAlias = Literal["sums", "first-state", "transitions"]
+LEVELS: tuple[Observes, ...] = get_args(Observes)
+
+
+def includes(observed: Observes, needed: Observes) -> bool:
+    """Whether one level holds all that the other one does."""
+    return LEVELS.index(observed) >= LEVELS.index(needed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Protocol
 
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.episode import LEVELS as LEVELS
+from surefoot.cmdp.episode import Observes as Observes
 from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.episode import includes as includes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.event import Event
 
 SAFE = 0  # index of the safe policy among a method's policies
-
-# What is told of an episode: its discounted sums, also its first state, also all its states and actions.
-Observes: TypeAlias = Literal["sums", "first-state", "transitions"]
-LEVELS: tuple[Observes, ...] = get_args(Observes)
-
-
-def includes(observed: Observes, needed: Observes) -> bool:
-    """Whether one level holds all that the other one does."""
-    return LEVELS.index(observed) >= LEVELS.index(needed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,8 @@ from typing import Any
 
 from surefoot.arrays import Floats, assign, finite_array
 from surefoot.bounded_json import plain
+from surefoot.cmdp.controllers import checked_name
+from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -18,11 +20,11 @@ from surefoot.policyset.cells import Cells
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One centre of the cover with its policy: the paper's (π, u, v, u_s, v_s), in the user's units.
+    """A policy and a task: one centre of the cover with its (π, u, v, u_s, v_s), in the user's units.
 
     Attributes:
-        parameter: [d] the task at the centre.
-        policy: π, near-optimal for that task.
+        parameter: [d] the task at the centre; without a cover the one that this policy suits best of those looked at.
+        policy: π, near-optimal for that task; without a cover whatever it was given as.
         reward: u, the discounted reward of π there.
         margin: [m] v, budget minus discounted cost of π there.
         safe_reward: u_s, the discounted reward of the safe policy there.
@@ -58,27 +60,31 @@ class Contents:
         entries: at least one; the order is the order in which the cover was built.
         safe_policy: π_s, feasible on every task of the cover.
         units: discount, horizon, ranges and budgets, shared by all tasks of the family.
-        epsilon, delta: the accuracy and the confidence that training was asked for.
-        xi: ξ in unit scale, the least margin of the safe policy over the cover.
+        epsilon, delta: the accuracy and the confidence that training was asked for; None if there is no cover, since
+            the policies were given. Values of entries then speak of single tasks, and methods that conclude from them
+            to others are refused.
+        xi: ξ in unit scale, the least margin of the safe policy over the cover; None without one.
         task_digest: digest of the task distribution trained on.
         recipe: plain JSON data from which that distribution can be built again; {} when it cannot.
         training: plain JSON data that tells how training went.
         cells: value bounds over everything the task may be, for the certified methods; None if not built.
         safe_risk: bound on the probability that the safe policy breaks a budget on a task of the distribution; what the
             cells leave uncovered where there are cells, None where nothing is known.
+        names: of all policies, the safe one first, by which orders name them; None if nobody named them.
     """
 
     entries: tuple[Entry, ...]
     safe_policy: Policy
     units: Units
-    epsilon: float
-    delta: float
-    xi: float
+    epsilon: float | None
+    delta: float | None
+    xi: float | None
     task_digest: str
     recipe: Mapping[str, Any]
     training: Mapping[str, Any]
     cells: Cells | None = None
     safe_risk: float | None = None
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         assign(self, entries=tuple(self.entries))
@@ -87,14 +93,9 @@ class Contents:
         _check_policy("safe_policy", self.safe_policy)
         _check_entries(self.entries, constraints=self.units.budget.size)
         _check_alike(self.policies)
-        for name, low, high in (("epsilon", 0.0, math.inf), ("delta", 0.0, 1.0)):
-            value = _scalar(name, getattr(self, name))
-            if not low < value < high:
-                raise InvalidInput(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r}")
-            assign(self, **{name: value})
-        assign(self, xi=_scalar("xi", self.xi))
-        if self.xi < 0:
-            raise InvalidInput(f"xi must not be negative, since the safe policy is feasible, got {self.xi!r}")
+        _check_names(self.names, self.policies)
+        assign(self, names=None if self.names is None else tuple(self.names))
+        self._check_accuracy()
         if not isinstance(self.task_digest, str) or not self.task_digest or not self.task_digest.isascii():
             raise InvalidInput(f"task_digest must be a non-empty ASCII string, got {self.task_digest!r}")
         for name in ("recipe", "training"):
@@ -113,6 +114,26 @@ class Contents:
                 raise InvalidInput(f"safe_risk must be a probability, got {known!r}")
         assign(self, safe_risk=known)
 
+    def _check_accuracy(self) -> None:
+        given = [name for name in ("epsilon", "delta", "xi") if getattr(self, name) is not None]
+        if len(given) not in (0, 3):
+            raise InvalidInput(f"epsilon, delta and xi must be given all, or None without a cover, got only {given}")
+        for name in given:
+            value = _scalar(name, getattr(self, name))
+            low, high = {"epsilon": (0.0, math.inf), "delta": (0.0, 1.0), "xi": (-math.inf, math.inf)}[name]
+            if not low < value < high:
+                raise InvalidInput(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r}")
+            assign(self, **{name: value})
+        if self.xi is not None and self.xi < 0:
+            raise InvalidInput(f"xi must not be negative, since the safe policy is feasible, got {self.xi!r}")
+
+    @property
+    def radius(self) -> float:
+        """epsilon, for what is proved of a cover only."""
+        if self.epsilon is None:
+            raise InvalidInput("policies must come with a cover, as from train, got a set of given policies without")
+        return self.epsilon
+
     def __len__(self) -> int:
         return len(self.entries)
 
@@ -120,6 +141,10 @@ class Contents:
     def policies(self) -> tuple[Policy, ...]:
         """Every policy that may be deployed: index 0 is the safe policy, i + 1 is entries[i].policy."""
         return (self.safe_policy, *(entry.policy for entry in self.entries))
+
+    def name(self, index: int) -> str | None:
+        """Of the policy of that index; None if nobody named it, as those that are planned on the way."""
+        return self.names[index] if self.names is not None and index < len(self.names) else None
 
 
 # ------------------------------------------------------------------------------------------------ checks, in call order
@@ -165,16 +190,32 @@ def _check_entries(entries: tuple[Any, ...], constraints: int) -> None:
 
 
 def _check_alike(policies: tuple[Policy, ...]) -> None:
-    first, *others = policies
-    kind, shapes = first.kind, _shapes(first)
-    for k, policy in enumerate(others):
-        if policy.kind != kind:
-            raise InvalidInput(f"entries[{k}].policy must be of the safe policy's kind {kind!r}, got {policy.kind!r}")
-        if _shapes(policy) != shapes:
-            raise InvalidInput(
-                f"entries[{k}].policy must have arrays of the safe policy's shapes {shapes}, got {_shapes(policy)}"
-            )
+    """Tables of the same states and actions, networks of the same observations and actions; kinds may differ."""
+    known: dict[str, tuple[int, dict[str, list[int]]]] = {}
+    for k, policy in enumerate(policies):
+        spaces = _spaces(policy)
+        first, expected = known.setdefault(min(spaces, default=""), (k, spaces))
+        if spaces != expected:
+            whose = "the safe policy" if not first else f"entries[{first - 1}].policy"
+            raise InvalidInput(f"entries[{k - 1}].policy must be for {expected} as {whose}, got {spaces}")
 
 
-def _shapes(policy: Policy) -> dict[str, list[int]]:
-    return {name: list(array.shape) for name, array in policy.to_arrays().items()}
+def _spaces(policy: Policy) -> dict[str, list[int]]:
+    """What tells for which observations and actions a policy is, by its arrays; {} if they do not."""
+    arrays = policy.to_arrays()
+    if "probabilities" in arrays:
+        return {"states and actions": list(arrays["probabilities"].shape[-2:])}
+    if "shift" in arrays and "log_std" in arrays:
+        return {"observations": list(arrays["shift"].shape), "actions": list(arrays["log_std"].shape)}
+    return {}
+
+
+def _check_names(names: Any, policies: tuple[Policy, ...]) -> None:
+    if names is None:
+        return
+    if isinstance(names, str) or len(names) != len(policies) or len(set(names)) < len(policies):
+        raise InvalidInput(f"names must be {len(policies)} different ones, the safe policy's first, got {names!r}")
+    for name, policy in zip(names, policies, strict=True):
+        checked_name("names", name)
+        if isinstance(policy, OwnPolicy) and policy.name != name:
+            raise InvalidInput(f"names must have {policy.name!r} for the controller of that name, got {name!r}")

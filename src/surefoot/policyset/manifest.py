@@ -13,7 +13,7 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
+from surefoot.cmdp.controllers import LONGEST_NAME
+from surefoot.cmdp.own_policy import ObservationType, OwnPolicy
+from surefoot.cmdp.policy import Policy
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.contents import Contents
@@ -30,6 +33,7 @@ FORMAT = "surefoot.policyset"
 FORMAT_VERSION = (1, 3)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
+MIXED = "mixed"  # the policies are of different kinds or shapes, or not data at all
 CELLS = "cells.safetensors"
 
 MAX_MANIFEST_BYTES = 8 * 2**20
@@ -45,6 +49,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
 Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
 Sha256: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Bounds: TypeAlias = Annotated[list[float], Field(min_length=2, max_length=2)]
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 Probability: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -64,6 +69,25 @@ class StoredEntry(_Strict):
     margin: list[float]
     safe_reward: float
     safe_margin: list[float]
+
+
+class StoredOwn(_Strict):
+    """A controller of somebody's own: all of it but where it is recognised, which is in arrays if anywhere."""
+
+    fingerprint: Name | None
+    given: bool  # whether that is the owner's
+    deterministic: bool
+    asked_likeliest: bool
+    observation_shape: Annotated[list[Count], Field(max_length=7)]
+    observation_type: ObservationType
+    action_type: Literal["int64", "float64"]
+
+
+class StoredPolicy(_Strict):
+    """One policy of a set whose policies are of different kinds or shapes."""
+
+    kind: str
+    own: StoredOwn | None = None
 
 
 class StoredCells(_Strict):
@@ -87,13 +111,15 @@ class Manifest(_Strict):
     cost_range: list[Bounds]
     budget: list[float]
     horizon: Annotated[int, Field(ge=1)] | None = None  # since 1.2, and only where there is one
-    epsilon: float
-    delta: float
-    xi: float
+    epsilon: float | None = None  # since 1.3 these three are not there without a cover
+    delta: float | None = None
+    xi: float | None = None
     task_digest: str
     recipe: dict[str, Any]
     training: dict[str, Any]
     policy_kind: str
+    policies: list[StoredPolicy] | None = None  # since 1.3, and only where policy_kind is MIXED
+    names: list[Name] | None = None  # since 1.3
     entries: Annotated[list[StoredEntry], Field(min_length=1)]
     cells: StoredCells | None = None
     safe_risk: Probability | None = None  # since 1.1, and only without cells, which know it
@@ -144,13 +170,15 @@ def fields(policy_set: Contents) -> dict[str, Any]:
         "cost_range": units.cost_range.tolist(),
         "budget": units.budget.tolist(),
         **({} if units.horizon is None else {"horizon": units.horizon}),
-        "epsilon": policy_set.epsilon,
-        "delta": policy_set.delta,
-        "xi": policy_set.xi,
+        **(
+            {}
+            if policy_set.epsilon is None
+            else {name: getattr(policy_set, name) for name in ("epsilon", "delta", "xi")}
+        ),
         "task_digest": policy_set.task_digest,
         "recipe": policy_set.recipe,
         "training": policy_set.training,
-        "policy_kind": policy_set.safe_policy.kind,
+        **_policy_fields(policy_set),
         "entries": [
             {
                 "parameter": entry.parameter.tolist(),
@@ -164,6 +192,36 @@ def fields(policy_set: Contents) -> dict[str, Any]:
         **({} if cells is None else {"cells": stored_cells(cells).model_dump(exclude_none=True)}),
         **({} if cells is not None or policy_set.safe_risk is None else {"safe_risk": policy_set.safe_risk}),
     }
+
+
+def _policy_fields(policy_set: Contents) -> dict[str, Any]:
+    named = {} if policy_set.names is None else {"names": list(policy_set.names)}
+    if uniform(policy_set.policies):
+        return {"policy_kind": policy_set.safe_policy.kind, **named}
+    stored = [stored_policy(policy).model_dump(exclude_none=True) for policy in policy_set.policies]
+    return {"policy_kind": MIXED, "policies": stored, **named}
+
+
+def uniform(policies: Sequence[Policy]) -> bool:
+    """Whether the arrays of all policies can be stacked, and are all that there is of them."""
+    first, *others = ({name: array.shape for name, array in policy.to_arrays().items()} for policy in policies)
+    kinds = {policy.kind for policy in policies}
+    return len(kinds) == 1 and OwnPolicy.kind not in kinds and all(each == first for each in others)
+
+
+def stored_policy(policy: Policy) -> StoredPolicy:
+    if not isinstance(policy, OwnPolicy):
+        return StoredPolicy(kind=policy.kind)
+    own = StoredOwn(
+        fingerprint=policy.fingerprint,
+        given=policy.given is not None,
+        deterministic=policy.deterministic,
+        asked_likeliest=policy.asked_likeliest,
+        observation_shape=list(policy.observations.shape[1:]),
+        observation_type=policy.observation_type,
+        action_type="float64" if policy.actions.dtype.kind == "f" else "int64",
+    )
+    return StoredPolicy(kind=policy.kind, own=own)
 
 
 def stored_cells(cells: Cells) -> StoredCells:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
-from typing import Self
+from typing import Any, Self
 
 from surefoot.policyset import storage
 from surefoot.policyset.contents import Contents, Entry
@@ -19,9 +20,14 @@ class PolicyValueSet(Contents):
         storage.save(self, path, force=force)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Read the folder `path` without running any code it names; see `storage.load`."""
-        return storage.load(path, cls)
+    def load(cls, path: str | PathLike[str], *, controllers: Mapping[str, Any] | None = None) -> Self:
+        """Read the folder `path` without running any code it names; see `storage.load`.
+
+        Args:
+            controllers: those of one's own by name, which a set does not hold. They are checked against what the set
+                knows of them. Without, they can be ordered by name and do not act here.
+        """
+        return storage.load(path, cls, controllers)
 
     def digest(self) -> str:
         """SHA-256 of the content; the same before saving, after loading and in every later library version."""

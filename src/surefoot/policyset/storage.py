@@ -1,7 +1,9 @@
 """A policy set on disk: a folder with `manifest.json` and one safetensors file per group of arrays.
 
     manifest.json          everything but the arrays; size and SHA-256 of every other file, and of itself
-    policies.safetensors   each array of a policy, stacked: [1+n, ...], the safe policy first
+    policies.safetensors   each array of a policy, stacked: [1+n, ...], the safe policy first; of policies that are
+                           not alike each by itself: 0.probabilities, 1.weights.0, ... A controller that is somebody's
+                           own is not in it, only its name, and observations with the actions it is recognised by
     cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`; only if there
                            are cells, and without the optional arrays that are not there or empty
 
@@ -16,17 +18,18 @@ import hashlib
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from surefoot.arrays import frozen
+from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError, InvalidInput
@@ -101,9 +104,12 @@ def digest(policy_set: Contents) -> str:
 
 def _encode(policy_set: Contents) -> dict[str, bytes]:
     """File name -> content, the manifest last; refused here if `load` would refuse it later."""
-    kind = policy_set.safe_policy.kind
-    if kind not in DECODERS:
-        raise ArtifactError(f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}")
+    for kind in sorted({policy.kind for policy in policy_set.policies} - {OwnPolicy.kind}):
+        if kind not in DECODERS:
+            raise ArtifactError(
+                f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}; controllers of your "
+                "own can be in a set that policy_set makes, which stores their names"
+            )
     check_fit("the policy set", policy_set)
     groups = grouped(policy_set)
     contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
@@ -146,8 +152,14 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- loading
 
 
-def load(path: str | PathLike[str], make: Callable[..., AnyContents]) -> AnyContents:
-    """What `make` makes of the contents in the folder `path`, or an ArtifactError that says what is wrong with them."""
+def load(
+    path: str | PathLike[str], make: Callable[..., AnyContents], controllers: Mapping[str, Any] | None = None
+) -> AnyContents:
+    """What `make` makes of the contents in the folder `path`, or an ArtifactError that says what is wrong with them.
+
+    Args:
+        controllers: by name, those of somebody's own; refused if they are not the ones that the set was made with.
+    """
     folder = Path(path)
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder; a policy set is a folder with {MANIFEST} and {POLICIES}")
@@ -155,7 +167,7 @@ def load(path: str | PathLike[str], make: Callable[..., AnyContents]) -> AnyCont
         manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
         _refuse_strays(folder, manifest)
         groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
-        return _rebuild(folder, manifest, groups, make)
+        return _rebuild(folder, manifest, groups, make, controllers or {})
     except MemoryError:
         raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
 
@@ -212,9 +224,13 @@ def _read_arrays(path: Path, record: StoredFile) -> Arrays:
 
 
 def _rebuild(
-    folder: Path, manifest: Manifest, groups: dict[str, Arrays], make: Callable[..., AnyContents]
+    folder: Path,
+    manifest: Manifest,
+    groups: dict[str, Arrays],
+    make: Callable[..., AnyContents],
+    controllers: Mapping[str, Any],
 ) -> AnyContents:
-    safe_policy, *policies = policies_of(folder, manifest, groups[POLICIES])
+    safe_policy, *policies = _attached(policies_of(folder, manifest, groups[POLICIES]), controllers)
     cells = None if manifest.cells is None else cells_of(folder / CELLS, manifest.cells, groups[CELLS])
     try:
         policy_set = make(
@@ -235,11 +251,25 @@ def _rebuild(
             training=manifest.training,
             cells=cells,
             safe_risk=manifest.safe_risk,
+            names=None if manifest.names is None else tuple(manifest.names),
         )
     except InvalidInput as error:
         raise ArtifactError(f"{folder / MANIFEST}: {error}") from None
     check_fit(folder / CELLS, policy_set)
     return policy_set
+
+
+def _attached(policies: list[Policy], controllers: Mapping[str, Any]) -> list[Policy]:
+    own = [policy.name for policy in policies if isinstance(policy, OwnPolicy)]
+    unknown = sorted(set(controllers) - set(own))
+    if unknown:
+        raise InvalidInput(f"controllers must be named as in the policy set, {own}, got {unknown[0]!r}")
+    return [
+        policy.with_controller(controllers[policy.name])
+        if isinstance(policy, OwnPolicy) and policy.name in controllers
+        else policy
+        for policy in policies
+    ]
 
 
 def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, refuse
+from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
-from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, POLICIES, Manifest, StoredCells, stored_densely
+from surefoot.policyset.manifest import (
+    CELLS,
+    INTEGERS,
+    MANIFEST,
+    MAX_ELEMENTS,
+    MIXED,
+    POLICIES,
+    Manifest,
+    StoredCells,
+    StoredOwn,
+    StoredPolicy,
+    stored_densely,
+    uniform,
+)
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel, structure_of
 
@@ -40,17 +56,26 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 def grouped(policy_set: Contents) -> dict[str, Arrays]:
     """File name -> the arrays in it."""
-    each = [policy.to_arrays() for policy in policy_set.policies]
-    groups = {POLICIES: {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}}
+    groups = {POLICIES: _policy_arrays(policy_set)}
     if policy_set.cells is not None:
         groups[CELLS] = _cell_arrays(policy_set.cells)
     return groups
 
 
+def _policy_arrays(policy_set: Contents) -> Arrays:
+    """Stacked [1+n, ...] where they are alike, else under a name that begins with the number of the policy."""
+    each = [policy.to_arrays() for policy in policy_set.policies]
+    if uniform(policy_set.policies):
+        return {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}
+    return {
+        f"{k}.{key}": _lossless(key, array) for k, arrays in enumerate(each) for key, array in sorted(arrays.items())
+    }
+
+
 def _lossless(name: str, array: NDArray[Any]) -> Floats:
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise ArtifactError(f"policy array {name!r} has type {array.dtype}, must be float64 or a smaller float")
-    return np.ascontiguousarray(array, dtype="<f8")
+    return np.array(array, dtype="<f8", order="C")  # ascontiguousarray would make [1] of a single number
 
 
 def _cell_arrays(cells: Cells) -> Arrays:
@@ -81,33 +106,90 @@ def _model_arrays(model: TransitionModel) -> Arrays:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
-def policies_of(folder: Path, manifest: Manifest, stacked: Arrays) -> list[Policy]:
-    path = folder / POLICIES
-    decode = DECODERS.get(manifest.policy_kind)
-    if decode is None:
+def policies_of(folder: Path, manifest: Manifest, arrays: Arrays) -> list[Policy]:
+    path, count = folder / POLICIES, 1 + len(manifest.entries)
+    if (manifest.policy_kind == MIXED) != (manifest.policies is not None):
+        raise ArtifactError(f"{folder / MANIFEST}: must have policies if and only if policy_kind is {MIXED!r}")
+    if manifest.policies is None:
+        return _stacked_policies(folder, manifest.policy_kind, count, arrays)
+    if len(manifest.policies) != count:
         raise ArtifactError(
-            f"{folder / MANIFEST}: policy_kind must be one of {sorted(DECODERS)}, "
-            f"found {reprlib.repr(manifest.policy_kind)}"
+            f"{folder / MANIFEST}: policies must hold {count}, one per entry and the safe one, "
+            f"found {len(manifest.policies)}"
         )
-    count = 1 + len(manifest.entries)
+    names = manifest.names or [""] * count
+    if len(names) != count:
+        raise ArtifactError(f"{folder / MANIFEST}: names must hold {count}, found {len(names)}")
+    parts: dict[str, Arrays] = {str(k): {} for k in range(count)}
+    for key, array in arrays.items():
+        number, _, name = key.partition(".")
+        if number not in parts:
+            raise ArtifactError(f"{path}: arrays must be named as '0.probabilities', found {reprlib.repr(key)}")
+        parts[number][name] = array
+    return [_decoded(folder, k, manifest.policies[k], names[k], parts[str(k)]) for k in range(count)]
+
+
+def _stacked_policies(folder: Path, kind: str, count: int, stacked: Arrays) -> list[Policy]:
     for name, array in stacked.items():
         if array.shape[:1] != (count,):
             raise ArtifactError(
-                f"{path}: {name} has shape {list(array.shape)}, must be [{count}, …]: "
+                f"{folder / POLICIES}: {name} has shape {list(array.shape)}, must be [{count}, …]: "
                 f"the safe policy and one per entry of {MANIFEST}"
             )
-    policies = []
-    for k in range(count):
-        try:
-            policies.append(decode({name: array[k] for name, array in stacked.items()}))
-        except KeyError as missing:
-            raise ArtifactError(f"{path}: must hold the array {missing}, found {sorted(stacked)}") from None
-        except InvalidInput as error:
-            raise ArtifactError(f"{path}: policy {k} (0 is the safe one): {error}") from None
-    expected = sorted(policies[0].to_arrays())
-    if expected != sorted(stacked):
-        raise ArtifactError(f"{path}: must hold exactly the arrays {expected}, found {sorted(stacked)}")
-    return policies
+    parts = [{name: array[k] for name, array in stacked.items()} for k in range(count)]
+    return [_decoded(folder, k, StoredPolicy(kind=kind), "", part) for k, part in enumerate(parts)]
+
+
+def _decoded(folder: Path, k: int, stored: StoredPolicy, name: str, arrays: Arrays) -> Policy:
+    """Policy k, of exactly these arrays."""
+    path, decode = folder / POLICIES, DECODERS.get(stored.kind)
+    if stored.kind == OwnPolicy.kind and stored.own is not None:
+        decode = partial(_own_policy, stored.own, name)
+    if decode is None:
+        raise ArtifactError(
+            f"{folder / MANIFEST}: policy_kind must be one of {sorted(DECODERS)}, found {reprlib.repr(stored.kind)}"
+        )
+    try:
+        policy = decode(arrays)
+    except KeyError as missing:
+        raise ArtifactError(f"{path}: must hold the array {missing}, found {sorted(arrays)}") from None
+    except InvalidInput as error:
+        raise ArtifactError(f"{path}: policy {k} (0 is the safe one): {error}") from None
+    expected = sorted(policy.to_arrays())
+    if expected != sorted(arrays):
+        raise ArtifactError(f"{path}: must hold exactly the arrays {expected}, found {sorted(arrays)}")
+    return policy
+
+
+def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
+    """The name and what the controller is recognised by; the controller is not in the file."""
+    shape, given = tuple(stored.observation_shape), stored.fingerprint if stored.given else None
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise InvalidInput(f"observations must have at most {MAX_ELEMENTS} numbers, got shape {list(shape)}")
+    nothing = stored.given or stored.fingerprint is None
+    observations = np.empty((0, *shape)) if nothing else arrays["observations"]
+    actions = np.empty((0, 1)) if nothing else arrays["actions"]
+    if observations.shape[1:] != shape:
+        raise InvalidInput(f"observations must have shape {['n', *shape]}, got {list(observations.shape)}")
+    policy = OwnPolicy(
+        name,
+        stored.deterministic,
+        _typed("observations", observations, stored.observation_type),
+        _typed("actions", actions, stored.action_type),
+        stored.asked_likeliest,
+        given,
+    )
+    if policy.fingerprint != stored.fingerprint:
+        raise InvalidInput(f"fingerprint must be that of the arrays, {policy.fingerprint}, got {stored.fingerprint}")
+    return policy
+
+
+def _typed(name: str, array: NDArray[Any], kind: str) -> NDArray[Any]:
+    """As it was before it became float64."""
+    refuse(name, array, ~np.isfinite(array) | (np.abs(array) >= 2**53), "must be finite and below 2^53")
+    typed = array.astype(kind)
+    refuse(name, array, typed != array, f"must be of type {kind}")
+    return typed
 
 
 def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:

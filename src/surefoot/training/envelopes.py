@@ -18,6 +18,7 @@ import numpy as np
 from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.policy import Policy
 from surefoot.policyset.cells import Cells
+from surefoot.progress import Progress, silent
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import affine_cells
@@ -27,7 +28,13 @@ from surefoot.training.settings import DEFAULT, Envelopes
 
 
 def build_cells(
-    tasks: TaskDistribution, policies: Sequence[Policy], *, seed: int, envelopes: Envelopes = DEFAULT
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    *,
+    seed: int,
+    envelopes: Envelopes = DEFAULT,
+    jobs: int = 1,
+    show: Progress = silent,
 ) -> Cells:
     """The strongest envelopes that the family allows, for `policies` with the safe one first."""
     settings = envelopes.settled(tasks.example)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from surefoot.confidence import State
@@ -17,9 +17,10 @@ from surefoot.learning.certified.method import RECALL, Certified, CertifiedState
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.checks import risk_left
-from surefoot.learning.method import LEVELS, Method, Observes, includes
+from surefoot.learning.method import Method, Observes, includes
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.cells import Cells
+from surefoot.policyset.certifiable import CELL_METHODS, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_model import TransitionModel
@@ -55,18 +56,18 @@ def certified_method(
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
     kind, note = name, ""
     if name == "certified":
-        kind, why = strongest(policies, observes)
-        note = f"{kind}, since {why}"
+        chosen = advice(policies, observes)
+        kind, note = chosen.method, f"{chosen.method}, since {chosen.why}"
     horizon = policies.units.episode_length if horizon is None else horizon
-    if kind not in BY_CELLS:
+    if kind not in EVIDENCE:
         return _model_free(policies, name, note, risk, horizon, assume_safe)
-    cells, lacks = policies.cells, BY_CELLS[kind].lacks(policies)
+    cells, lacks = policies.cells, CELL_METHODS[kind].lacks(policies)
     if cells is None or lacks:
         raise InvalidInput(f"{kind} needs {lacks}")
     if risk <= cells.uncovered:
         raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
     split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    evidence = BY_CELLS[kind].evidence(policies, cells, horizon, split["elimination"], observes)
+    evidence = EVIDENCE[kind](policies, cells, horizon, split["elimination"], observes)
     if replan and not includes(evidence.observes, "first-state"):
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
     wanted = evidence.observes == "transitions" if replan is None else replan
@@ -74,66 +75,7 @@ def certified_method(
     return Certified(name, policies, cells, evidence, split, replanner, pairs, note)
 
 
-def strongest(policies: PolicyValueSet, observes: Observes) -> tuple[str, str]:
-    """The strongest certified method that is possible, and why it and no stronger one."""
-    if observes not in LEVELS:
-        raise InvalidInput(f"observes must be one of {', '.join(LEVELS)}, got {observes!r}")
-    for name, kind in BY_CELLS.items():
-        if includes(observes, kind.observes) and not kind.lacks(policies):
-            return name, kind.since(policies, observes)
-    return "certified-model-free", "the policy set has no value bounds over tasks"
-
-
 # ---------------------------------------------------------------------------------------------------------- with cells
-
-
-@dataclass(frozen=True)
-class ByCells:
-    """A kind of evidence that rules out cells.
-
-    Attributes:
-        observes: what it needs at least.
-        lacks: what a policy set that lacks something for it ought to be; "" if nothing is missing.
-        since: why it is chosen where no stronger one is possible.
-    """
-
-    observes: Observes
-    lacks: Callable[[PolicyValueSet], str]
-    since: Callable[[PolicyValueSet, Observes], str]
-    evidence: MakeEvidence
-
-
-def _lacks_cells(policies: PolicyValueSet) -> str:
-    given = policies.cells is not None
-    return "" if given else "a policy set with cells: train with cells > 0, or use certified-model-free"
-
-
-def _lacks_model(policies: PolicyValueSet) -> str:
-    if policies.cells is None:
-        return _lacks_cells(policies)
-    if policies.cells.model is None:
-        return "a policy set with a transition model, got none; use certified-returns"
-    if policies.units.horizon is not None:
-        return (
-            "tasks without a horizon, which its tables are about, got a policy set with horizon "
-            f"{policies.units.horizon}; use certified-returns"
-        )
-    return ""
-
-
-def _lacks_exact_model(policies: PolicyValueSet) -> str:
-    lacks = _lacks_model(policies)
-    if lacks or _exact(_model(policies)):
-        return lacks
-    return (
-        "transition probabilities known on every cell, got a policy set that knows them only up to a distance; use "
-        "certified-ball"
-    )
-
-
-def _exact(model: TransitionModel) -> bool:
-    """Whether the likelihood of every member of a cell is known."""
-    return model.affine is not None or not model.radius.any()
 
 
 def _model(policies: PolicyValueSet) -> TransitionModel:
@@ -156,35 +98,9 @@ def _returns(policies: PolicyValueSet, cells: Cells, steps: int, level: float, o
     return ReturnProcess(cells, policies.units, steps, enough, first_states)
 
 
-def _since_returns(policies: PolicyValueSet, observes: Observes) -> str:
-    if observes == "sums":
-        return "only discounted sums are observed"
-    why = "the policy set has no model of transitions"
-    if observes == "first-state":
-        why = "transitions are not observed"
-    elif policies.units.horizon is not None:
-        why = "transition models are for tasks without a horizon"
-    if policies.cells is None or policies.cells.start_lower is None:
-        return f"{why}, and its value bounds are not given per first state: discounted sums it is"
-    return f"{why}; discounted sums and first states are"
-
-
-# The strongest first.
-BY_CELLS = {
-    "certified-likelihood": ByCells(
-        "transitions",
-        _lacks_exact_model,
-        lambda policies, observes: "transitions are observed and their probabilities are known on every cell",
-        _likelihood,
-    ),
-    "certified-ball": ByCells(
-        "transitions",
-        _lacks_model,
-        lambda policies, observes: "transitions are observed, their probabilities known up to a distance",
-        _ball,
-    ),
-    "certified-returns": ByCells("sums", _lacks_cells, _since_returns, _returns),
-}
+EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
+    {"certified-likelihood": _likelihood, "certified-ball": _ball, "certified-returns": _returns}
+)
 
 
 def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Replanner | None:

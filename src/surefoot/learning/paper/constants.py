@@ -115,7 +115,7 @@ class PaperRules:
 
     @property
     def _epsilon(self) -> float:
-        return self.policies.epsilon
+        return self.policies.radius
 
     def _first_step(self, entry: Entry) -> float:
         worst = float(self.policies.units.worst_value.max())
@@ -131,9 +131,9 @@ class PaperRules:
 def paper_rules(policies: PolicyValueSet, terms: Terms, delta: float) -> PaperRules:
     """`PaperRules` at error `delta`, if the cut-off tail of episodes is small enough for the proof."""
     bias = policies.units.truncation_bias(terms.horizon)
-    if bias > policies.epsilon:
+    if bias > policies.radius:
         raise InvalidInput(
             f"horizon must be long enough that the cut-off tail, {bias:.2g} (unit scale), is at most "
-            f"epsilon = {policies.epsilon:g} of the policy set, got {terms.horizon}"
+            f"epsilon = {policies.radius:g} of the policy set, got {terms.horizon}"
         )
     return PaperRules(policies, terms.planned(), delta)

@@ -34,13 +34,13 @@ def _obstacle(rules: PaperRules, risk: float) -> str:
     margin, own = rules.safe_margin(first), float(policies.units.unit_margin(first.margin).min())
     if margin <= 0:
         return f"the safe policy has no margin on the task of the best candidate, {margin:.3g} (unit scale)"
-    if own < -policies.epsilon:
+    if own < -policies.radius:
         return f"the best candidate breaks a budget on its own task, by {-own:.3g} (unit scale)"
     admissible = theory.largest_epsilon(margin, policies.units.effective_discount)
     least = least_episodes_to_leave(replace(policies, epsilon=admissible), risk)
     trained = f"with a set trained at epsilon ≤ {admissible:.2g} it would take {least:.2g} episodes"
     return (
-        f"epsilon = {policies.epsilon:g} leaves no positive weight at margin {margin:.3g} (unit scale)"
+        f"epsilon = {policies.radius:g} leaves no positive weight at margin {margin:.3g} (unit scale)"
         f"{'; ' + trained if math.isfinite(least) else ''}"
     )
 

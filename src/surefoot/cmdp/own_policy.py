@@ -1,0 +1,211 @@
+"""A controller of one's own in a policy set: its name, how it is recognised, and, if it is here, the controller.
+
+A controller is recognised by what it does: its actions at a few observations, which are stored as data, so that the
+owner can check it in any language. Numbers are compared with a tolerance, since machines and versions of libraries
+round differently; a hash of rounded actions would break at every number that happens to lie between two roundings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.arrays import frozen
+from surefoot.cmdp.controllers import Controller, checked_name, controller, is_batch
+from surefoot.cmdp.conventions import parameters_of, predict_of, takes_deterministic
+from surefoot.errors import InvalidInput
+
+# Actions of one controller on two machines may differ by this much, absolutely or relatively, whichever is more.
+ACTION_TOLERANCE = 1e-4
+MOST_PROBES, MOST_NUMBERS = 64, 2**16  # observations that are kept, and numbers in them
+
+ObservationType: TypeAlias = Literal["float64", "float32", "int64", "int32", "int16", "int8", "uint8", "bool"]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnPolicy:
+    """Attributes:
+    name: by which orders name it.
+    deterministic: whether its `predict` was asked for the likeliest action when its values were found.
+    observations: [n, ...] where it is recognised; none if its owner gave a fingerprint, or its actions cannot be
+        drawn again.
+    actions: [n, ...] what it does there, in the first step of an episode.
+    asked_likeliest: whether `actions` are the likeliest ones, of a controller that draws from a generator of its own.
+    given: the owner's fingerprint.
+    controller: None where it is not here: it can be ordered by name, and does not act.
+    """
+
+    name: str
+    deterministic: bool
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    asked_likeliest: bool = False
+    given: str | None = None
+    controller: Controller | None = None
+    kind: ClassVar[str] = "own"
+
+    def __post_init__(self) -> None:
+        checked_name("name", self.name)
+        if self.given is not None:
+            checked_name("fingerprint", self.given)
+        if self.observation_type not in get_args(ObservationType):
+            raise InvalidInput(
+                f"controller {self.name!r} must take observations of numbers, got type {self.observations.dtype}"
+            )
+        if len(self.actions) != len(self.observations):
+            raise InvalidInput(
+                f"actions must be one for each of {len(self.observations)} observations, got {len(self.actions)}"
+            )
+        frozen(self.observations)
+        frozen(self.actions)
+
+    @property
+    def observation_type(self) -> ObservationType:
+        """In which the controller is shown what it is recognised by."""
+        return str(self.observations.dtype)  # type: ignore[return-value]  # checked when it was made
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The owner's, or a SHA-256 of observations and actions; None if only the name is known."""
+        if self.given is not None or not len(self.actions):
+            return self.given
+        sha = hashlib.sha256(repr((self.observations.shape, self.actions.shape)).encode())
+        for array in (self.observations, self.actions):
+            sha.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        return sha.hexdigest()
+
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+        if self.controller is None:
+            raise InvalidInput(
+                f"controller {self.name!r} is not here, only its name is: run it where it is, or load the policy set "
+                f"with controllers={{{self.name!r}: ...}}"
+            )
+        return self.controller.act(observation, step, rng)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What it is recognised by, if anything; it cannot be made of them."""
+        arrays = {"observations": self.observations, "actions": self.actions}
+        return {name: array.astype(np.float64) for name, array in arrays.items() if len(array)}
+
+    def with_controller(self, given: Any) -> OwnPolicy:
+        """The same with a controller that acts, refused if it is another one."""
+        found = given if isinstance(given, Controller) else self._as_evaluated(given)
+        if found.deterministic != self.deterministic:
+            raise InvalidInput(
+                f"controller {self.name!r} was evaluated with deterministic={self.deterministic}, got one with "
+                f"{found.deterministic}: that is another policy"
+            )
+        if found.fingerprint != self.given:
+            raise InvalidInput(
+                f"controller {self.name!r} must have the fingerprint {self.given!r}, got {found.fingerprint!r}: give "
+                "surefoot.controller(..., fingerprint=...)"
+            )
+        found = replace(found, name=self.name, observation_shape=self.observations.shape[1:])
+        if len(self.actions):
+            _compare(self.actions, _actions(found, self.observations, self.asked_likeliest), self)
+        return replace(self, controller=found)
+
+    def _as_evaluated(self, given: Any) -> Controller:
+        predict = predict_of(given)
+        asks = predict is not None and takes_deterministic(parameters_of(predict))
+        return controller(given, name=self.name, deterministic=self.deterministic if asks else None)
+
+
+def recognised(own: Controller, simulate: Callable[[Watched], None]) -> OwnPolicy:
+    """A controller with what it is recognised by; `simulate` runs a few episodes of the policy that it is given."""
+    watched = Watched(own)
+    simulate(watched)
+    observations = watched.probes()
+    own = replace(own, observation_shape=observations.shape[1:])
+    nothing = np.empty((0, 1))
+    if own.fingerprint is not None:
+        return OwnPolicy(own.name, own.deterministic, observations[:0], nothing, given=own.fingerprint, controller=own)
+    likeliest = False
+    if not _repeats(own, observations, likeliest):
+        predict = predict_of(own.function)
+        likeliest = predict is not None and takes_deterministic(parameters_of(predict))
+        if not likeliest or not _repeats(own, observations, likeliest):
+            return OwnPolicy(own.name, own.deterministic, observations[:0], nothing, controller=own)
+    actions = _actions(own, observations, likeliest)
+    if own.vectorised:
+        _check_one_by_one(own, observations, actions, likeliest)
+    return OwnPolicy(own.name, own.deterministic, observations, actions, likeliest, controller=own)
+
+
+class Watched:
+    """A controller under observation: what it is shown is kept."""
+
+    kind: ClassVar[str] = "controller"
+
+    def __init__(self, own: Controller) -> None:
+        self.own, self.name = own, own.name
+        self.seen: list[NDArray[Any]] = []
+
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+        observations = np.asarray(observation)
+        batch = is_batch(observations, step, self.own.observation_shape, self.name)
+        self.seen.append(np.array(observations if batch else observations[None]))
+        return self.own.act(observation, step, rng)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def probes(self) -> NDArray[Any]:
+        """[n, ...] different ones of those seen, from the first to the last."""
+        if not self.seen:
+            raise InvalidInput(
+                f"tasks must ask controller {self.name!r} for its actions by `act`, got tasks that never do"
+            )
+        different = np.unique(np.concatenate(self.seen), axis=0)
+        most = max(1, min(MOST_PROBES, MOST_NUMBERS // max(1, different[0].size)))
+        return different[np.unique(np.linspace(0, len(different) - 1, most).astype(np.intp))]
+
+
+def _actions(own: Controller, observations: NDArray[Any], likeliest: bool) -> NDArray[Any]:
+    """[n, ...] in the first step of as many episodes, drawn from one seed."""
+    asked = replace(own, deterministic=True) if likeliest else own
+    rng = np.random.default_rng(0)
+    return np.asarray(asked.act(observations, np.zeros(len(observations), np.intp), rng))
+
+
+def _repeats(own: Controller, observations: NDArray[Any], likeliest: bool) -> bool:
+    """Whether the same seed gives the same actions."""
+    first, second = (_actions(own, observations, likeliest) for _ in range(2))
+    return _agree(first, second).all().item()
+
+
+def _agree(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
+    """[n] whether actions are equal but for rounding; whole numbers must be equal."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return np.zeros(max(1, len(first)), np.bool_)
+    tolerance = ACTION_TOLERANCE * np.maximum(1.0, np.abs(first)) if first.dtype.kind == "f" else 0
+    near: NDArray[np.bool_] = (np.abs(first - second) <= tolerance).reshape(len(first), -1).all(axis=1)
+    return near
+
+
+def _compare(expected: NDArray[Any], found: NDArray[Any], whose: OwnPolicy) -> None:
+    agree = _agree(expected, found)
+    if not agree.all():
+        k = int(np.argmin(agree))
+        what = found[k].tolist() if found.shape == expected.shape else f"actions of shape {list(found.shape)}"
+        raise InvalidInput(
+            f"controller {whose.name!r} is another one than the policy set was made with: at "
+            f"{int((~agree).sum())} of {len(agree)} stored observations it does something else, at "
+            f"{whose.observations[k].tolist()} it must do {expected[k].tolist()}, got {what}"[:600]
+        )
+
+
+def _check_one_by_one(own: Controller, observations: NDArray[Any], actions: NDArray[Any], likeliest: bool) -> None:
+    """A function of one observation may well return n numbers for n of them: other ones."""
+    singly = [_actions(own, observations[k : k + 1], likeliest) for k in range(len(observations))]
+    drawn = "rng" in parameters_of(predict_of(own.function) or own.function)
+    if not drawn and not _agree(actions, np.concatenate(singly)).all():
+        raise InvalidInput(
+            f"controller {own.name!r} must do the same with n observations as with each of them, got other actions; if "
+            "it takes one observation at a time, say vectorised=False"
+        )

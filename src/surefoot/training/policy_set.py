@@ -1,0 +1,163 @@
+"""A policy-value set of controllers that exist already: no training, only what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from surefoot.arrays import Floats, Mask, whole
+from surefoot.cmdp.policy import Policy
+from surefoot.errors import InvalidInput
+from surefoot.estimates import judged
+from surefoot.fan_out import check_jobs, each
+from surefoot.policyset.cells import Cells
+from surefoot.policyset.certifiable import advice
+from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.progress import Progress, say, shown
+from surefoot.tasks.distribution import Finite
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.envelopes import build_cells, safe_policy_risk
+from surefoot.training.given_policies import named, usable
+from surefoot.training.settings import DEFAULT, Envelopes
+
+# Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
+# what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.
+TRIED_TASKS, TRIED_EPISODES, TRIED_LEVEL = 16, 64, 0.05
+
+
+def policy_set(
+    tasks: TaskDistribution,
+    *,
+    safe: Any,
+    candidates: Mapping[str, Any] | Sequence[Any],
+    seed: int,
+    envelopes: Envelopes | None = None,
+    jobs: int = 1,
+    progress: bool = True,
+) -> PolicyValueSet:
+    """The policy-value set of given controllers, for the certified methods.
+
+    There is no cover of the tasks, hence no epsilon, delta and xi, and methods whose proof is about one (`paper` and
+    its relatives, the baselines) refuse such a set. `certified` needs none: it rests on the value bounds alone.
+
+    Args:
+        tasks: any family: tables, simulators, environments.
+        safe: the controller that keeps the budgets on as good as every task. How often it may not is bounded, and part
+            of every risk that is stated later.
+        candidates: the others, by name or in order. They need not be safe on every task, nor on any.
+        seed: of sampled tasks and simulated episodes.
+        envelopes: how the value bounds are made.
+        jobs: processes that simulate.
+        progress: show what is done, and which certified method will be used.
+
+    A controller is a policy of Surefoot, probabilities [S, A] or [H, S, A] or actions [S] where tasks are tables,
+    anything with `predict`, or a function of an observation; `surefoot.controller` says more about one, its name
+    included. On tables, functions of the state become tables. Elsewhere the code stays with its owner, and the set
+    stores the name of the controller and a few of its actions, to recognise it by.
+    """
+    if not isinstance(tasks, TaskDistribution):
+        raise InvalidInput(
+            f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
+        )
+    whole("seed", seed, least=0)
+    check_jobs(jobs)
+    envelopes = envelopes or DEFAULT
+    names, given = named(safe, candidates)
+    with shown(progress) as show:
+        show("looking at the controllers", 0, 0)
+        policies = [usable(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
+        parameters, values = _tried(tasks, policies, seed, jobs, show)
+        failing = _check_safe(tasks, names[0], parameters, values[:, 0])
+        cells, safe_risk = _bounds(tasks, policies, envelopes, seed, jobs, show)
+    made = PolicyValueSet(
+        _entries(parameters, policies, values),
+        policies[0],
+        tasks.units,
+        *(None, None, None),
+        tasks.digest(),
+        tasks.recipe,
+        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": int(failing.sum())},
+        cells,
+        safe_risk,
+        names,
+    )
+    say(progress, *advice(made).lines)
+    return made
+
+
+def _tried(
+    tasks: TaskDistribution, policies: Sequence[Policy], seed: int, jobs: int, show: Progress
+) -> tuple[Floats, Floats]:
+    """Parameters [T, d] of a few tasks, and the values [T, P, 1+m] of every policy there: reward, then margins."""
+    distribution = tasks.distribution
+    if isinstance(distribution, Finite) and (distribution.weights > 0).sum() <= TRIED_TASKS:
+        parameters = distribution.points[distribution.weights > 0]
+    else:
+        parameters = np.unique(tasks.sample(TRIED_TASKS, np.random.default_rng([seed, 4])), axis=0)
+    calls = [(tasks, parameter, policies, [seed, 5, k]) for k, parameter in enumerate(parameters)]
+    found = each("trying every controller on a few tasks", _values_on, calls, jobs, show)
+    return parameters, np.stack(list(found))
+
+
+def _values_on(tasks: TaskDistribution, parameter: Floats, policies: Sequence[Policy], seed: list[int]) -> Floats:
+    """[P, 1+m]"""
+    task, rng, steps = tasks.task(parameter), np.random.default_rng(seed), tasks.units.episode_length
+    values = [
+        judged(task, policy, steps=steps, episodes=TRIED_EPISODES, level=TRIED_LEVEL, rng=rng) for policy in policies
+    ]
+    return np.array([[value.reward, *value.margin] for value in values])
+
+
+def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> Mask:
+    """[T] on which of the tasks tried the safe policy broke a budget; refused where it is safe on none of them."""
+    units = tasks.units
+    margin = units.unit_margin(values[:, 1:])  # [T, m]
+    failing = np.array([(each < 0).any() for each in margin])
+    if failing.all():
+        best, worst = int(np.argmax(margin.min(axis=1))), int(np.argmin(margin.min(axis=1)))
+        costs = units.budget - values[:, 1:]
+        raise InvalidInput(
+            f"safe must keep the budget on most tasks, got {name!r}, which breaks it on each of {len(parameters)} "
+            f"tasks tried: budget {units.budget.tolist()}, cost {costs[best].tolist()} at best (parameter "
+            f"{parameters[best].tolist()}) and {costs[worst].tolist()} at worst ({parameters[worst].tolist()})"
+        )
+    return failing
+
+
+def _bounds(
+    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int, jobs: int, show: Progress
+) -> tuple[Cells | None, float | None]:
+    """Value bounds of every policy, the safe one first; without them at least how often that one fails."""
+    if envelopes.cells == 0:
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes)
+    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
+
+
+def _entries(parameters: Floats, policies: Sequence[Policy], values: Floats) -> tuple[Entry, ...]:
+    """Per candidate the task that it suits best of those tried, with its values and those of the safe policy there.
+
+    `certified-model-free` tries the candidate of the task that the safe policy's returns look like, so each candidate
+    should stand for a task where it is the one to have. What is claimed of it does not depend on that.
+    """
+    entries = []
+    for index in range(1, len(policies)):
+        chosen = _suits_best(values, index)
+        own, safe = values[chosen, index], values[chosen, 0]
+        entries.append(Entry(parameters[chosen], policies[index], own[0], own[1:], safe[0], safe[1:]))
+    return tuple(entries)
+
+
+def _suits_best(values: Floats, index: int) -> int:
+    """The task where the policy is ahead of all others that keep the budgets there by most, among those where it keeps
+    them itself; if it does nowhere, the task where it comes closest."""
+    least = values[:, :, 1:].min(axis=2)  # [T, P]
+    feasible = least[:, index] >= 0
+    if not feasible.any():
+        return int(np.argmax(least[:, index]))
+    rivals = np.where(least >= 0, values[:, :, 0], -np.inf)
+    rivals[:, index] = -np.inf
+    best = rivals.max(axis=1)
+    ahead = np.where(np.isfinite(best), values[:, index, 0] - best, np.inf)
+    return int(np.argmax(np.where(feasible, ahead, -np.inf)))
