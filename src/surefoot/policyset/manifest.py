@@ -26,7 +26,7 @@ from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.contents import Contents
 
 FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 2)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+FORMAT_VERSION = (1, 3)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 CELLS = "cells.safetensors"
@@ -84,6 +84,8 @@ class Manifest(_Strict):
     cost_range: list[Bounds]
     budget: list[float]
     horizon: Annotated[int, Field(ge=1)] | None = None  # since 1.2, and only where there is one
+    reward_sum_range: Bounds | None = None  # since 1.3, and only where declared, as the next
+    cost_sum_range: list[Bounds] | None = None
     epsilon: float
     delta: float
     xi: float
@@ -141,6 +143,8 @@ def fields(policy_set: Contents) -> dict[str, Any]:
         "cost_range": units.cost_range.tolist(),
         "budget": units.budget.tolist(),
         **({} if units.horizon is None else {"horizon": units.horizon}),
+        **({} if units.reward_sum_range is None else {"reward_sum_range": list(units.reward_sum_range)}),
+        **({} if units.cost_sum_range is None else {"cost_sum_range": units.cost_sum_range.tolist()}),
         "epsilon": policy_set.epsilon,
         "delta": policy_set.delta,
         "xi": policy_set.xi,
