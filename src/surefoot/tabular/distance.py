@@ -1,11 +1,22 @@
-"""The paper's distance between tasks."""
+"""The paper's distance between tasks: of two, of all pairs out of two batches, of an affine family in closed form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
+from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.tables import Tables
+
+# Digits to which forms must agree, relative to their size, to be taken for one and the same.
+DIGITS = 13
+# Numbers compared at once, to bound memory.
+AT_ONCE = 2**22
 
 
 def distance(a: Tables, b: Tables) -> float:
@@ -32,3 +43,148 @@ def _transition_distance(a: Tables, b: Tables) -> float:
     if a.is_sparse or b.is_sparse:
         return float(abs(a.rows - b.rows).sum(axis=1).max() / 2)
     return float(np.abs(a.transitions - b.transitions).sum(axis=2).max() / 2)
+
+
+# ------------------------------------------------------------------------------------------------------ affine families
+
+
+@dataclass(frozen=True, eq=False)
+class AffineDistance:
+    """d between tasks of an affine family from their parameters alone.
+
+    The difference of two rows is Σ_k (θ_k - θ'_k) G_k, so d is the largest of finitely many sums of absolute values of
+    linear forms of θ - θ'. Equal ones are kept once.
+
+    Attributes:
+        forms: [F, d], those of one sum next to each other.
+        starts: where each sum begins.
+    """
+
+    forms: Floats
+    starts: Integers
+
+    def between(self, first: Floats, second: Floats) -> Floats:
+        """[n, m] of parameters [n, d] and [m, d]."""
+        origin = second[0]  # differences keep their digits wherever 0 may lie
+        return largest_sums((first - origin) @ self.forms.T, (second - origin) @ self.forms.T, self.starts)
+
+
+def affine_distance(affine: AffineTables, units: Units) -> AffineDistance:
+    """The closed form: half the sum of |·| over each row of transitions, and each unit-scaled signal."""
+    scale = np.concatenate([[units.reward_scale], units.cost_scale])[:, None, None]
+    signals = (affine.signal_slope / scale).reshape(affine.dimension, -1).T  # [(1+m)·S·A, d]
+    transitions = affine.slope.T / 2
+    size = max(float(np.abs(signals).max(initial=0.0)), float(np.abs(transitions).max(initial=0.0))) or 1.0
+    sums: dict[bytes, Floats] = {}
+    rows = np.split(transitions, affine.indptr[1:-1])
+    for forms in (*rows, *signals[signals.any(axis=1), None]):
+        merged = _merged(forms[forms.any(axis=1)])
+        if len(merged):
+            sums.setdefault(np.round(merged / size, DIGITS).tobytes(), merged)
+    kept = list(sums.values()) or [np.zeros((1, affine.dimension))]
+    return AffineDistance(np.concatenate(kept), np.cumsum([0, *map(len, kept[:-1])]))
+
+
+def _merged(forms: Floats) -> Floats:
+    """Σ |form| with parallel forms [n, d] added up, in an order of their own."""
+    leading = forms[np.arange(len(forms)), np.argmax(np.abs(forms), axis=1)]
+    direction = np.round(forms / leading[:, None], DIGITS - 2) + 0.0
+    _, first, same = np.unique(direction, axis=0, return_index=True, return_inverse=True)
+    weight = np.bincount(same.ravel(), weights=np.abs(leading))
+    merged: Floats = forms[first] / leading[first, None] * weight[:, None]
+    return merged
+
+
+# -------------------------------------------------------------------------------------------------------- any families
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """All numbers that d compares, of n tasks with S states, one after the other; zeros are left out.
+
+    Attributes:
+        task: [K] which of them a number belongs to.
+        column: [K] what it is: a transition (flat in [S, A, S]), halved, a start probability, halved, or a unit-scaled
+            signal.
+        value: [K]
+        count: n
+        states, pairs: S and S·A.
+    """
+
+    task: Integers
+    column: Integers
+    value: Floats
+    count: int
+    states: int
+    pairs: int
+
+    def sums(self, column: Integers) -> Integers:
+        """Which sum of absolute differences a column belongs to: a row of transitions, the start, one for a signal."""
+        transitions = self.pairs * self.states
+        beyond = np.maximum(column - transitions - self.states + 1, 0)
+        return np.where(column < transitions, column // self.states, self.pairs + beyond)
+
+    def dense(self, columns: Integers) -> Floats:
+        """[n, C] at some ascending columns [C], which hold all of them."""
+        found = np.zeros((self.count, len(columns)))
+        found[self.task, np.searchsorted(columns, self.column)] = self.value
+        return found
+
+
+def stacked(tasks: Sequence[Tables]) -> Stacked:
+    """Tasks of the same shape, ready to be compared."""
+    first = tasks[0]
+    numbers = [_numbers(task) for task in tasks]
+    column, value = (np.concatenate(part) for part in zip(*numbers, strict=True))
+    task = np.repeat(np.arange(len(tasks)), [len(part) for part, _ in numbers])
+    return Stacked(task, column, value, len(tasks), first.n_states, first.n_states * first.n_actions)
+
+
+def _numbers(task: Tables) -> tuple[Integers, Floats]:
+    rows = task.rows
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    signals = np.concatenate([task.units.unit_reward(task.reward)[None], task.units.unit_constraint(task.cost)])
+    rest = np.concatenate([task.start / 2, signals.ravel()])
+    held = np.flatnonzero(rest)
+    column = np.concatenate([row * np.int64(task.n_states) + rows.indices, rows.shape[0] * task.n_states + held])
+    return column, np.concatenate([rows.data / 2, rest[held]])
+
+
+def stacked_distance(first: Stacked, second: Stacked) -> Floats:
+    """[n, m] d between all pairs of two batches. Of sums that are the same for all tasks at hand one is computed."""
+    columns = np.unique(np.concatenate([first.column, second.column]))
+    ahead, behind = first.dense(columns), second.dense(columns)
+    low, high = (np.minimum(ahead.min(axis=0), behind.min(axis=0)), np.maximum(ahead.max(axis=0), behind.max(axis=0)))
+    varying = high > low
+    if not varying.any():
+        return np.zeros((len(ahead), len(behind)))
+    ahead, behind = ahead[:, varying], behind[:, varying]
+    order, starts = _different_sums(np.concatenate([ahead, behind]), first.sums(columns[varying]))
+    return largest_sums(ahead[:, order], behind[:, order], starts)
+
+
+def _different_sums(numbers: Floats, sums: Integers) -> tuple[Integers, Integers]:
+    """Columns of numbers [n, C] that belong to different sums, and where each of these sums begins.
+
+    Two sums are the same if their columns are, up to their order. Columns are compared by their products with two
+    irregular vectors, on which no two different ones agree but by an accident of measure 0.
+    """
+    rows = np.arange(1.0, len(numbers) + 1)
+    marks = np.stack([np.sin(rows) @ numbers, np.cos(np.sqrt(2) * rows) @ numbers], axis=1)
+    order = np.lexsort((marks[:, 1], marks[:, 0], sums))
+    bounds = np.flatnonzero(np.append(True, np.diff(sums[order]) != 0))
+    seen: dict[bytes, Integers] = {}
+    for part in np.split(order, bounds[1:]):
+        seen.setdefault(marks[part].tobytes(), part)
+    kept = list(seen.values())
+    return np.concatenate(kept), np.cumsum([0, *map(len, kept[:-1])])
+
+
+def largest_sums(first: Floats, second: Floats, starts: Integers) -> Floats:
+    """[n, m] the largest over the sums of |first - second| of any two rows of [n, C] and [m, C]."""
+    found = np.empty((len(first), len(second)))
+    step = max(1, AT_ONCE // max(1, second.size))
+    for k in range(0, len(first), step):
+        apart = np.abs(first[k : k + step, None] - second)
+        found[k : k + step] = np.add.reduceat(apart, starts, axis=2).max(axis=2)
+    return found
