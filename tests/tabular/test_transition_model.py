@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from random_tasks import random_arrays, random_distributions, seeds
 from surefoot.arrays import Floats
+from surefoot.tabular.affine import affine_of_arrays
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import affine_model, ball_model, transition_classes
 from surefoot.tasks.gridworld_tasks import gridworld, slip_direction
@@ -86,7 +87,7 @@ def test_classes_do_not_depend_on_the_units_of_the_parameter(unit: float) -> Non
     tables = {"reward": [[0.0], [1.0]], "cost": [[0.0], [1.0]], "budget": 9.0, "start": [0.5, 0.5], "discount": 0.8}
     example = TabularCMDP(base, **tables)  # type: ignore[arg-type]
     low, high = unit * np.linspace(0, 0.9, 10)[:, None], unit * np.linspace(0.1, 1, 10)[:, None]
-    model = affine_model((base, slope), example, low, high)
+    model = affine_model(affine_of_arrays((base, slope), example), example, low, high)
     assert model.classes.tolist() == [[[0, 1]], [[1, 0]]]
     middle = base + ((low + high) / 2)[:, :, None, None] * slope
     found = np.stack([regrouped(model.classes, row[:, None])[..., 0] for row in model.probability])
@@ -124,7 +125,7 @@ def test_affine_model_is_the_family(seed: int, parameters: int) -> None:
     affine, example = random_affine(rng, parameters)
     low = rng.uniform(0, 0.3, (4, parameters)) / parameters
     high = low + rng.uniform(0, 0.2, (4, parameters)) / parameters
-    model = affine_model(affine, example, low, high)
+    model = affine_model(affine_of_arrays(affine, example), example, low, high)
     for j in range(4):
         theta = rng.uniform(low[j], high[j])
         kernel = affine[0] + sum(t * slope for t, slope in zip(theta, affine[1], strict=True))
@@ -175,5 +176,7 @@ def test_radius_of_the_gridworld_is_its_distance() -> None:
     """Half a cell of width 0.01 in noise is 0.75 · 0.005 in the paper's distance."""
     tasks = gridworld()
     assert tasks.affine is not None
-    model = affine_model(tasks.affine, tasks.task([0.3]), np.array([[0.3]]), np.array([[0.31]]))
+    example = tasks.task([0.3])
+    tables = affine_of_arrays(tasks.affine, example)
+    model = affine_model(tables, example, np.array([[0.3]]), np.array([[0.31]]))
     assert model.radius.tolist() == pytest.approx([0.75 * 0.005])

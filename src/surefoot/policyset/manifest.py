@@ -26,7 +26,7 @@ from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.contents import Contents
 
 FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 2)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+FORMAT_VERSION = (1, 3)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 CELLS = "cells.safetensors"
@@ -38,7 +38,7 @@ MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
 MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
 
 # Every other array holds float64.
-INTEGERS = frozenset({"model.classes", "model.row_type"})
+INTEGERS = frozenset({"first_states", "model.classes", "model.row_type"})
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
 Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
@@ -72,6 +72,7 @@ class StoredCells(_Strict):
     uncovered: Probability
     by_start: bool
     outside: bool
+    first_states: bool = False  # since 1.3, and only where bounds are for some states and not for all
     model: Literal["none", "balls", "affine"]
 
 
@@ -158,7 +159,7 @@ def fields(policy_set: Contents) -> dict[str, Any]:
             }
             for entry in policy_set.entries
         ],
-        **({} if cells is None else {"cells": stored_cells(cells).model_dump()}),
+        **({} if cells is None else {"cells": stored_cells(cells).model_dump(exclude_defaults=True)}),
         **({} if cells is not None or policy_set.safe_risk is None else {"safe_risk": policy_set.safe_risk}),
     }
 
@@ -169,6 +170,7 @@ def stored_cells(cells: Cells) -> StoredCells:
         uncovered=cells.uncovered,
         by_start=cells.start_lower is not None,
         outside=len(cells.outside) > 0,
+        first_states=cells.first_states is not None,
         model="none" if cells.model is None else "balls" if cells.model.affine is None else "affine",
     )
 

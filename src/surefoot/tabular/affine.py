@@ -150,7 +150,8 @@ def _through(values: Floats, parameters: Floats, scale: Floats) -> tuple[Floats,
 def _flat(matrix: sp.csr_array) -> Integers:
     """[E] position of each entry, row by row, as one number; ascending."""
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    return row * np.int64(matrix.shape[1]) + matrix.indices
+    place: Integers = row * np.int64(matrix.shape[1]) + matrix.indices
+    return place
 
 
 def _read(task: Tables, place: Integers) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from surefoot.tabular.tables import Tables
 DIGITS = 13
 # Numbers compared at once, to bound memory.
 AT_ONCE = 2**22
+# Tasks of either side that are compared with each other at once.
+BATCH = 250
 
 
 def distance(a: Tables, b: Tables) -> float:
@@ -99,78 +102,73 @@ def _merged(forms: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked:
-    """All numbers that d compares, of n tasks with S states, one after the other; zeros are left out.
+class Numbers:
+    """All numbers of a task that d compares; zeros are left out.
 
     Attributes:
-        task: [K] which of them a number belongs to.
-        column: [K] what it is: a transition (flat in [S, A, S]), halved, a start probability, halved, or a unit-scaled
-            signal.
-        value: [K]
-        count: n
+        column: [K] what each is: a transition (flat in [S, A, S]), a start probability or a signal. Ascending, and one
+            and the same array for tasks with the same possible transitions where that can be had.
+        value: [K] unit-scaled, probabilities halved.
         states, pairs: S and S·A.
     """
 
-    task: Integers
     column: Integers
     value: Floats
-    count: int
     states: int
     pairs: int
 
-    def sums(self, column: Integers) -> Integers:
-        """Which sum of absolute differences a column belongs to: a row of transitions, the start, one for a signal."""
-        transitions = self.pairs * self.states
-        beyond = np.maximum(column - transitions - self.states + 1, 0)
-        return np.where(column < transitions, column // self.states, self.pairs + beyond)
 
-    def dense(self, columns: Integers) -> Floats:
-        """[n, C] at some ascending columns [C], which hold all of them."""
-        found = np.zeros((self.count, len(columns)))
-        found[self.task, np.searchsorted(columns, self.column)] = self.value
-        return found
-
-
-def stacked(tasks: Sequence[Tables]) -> Stacked:
-    """Tasks of the same shape, ready to be compared."""
-    first = tasks[0]
-    numbers = [_numbers(task) for task in tasks]
-    column, value = (np.concatenate(part) for part in zip(*numbers, strict=True))
-    task = np.repeat(np.arange(len(tasks)), [len(part) for part, _ in numbers])
-    return Stacked(task, column, value, len(tasks), first.n_states, first.n_states * first.n_actions)
-
-
-def _numbers(task: Tables) -> tuple[Integers, Floats]:
-    rows = task.rows
+def numbers(task: Tables, before: Sequence[Numbers] = ()) -> Numbers:
+    """A task, ready to be compared with others, of which it may share the columns."""
+    rows = task.rows.sorted_indices()
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     signals = np.concatenate([task.units.unit_reward(task.reward)[None], task.units.unit_constraint(task.cost)])
     rest = np.concatenate([task.start / 2, signals.ravel()])
-    held = np.flatnonzero(rest)
-    column = np.concatenate([row * np.int64(task.n_states) + rows.indices, rows.shape[0] * task.n_states + held])
-    return column, np.concatenate([rows.data / 2, rest[held]])
+    column = np.concatenate(
+        [row * np.int64(task.n_states) + rows.indices, rows.shape[0] * task.n_states + np.arange(len(rest))]
+    )
+    column = next((other.column for other in before if np.array_equal(other.column, column)), column)
+    return Numbers(column, np.concatenate([rows.data / 2, rest]), task.n_states, rows.shape[0])
 
 
-def stacked_distance(first: Stacked, second: Stacked) -> Floats:
+def batch_distance(first: Sequence[Numbers], second: Sequence[Numbers]) -> Floats:
     """[n, m] d between all pairs of two batches. Of sums that are the same for all tasks at hand one is computed."""
-    columns = np.unique(np.concatenate([first.column, second.column]))
-    ahead, behind = first.dense(columns), second.dense(columns)
-    low, high = (np.minimum(ahead.min(axis=0), behind.min(axis=0)), np.maximum(ahead.max(axis=0), behind.max(axis=0)))
-    varying = high > low
+    found = np.empty((len(first), len(second)))
+    for i, j in product(range(0, len(first), BATCH), range(0, len(second), BATCH)):
+        found[i : i + BATCH, j : j + BATCH] = _all_pairs(first[i : i + BATCH], second[j : j + BATCH])
+    return found
+
+
+def _all_pairs(first: Sequence[Numbers], second: Sequence[Numbers]) -> Floats:
+    kinds = {id(task.column): task.column for task in (*first, *second)}
+    columns = np.unique(np.concatenate(list(kinds.values())))
+    places = {kind: np.searchsorted(columns, column) for kind, column in kinds.items()}
+    every = np.zeros((len(first) + len(second), len(columns)))
+    for row, task in zip(every, (*first, *second), strict=True):
+        row[places[id(task.column)]] = task.value
+    varying = every.max(axis=0) > every.min(axis=0)
     if not varying.any():
-        return np.zeros((len(ahead), len(behind)))
-    ahead, behind = ahead[:, varying], behind[:, varying]
-    order, starts = _different_sums(np.concatenate([ahead, behind]), first.sums(columns[varying]))
-    return largest_sums(ahead[:, order], behind[:, order], starts)
+        return np.zeros((len(first), len(second)))
+    every = every[:, varying]
+    order, starts = _different_sums(every, _sums(columns[varying], first[0]))
+    return largest_sums(every[: len(first), order], every[len(first) :, order], starts)
 
 
-def _different_sums(numbers: Floats, sums: Integers) -> tuple[Integers, Integers]:
-    """Columns of numbers [n, C] that belong to different sums, and where each of these sums begins.
+def _sums(column: Integers, like: Numbers) -> Integers:
+    """Which sum of absolute differences each column belongs to: a row of transitions, the start, one for a signal."""
+    transitions = like.pairs * like.states
+    beyond = np.maximum(column - transitions - like.states + 1, 0)
+    return np.where(column < transitions, column // like.states, like.pairs + beyond)
+
+
+def _different_sums(values: Floats, sums: Integers) -> tuple[Integers, Integers]:
+    """Columns of values [n, C] that belong to different sums, and where each of these sums begins.
 
     Two sums are the same if their columns are, up to their order. Columns are compared by their products with two
     irregular vectors, on which no two different ones agree but by an accident of measure 0.
     """
-    rows = np.arange(1.0, len(numbers) + 1)
-    marks = np.stack([np.sin(rows) @ numbers, np.cos(np.sqrt(2) * rows) @ numbers], axis=1)
+    rows = np.arange(1.0, len(values) + 1)
+    marks = np.stack([np.sin(rows) @ values, np.cos(np.sqrt(2) * rows) @ values], axis=1)
     order = np.lexsort((marks[:, 1], marks[:, 0], sums))
     bounds = np.flatnonzero(np.append(True, np.diff(sums[order]) != 0))
     seen: dict[bytes, Integers] = {}

@@ -134,7 +134,7 @@ def resolvent(kernel: Any, discount: float, order: float = np.inf) -> Callable[[
     dense or, if large, by iteration, which such chains make short.
     """
     states = kernel.shape[0]
-    narrow = is_narrow(kernel)
+    narrow = states > DENSE_LIMIT and is_narrow(kernel)
     if not narrow and states <= WIDE_DENSE_LIMIT:
         dense = lu_factor(np.eye(states) - discount * kernel.toarray())
         return lambda right: np.asarray(lu_solve(dense, right))

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from surefoot.arrays import ROW_SUM_ROUNDING, Floats, Integers
+from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_model import TransitionModel
 
@@ -21,8 +22,9 @@ IMPOSSIBLE = 1e-15
 DECADE = 3.7
 
 
-def affine_model(affine: tuple[Floats, Floats], example: TabularCMDP, low: Floats, high: Floats) -> TransitionModel:
+def affine_model(tables: AffineTables, example: TabularCMDP, low: Floats, high: Floats) -> TransitionModel:
     """Cells are boxes [J, d] of a family with P_θ = P₀ + Σ_k θ_k G_k."""
+    affine = tables.dense()
     # Entries are compared as probabilities, at the middle of all boxes and by how they change from there to the edges:
     # slopes have the units of 1/parameter, so that rounding them would merge whatever is small in those.
     lowest, highest = low.min(axis=0), high.max(axis=0)

@@ -11,6 +11,7 @@ Four sources, strongest first:
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,26 +19,37 @@ import numpy as np
 from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.policy import Policy
 from surefoot.policyset.cells import Cells
+from surefoot.progress import Progress, silent
+from surefoot.tasks.affine_detection import affine_tables
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.affine_cells import affine_cells
+from surefoot.training.affine_cells import BoxesTooWide, affine_cells
 from surefoot.training.bounds import Evaluator, evaluator, start_values, stationary_tables
 from surefoot.training.sampled_cells import DOUBT_SHARE, binomial_upper, finite_cells, holdout_cells
 from surefoot.training.settings import DEFAULT, Envelopes
 
 
 def build_cells(
-    tasks: TaskDistribution, policies: Sequence[Policy], *, seed: int, envelopes: Envelopes = DEFAULT
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    *,
+    seed: int,
+    envelopes: Envelopes = DEFAULT,
+    jobs: int = 1,
+    show: Progress = silent,
 ) -> Cells:
     """The strongest envelopes that the family allows, for `policies` with the safe one first."""
     settings = envelopes.settled(tasks.example)
     tables = stationary_tables(tasks.example, policies)
-    if tasks.affine is not None and tables is not None:
-        return affine_cells(tasks, tables, settings.cells)
+    if tables is not None and affine_tables(tasks) is not None:
+        try:
+            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show)
+        except BoxesTooWide as why:
+            warnings.warn(str(why), UserWarning, stacklevel=2)
     if isinstance(tasks.distribution, Finite):
         return finite_cells(tasks, policies, settings, seed)
     rng = np.random.default_rng([seed, 2, settings.attempt])
-    return holdout_cells(tasks, evaluator(tasks.example, policies, settings), rng, settings)
+    return holdout_cells(tasks, evaluator(tasks, policies, settings), rng, settings)
 
 
 def safe_policy_risk(tasks: TaskDistribution, safe: Policy, *, seed: int, envelopes: Envelopes = DEFAULT) -> float:

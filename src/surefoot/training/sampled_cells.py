@@ -24,7 +24,7 @@ from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, is_timeless_table
+from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, first_states, is_timeless_table
 from surefoot.training.settings import DEFAULT, Settled
 
 # The first sample holds this many tasks per cell.
@@ -51,7 +51,7 @@ def finite_cells(
     if not isinstance(distribution, Finite):
         raise InvalidInput(f"distribution must be Finite, got {type(distribution).__name__}")
     settings = settings or DEFAULT.settled(tasks.example)
-    values = evaluator(tasks.example, policies, settings)
+    values = evaluator(tasks, policies, settings)
     rng = np.random.default_rng([seed, 2, settings.attempt])
     members = [tasks.task(point) for point in distribution.points]
     lower, upper = (np.stack(side) for side in zip(*(values(task, rng) for task in members), strict=True))
@@ -72,7 +72,8 @@ def finite_cells(
     prior = prior * ((1 - uncovered) / max(1 - left_out, 1e-300))
     model = _balls(members, np.zeros(len(members)))
     source: Source = "monte-carlo" if settings.simulated else "finite"
-    return cells_of_bounds(points, points, prior, lower, upper, source, uncovered, model)
+    states = first_states(tasks)
+    return cells_of_bounds(points, points, prior, lower, upper, source, uncovered, model, states=states)
 
 
 def _allowance(size: Floats, task: Any) -> Floats:
@@ -113,7 +114,8 @@ def holdout_cells(tasks: TaskDistribution, values: Evaluator, rng: np.random.Gen
     uncovered = min(1.0, settings.uncovered + infeasible)
     prior = (1 - uncovered) * base.count / base.count.sum()
     source: Source = "monte-carlo" if settings.simulated else "holdout"
-    return cells_of_bounds(partition.centres, partition.centres, prior, lower, upper, source, uncovered, model)
+    centres, states = partition.centres, first_states(tasks)
+    return cells_of_bounds(centres, centres, prior, lower, upper, source, uncovered, model, states=states)
 
 
 def _check_holdout(settings: Settled) -> None:
