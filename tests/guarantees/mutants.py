@@ -19,6 +19,7 @@ from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.method import SAFE, Account, Deployed, Method, Step
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -195,12 +196,13 @@ def with_alternatives_that_are_no_laws(original: Callable[..., Floats]) -> Calla
 
 
 def merged_in_the_unit_of_the_parameter(
-    affine: tuple[Floats, Floats], example: TabularCMDP, low: Floats, high: Floats
+    tables: AffineTables, example: TabularCMDP, low: Floats, high: Floats
 ) -> TransitionModel:
     """Entries are one class if base and slope agree to 12 decimals, in whatever unit the parameter is."""
+    affine = tables.dense()
     features = np.moveaxis(np.concatenate([affine[0][None], affine[1]]), 0, -1)
     classes, row_type, place = transition_classes(np.round(features, 12))
     base, slope = features[place][:, 0], features[place][:, 1:]
     probability = np.clip(base + (low + high) / 2 @ slope.T, 0.0, 1.0)
-    right = affine_model(affine, example, low, high)
+    right = affine_model(tables, example, low, high)
     return replace(right, classes=classes, row_type=row_type, probability=probability, affine=(base, slope))

@@ -74,6 +74,7 @@ def test_bounds_hold_on_plausible_cells_and_are_trivial_on_others(world: object)
             assert (planned.margin[j] <= exact.margin + 1e-12).all()
             values = state_values(task, planned.policy.probabilities)  # [1+m, S]
             values[1:] = tasks.units.budget[:, None] - values[1:]
+            values = values if cells.first_states is None else values[:, cells.first_states]
             assert (planned.start_lower[:, j] <= values.T + 1e-12).all()
             assert (planned.start_upper[:, j] >= values.T - 1e-12).all()
             if plausible[j]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from random_tasks import as_sparse, nearby, random_arrays, random_cmdp, seeds, task_arrays
 from surefoot.errors import Infeasible
 from surefoot.oracles import Oracles, ParameterDistance, check_by_enumeration, exact_oracles, linear_program
+from surefoot.oracles.exact import BatchDistance
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.tasks.task_distribution import from_arrays
@@ -93,6 +94,9 @@ def test_defaults_of_a_finite_family(seed: int) -> None:
 
     oracles = exact_oracles(from_arrays(tasks))
     assert isinstance(oracles, Oracles)
-    assert oracles.check is check_by_enumeration
+    assert isinstance(oracles.check, BatchDistance)
+    gap = reference_distance(*tasks)
+    assert oracles.check(*tasks, 1.001 * gap, 0.1, RNG)
+    assert not oracles.check(*tasks, 0.999 * gap, 0.1, RNG)
     conforms_to_optimal_oracle(oracles.optimal, tasks[1], 1e-6)
     conforms_to_feasible_oracle(oracles.feasible, tasks, 0.01)

@@ -17,10 +17,17 @@ from random_tasks import as_sparse, random_arrays, random_cmdp, random_policy, r
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.tabular import evaluate as evaluate_module
-from surefoot.tabular.evaluate import DENSE_LIMIT, evaluate, evaluate_many, occupancy, solve_discounted, state_values
+from surefoot.tabular.evaluate import (
+    WIDE_DENSE_LIMIT,
+    evaluate,
+    evaluate_many,
+    occupancy,
+    solve_discounted,
+    state_values,
+)
 from surefoot.tabular.model import TabularCMDP
 
-LARGE = DENSE_LIMIT + 500
+LARGE = WIDE_DENSE_LIMIT + 500
 
 
 def signals(cmdp: TabularCMDP) -> Floats:

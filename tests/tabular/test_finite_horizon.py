@@ -15,6 +15,7 @@ from scipy.optimize import linprog
 import surefoot as sf
 from random_tasks import random_distributions, seeds
 from surefoot.errors import Infeasible, InvalidInput
+from surefoot.tabular.affine import affine_of_arrays
 from surefoot.tabular.expansion import box_values
 from surefoot.tabular.finite_horizon import solve_horizon
 from surefoot.tabular.lagrangian import solve_lagrangian
@@ -280,7 +281,7 @@ def test_what_sums_without_end_refuses_a_horizon() -> None:
     policy = TabularPolicy(np.full((3, 2), 0.5))
     affine = np.asarray(task.transitions), np.zeros((1, 3, 2, 3))
     with pytest.raises(InvalidInput, match=r"expansion .* got one with horizon 5"):
-        box_values(affine, task, policy, np.zeros((1, 1)), np.ones((1, 1)))
+        box_values(affine_of_arrays(affine, task), task, policy, np.zeros((1, 1)), np.ones((1, 1)))
     with pytest.raises(InvalidInput, match=r"linear program .* got one with horizon 5"):
         OccupancyLP().solve(task)
     with pytest.raises(InvalidInput, match="tasks must share one horizon, got 5 and None"):

@@ -25,7 +25,7 @@ from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, U
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import sampled_cells
 from surefoot.training.affine_cells import affine_cells
-from surefoot.training.bounds import Evaluator, state_by_state
+from surefoot.training.bounds import Evaluator, first_states, state_by_state
 from surefoot.training.envelopes import build_cells
 from surefoot.training.sampled_cells import (
     ALL_SHARE,
@@ -427,7 +427,7 @@ def test_a_hair_above_one_is_rounding() -> None:
 
     tasks = family(build, Uniform(0.1, 0.5))
     only = TabularPolicy(np.ones((2, 1)))
-    cells = small_holdout(tasks, 0, state_by_state([only]))
+    cells = small_holdout(tasks, 0, state_by_state([only], first_states(tasks)))
     assert cells.model is not None
     assert cells.model.probability.max() == 1.0
 

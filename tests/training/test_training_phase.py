@@ -25,10 +25,11 @@ from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import training_phase
+from surefoot.training import cover
+from surefoot.training.cover import cover_points, cover_repeated
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import _cover_repeated, train
+from surefoot.training.training_phase import train
 
 RANGES = {"reward_range": (-5.0, 15.0), "cost_range": (-2.0, 15.0)}
 
@@ -127,13 +128,13 @@ def test_cover_by_coordinates_is_that_of_the_full_matrix(epsilon: float) -> None
 def test_centres_in_two_dimensions_come_from_the_first_samples_unless_these_do_not_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training_phase, "MOST_CANDIDATES", 40)
+    monkeypatch.setattr(cover, "MOST_CANDIDATES", 40)
     points = np.random.default_rng(0).random((2000, 2))
-    centres = training_phase._cover_points(points, 0.3, 0.1)
+    centres = cover_points(points, 0.3, 0.1)
     apart = np.abs(points[:, None] - points[centres]).max(axis=2).min(axis=1)
     assert centres.max() < 40
     assert (apart <= 0.3).mean() >= 0.9
-    everything = training_phase._cover_points(points, 0.03, 0.1)  # 40 small boxes cannot cover nine tenths of a square
+    everything = cover_points(points, 0.03, 0.1)  # 40 small boxes cannot cover nine tenths of a square
     assert everything.tolist() == greedy_cover(points, 0.03, uncovered=0.1).tolist()
 
 
@@ -170,7 +171,7 @@ def test_cover_of_repeated_tasks_is_that_of_all_samples(seed: int, kinds: int, s
     member = rng.integers(kinds, size=samples)
     present, first, repeats = np.unique(member, return_index=True, return_counts=True)
     expected = greedy_cover(near[np.ix_(member, member)], uncovered=uncovered)
-    assert _cover_repeated(near[np.ix_(present, present)], first, repeats, uncovered).tolist() == expected.tolist()
+    assert cover_repeated(near[np.ix_(present, present)], first, repeats, uncovered).tolist() == expected.tolist()
 
 
 # ---------------------------------------------------------------------------------------------------- what is returned
@@ -295,23 +296,28 @@ def test_a_sampled_check_gives_a_cover_within_twice_epsilon() -> None:
     assert 1 < len(centres) < 5
 
 
-def test_a_continuous_family_without_coordinates_asks_about_pairs() -> None:
-    """The check is whatever the user has; here it reads the wind off the tasks."""
-    tasks = family(windy_task, Uniform(0.2, 0.6))
+@pytest.mark.parametrize("known", ["own", "tables", "affine"])
+def test_covers_without_coordinates_leave_no_more_than_four_delta_uncovered(known: str) -> None:
+    """The wind is squared where tables are to be compared; a check of one's own reads it off the tasks."""
+    power = 2 if known == "tables" else 1
+    tasks = family(lambda theta: windy_task(theta[:1] ** power), Uniform([0.2, 0.0], [0.6, 1.0]))
     exact = exact_oracles(tasks)
+    asked: list[int] = []
 
     def wind(task: TabularCMDP) -> float:
         return float(task.transitions[0, 1, 1])
 
-    oracles = Oracles(
-        lambda a, b, epsilon, delta, rng: abs(wind(a) - wind(b)) <= epsilon, exact.optimal, exact.feasible
-    )
-    asked = quiet_train(tasks, epsilon=0.03, delta=0.2, seed=1, oracles=oracles)
-    known = quiet_train(windy(), epsilon=0.03, delta=0.2, seed=1)
-    assert [entry.parameter.tolist() for entry in asked.entries] == [
-        entry.parameter.tolist() for entry in known.entries
-    ]
-    assert len(asked) > 1
+    def check(a: TabularCMDP, b: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator) -> bool:
+        asked.append(1)
+        return abs(wind(a) - wind(b)) <= epsilon
+
+    oracles = Oracles(check if known == "own" else exact.check, exact.optimal, exact.feasible)
+    policies = quiet_train(tasks, epsilon=0.03, delta=0.1, seed=1, oracles=oracles)
+    centres = np.array([entry.parameter[0] for entry in policies.entries]) ** power
+    drawn = tasks.sample(20_000, np.random.default_rng(7))[:, 0] ** power
+    assert (np.abs(drawn[:, None] - centres).min(axis=1) > 0.03).mean() <= 0.4
+    assert 3 < len(policies) < 20
+    assert known != "own" or len(asked) < 0.2 * policies.training["samples"] ** 2
 
 
 def test_an_oracle_that_breaks_its_promise_is_caught() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +13,14 @@ from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.oracles.interface import OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
-from surefoot.tabular.distance import distance
+from surefoot.tabular.distance import Numbers, affine_distance, batch_distance, distance, numbers
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import LAGRANGIAN_FROM, OccupancyLP, solve
+from surefoot.tasks.affine_detection import affine_tables
 from surefoot.tasks.task_distribution import TaskDistribution
+
+# Coordinates are compared with the true distance at so many of a family's probes, and may miss it by rounding.
+COMPARED, COORDINATE_TOLERANCE = 100, 1e-9
 
 
 def exact_oracles(tasks: TaskDistribution) -> Oracles:
@@ -26,10 +32,49 @@ def exact_oracles(tasks: TaskDistribution) -> Oracles:
         )
     safe_task = None if tasks.safe_parameter is None else tasks.task(tasks.safe_parameter)
     return Oracles(
-        check=check_by_enumeration if tasks.coordinates is None else ParameterDistance(tasks.coordinates),
+        check=exact_check(tasks),
         optimal=linear_program(),
         feasible=worst_task_then_gradient(safe_task),
     )
+
+
+def exact_check(tasks: TaskDistribution) -> ParameterDistance | BatchDistance:
+    """O_c for a family of tables, by the fastest way that is exact: coordinates if there are such, the closed form of
+    affine families, else a comparison of all entries, of many tasks at once."""
+    if tasks.coordinates is not None:
+        _check_coordinates(tasks, tasks.coordinates)
+        return ParameterDistance(tasks.coordinates)
+    affine = affine_tables(tasks)
+    if affine is None:
+        return BatchDistance(_prepared_tables(tasks), batch_distance)
+    closed_form = affine_distance(affine, tasks.units)
+    if affine.dimension == 1:
+        return ParameterDistance(partial(np.multiply, float(np.abs(closed_form.forms).max())))
+    return BatchDistance(
+        lambda parameter: parameter, lambda first, second: closed_form.between(np.stack(first), np.stack(second))
+    )
+
+
+def _prepared_tables(tasks: TaskDistribution) -> Callable[[Floats], Numbers]:
+    """All numbers of a parameter's task; those of two tasks are kept, since the others will be like them."""
+    known = [numbers(tasks.task(probe)) for probe in tasks.distribution.probes()[:2]]
+    return lambda parameter: numbers(tasks.task(parameter), known)
+
+
+def _check_coordinates(tasks: TaskDistribution, coordinates: Callable[[Floats], Floats]) -> None:
+    """Refuse coordinates that put tasks closer together than they are: a cover by them would leave gaps."""
+    probes = tasks.distribution.probes()[:COMPARED]
+    points = coordinates(probes)
+    told = np.abs(points[:, None] - points).max(axis=2)
+    compared = [numbers(tasks.task(probe)) for probe in probes]
+    true = batch_distance(compared, compared)
+    short = true - told > COORDINATE_TOLERANCE * np.maximum(true, 1.0)
+    if short.any():
+        i, j = np.unravel_index(int(np.argmax(np.where(short, true - told, -np.inf))), short.shape)
+        raise InvalidInput(
+            f"coordinates must not understate the distance of tasks, got {told[i, j]:.6g} between the tasks of "
+            f"{probes[i].tolist()} and {probes[j].tolist()}, whose distance is {true[i, j]:.6g}"
+        )
 
 
 def check_by_enumeration(
@@ -57,6 +102,24 @@ class ParameterDistance:
         """Whether the tasks of the parameters first [d] and second [d] are within ε of each other."""
         points = self.coordinates(np.stack([first, second]))
         return float(np.abs(points[0] - points[1]).max()) <= epsilon
+
+
+@dataclass(frozen=True)
+class BatchDistance:
+    """O_c for families of which many tasks can be compared at once. The training phase looks for this type too.
+
+    Attributes:
+        prepare: a parameter [d] to whatever of its task is compared; called once for each.
+        between: the paper's distance d [n, m] between n and m such.
+    """
+
+    prepare: Callable[[Floats], Any]
+    between: Callable[[Sequence[Any], Sequence[Any]], Floats]
+
+    def __call__(
+        self, first: TabularCMDP, second: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator
+    ) -> bool:
+        return check_by_enumeration(first, second, epsilon, delta, rng)
 
 
 def linear_program() -> OptimalOracle:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import Floats
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
-from surefoot.tabular.evaluate import evaluate, solve_discounted
+from surefoot.tabular.evaluate import chain, evaluate, solve_discounted
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables, as_tabular
 from surefoot.tabular.solve import solve
@@ -332,7 +332,7 @@ def _unit_signals(task: TabularCMDP) -> Floats:
 def _state_values(task: TabularCMDP, signals: Floats, policy: Floats) -> Floats:
     """[k, S] value of each of the signals [k, S, A] from every state."""
     per_state = np.einsum("ksa,sa->sk", signals, policy)
-    return solve_discounted(task.kernel(policy), per_state, task.discount).T
+    return solve_discounted(chain(task, policy), per_state, task.discount).T
 
 
 def _action_values(task: TabularCMDP, signal: Floats, state_values: Floats) -> Floats:

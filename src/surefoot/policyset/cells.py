@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, refuse, take_over
+from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, check_indices, refuse, take_over
 from surefoot.errors import InvalidInput
 from surefoot.tabular.transition_model import TransitionModel, check_class_sums
 
@@ -35,11 +35,13 @@ class Cells:
         low, high: [J, d] corners of each cell's box; equal for single tasks.
         prior: [J] probability of each cell under the task distribution; they sum to 1 - uncovered.
         lower, upper: [J, P, 1+m] bounds on the values from the start distribution.
-        start_lower, start_upper: [J, P, 1+m, S] bounds given the first state; None when not computed.
+        start_lower, start_upper: [J, P, 1+m, F] bounds given the first state; None when not computed.
         source: how the bounds were obtained.
         uncovered: probability that the task lies in no cell, or in one whose bounds it breaks; part of the risk.
         model: transitions of the cells; None when only returns can be simulated.
         outside: [J', d] parameters of boxes that are in no cell; alternatives for the alarm.
+        first_states: [F] the states that `start_lower` and `start_upper` are for, ascending: those that episodes can
+            begin in. None if these are all states.
     """
 
     low: Floats
@@ -53,6 +55,7 @@ class Cells:
     uncovered: float
     model: TransitionModel | None
     outside: Floats
+    first_states: Integers | None = None
 
     def __post_init__(self) -> None:
         if np.shape(self.low)[:1] == (0,):
@@ -70,12 +73,14 @@ class Cells:
             raise InvalidInput("start_lower and start_upper must be given both or not at all, got one of them")
         if self.start_lower is not None and self.start_upper is not None:
             for name in ("start_lower", "start_upper"):
-                take_over(self, name, "J P 1+m S", sizes)
+                take_over(self, name, "J P 1+m S" if self.first_states is None else "J P 1+m F", sizes)
             refuse("start_lower", self.start_lower, self.start_lower > self.start_upper, "must not exceed start_upper")
+        if self.first_states is not None:
+            _check_first_states(self, sizes)
         object.__setattr__(self, "uncovered", float(self.uncovered))
         _check_prior(self)
         if self.model is not None:
-            _check_model(self.model, sizes)
+            _check_model(self.model, sizes, self.first_states)
             _check_outside(self.model, self.outside)
 
     def __len__(self) -> int:
@@ -96,6 +101,14 @@ class Cells:
 # ------------------------------------------------------------------------------------------------ checks, in call order
 
 
+def _check_first_states(cells: Cells, sizes: dict[str, int]) -> None:
+    if cells.start_lower is None:
+        raise InvalidInput("first_states must come with start_lower and start_upper, got neither of these")
+    take_over(cells, "first_states", "F", sizes, np.int64)
+    first = np.asarray(cells.first_states)
+    refuse("first_states", first, np.diff(first, prepend=-1) <= 0, "must be states in ascending order")
+
+
 def _check_prior(cells: Cells) -> None:
     refuse("prior", cells.prior, cells.prior < 0, "must not be negative")
     total = float(cells.prior.sum())
@@ -107,12 +120,14 @@ def _check_prior(cells: Cells) -> None:
         raise InvalidInput(f"prior and uncovered must sum to 1, got {total:.12g} and {cells.uncovered!r}")
 
 
-def _check_model(model: TransitionModel, sizes: dict[str, int]) -> None:
+def _check_model(model: TransitionModel, sizes: dict[str, int], first_states: Integers | None) -> None:
     """The model speaks of the same cells, states, constraints and parameters as the bounds."""
     states, constraints = model.n_states, sizes["1+m"] - 1
     known = constraints if model.n_constraints is None else model.n_constraints
     found = {"cells": len(model.probability), "constraints": known, "states": states}
     expected = {"cells": sizes["J"], "constraints": constraints, "states": sizes.get("S", states)}
+    if first_states is not None:
+        check_indices("first_states", first_states, states)
     if model.affine is not None:
         found["parameters"], expected["parameters"] = model.affine[1].shape[1], sizes["d"]
     for name, number in found.items():

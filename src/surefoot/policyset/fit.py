@@ -34,7 +34,11 @@ def _check_cells(where: Path | str, policy_set: Contents, cells: Cells) -> None:
     pairs = [("low", cells.low.shape[1:], policy_set.entries[0].parameter.shape, "parameters of the entries")]
     if isinstance(policy, TabularPolicy | TimedPolicy):
         table = policy.probabilities.shape[-2:]
-        if cells.start_lower is not None:
+        if cells.first_states is not None:
+            last = int(cells.first_states[-1])
+            if last >= table[0]:
+                raise ArtifactError(f"{where}: first_states must be states of the policies, < {table[0]}, got {last}")
+        elif cells.start_lower is not None:
             pairs.append(("start_lower", cells.start_lower.shape[3:], table[:1], "states of the policies"))
         if cells.model is not None:
             found = (cells.model.n_states, cells.model.n_actions)

@@ -43,7 +43,12 @@ MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
 MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
 
 # Every other array holds float64.
-INTEGERS = frozenset({"model.classes", "model.row_type", "model.indptr", "model.successor", "model.entry_class"})
+INTEGERS = frozenset(
+    {
+        "first_states",
+        *(f"model.{name}" for name in ("classes", "row_type", "indptr", "successor", "entry_class")),
+    }
+)
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
 Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
@@ -97,6 +102,7 @@ class StoredCells(_Strict):
     uncovered: Probability
     by_start: bool
     outside: bool
+    first_states: Literal[True] | None = None  # since 1.3: bounds are for some states and not for all
     model: Literal["none", "balls", "affine"]
     sparse: Literal[True] | None = None  # since 1.3: only the possible transitions are stored
     payments: Literal["transitions", "unknown"] | None = None  # since 1.3: not by state and action
@@ -234,6 +240,7 @@ def stored_cells(cells: Cells) -> StoredCells:
         uncovered=cells.uncovered,
         by_start=cells.start_lower is not None,
         outside=len(cells.outside) > 0,
+        first_states=None if cells.first_states is None else True,
         model="none" if cells.model is None else "balls" if cells.model.affine is None else "affine",
         sparse=None if cells.model is None or stored_densely(cells.model) else True,
         payments=None if cells.model is None else _payments(cells.model),

@@ -82,6 +82,8 @@ def _cell_arrays(cells: Cells) -> Arrays:
     arrays: Arrays = {name: getattr(cells, name) for name in BOUNDS}
     if cells.start_lower is not None:
         arrays |= {name: getattr(cells, name) for name in BY_START}
+    if cells.first_states is not None:
+        arrays["first_states"] = cells.first_states
     if len(cells.outside):
         arrays["outside"] = cells.outside
     if cells.model is not None:
@@ -196,6 +198,7 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
     expected = {
         *BOUNDS,
         *(BY_START if stored.by_start else ()),
+        *(("first_states",) if stored.first_states else ()),
         *(("outside",) if stored.outside else ()),
         *(f"model.{name}" for name in _model_names(stored)),
     }
@@ -212,6 +215,7 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
             uncovered=stored.uncovered,
             model=None if stored.model == "none" else _model(arrays),
             outside=arrays.get("outside", np.empty((0, *arrays["low"].shape[1:]))),
+            first_states=arrays.get("first_states"),
         )
     except InvalidInput as error:
         raise ArtifactError(f"{path}: {error}") from None

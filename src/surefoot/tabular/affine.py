@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import qr
 
 from surefoot.arrays import Floats, Integers
 from surefoot.tabular.tables import Tables
+
+# Entries that change by no more than this between tasks do not depend on the parameter but for rounding.
+UNCHANGED = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,10 @@ class AffineTables:
         return len(self.slope)
 
     @property
+    def n_states(self) -> int:
+        return int(self.signal_base.shape[1])
+
+    @property
     def row(self) -> Integers:
         """[E] row s·A + a of each transition."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
@@ -46,10 +55,28 @@ class AffineTables:
         found: Floats = self.base + parameters @ self.slope
         return found
 
+    def signals(self, parameter: Floats) -> Floats:
+        """[1+m, S, A] expected reward and costs at a parameter [d]."""
+        found: Floats = self.signal_base + np.tensordot(parameter, self.signal_slope, axes=1)
+        return found
+
     def matrix(self, entries: Floats) -> sp.csr_array:
         """[S·A, S] with `entries` [E] in the places of the transitions."""
-        states = self.signal_base.shape[1]
-        return sp.csr_array((entries, self.successor, self.indptr), shape=(len(self.indptr) - 1, states))
+        return sp.csr_array((entries, self.successor, self.indptr), shape=(len(self.indptr) - 1, self.n_states))
+
+    def error(self, task: Tables, parameter: Floats) -> tuple[float, float]:
+        """By how much a task differs from what is said of its parameter: the largest sum of differences over a row of
+        transitions, and the largest difference of a signal relative to that signal's largest size."""
+        apart = abs(task.rows - self.matrix(self.probabilities(parameter))).sum(axis=1)
+        signals = signals_of(task)
+        size = np.abs(signals).max(axis=(1, 2))
+        relative = np.abs(signals - self.signals(parameter)).max(axis=(1, 2)) / np.where(size > 0, size, 1.0)
+        return float(np.max(apart)), float(np.max(relative))
+
+
+def signals_of(task: Tables) -> Floats:
+    """[1+m, S, A] expected reward and costs of a step."""
+    return np.concatenate([task.reward[None], task.cost])
 
 
 def affine_of_arrays(affine: tuple[Floats, Floats], example: Tables) -> AffineTables:
@@ -58,7 +85,7 @@ def affine_of_arrays(affine: tuple[Floats, Floats], example: Tables) -> AffineTa
     rows = len(example.start) * example.n_actions
     forms = np.concatenate([base[None], slopes]).reshape(1 + len(slopes), rows, -1)
     row, successor = np.nonzero((forms != 0).any(axis=0))
-    signals = np.concatenate([example.reward[None], example.cost])
+    signals = signals_of(example)
     return AffineTables(
         np.searchsorted(row, np.arange(rows + 1)),
         successor,
@@ -67,3 +94,57 @@ def affine_of_arrays(affine: tuple[Floats, Floats], example: Tables) -> AffineTa
         signals,
         np.zeros((len(slopes), *signals.shape)),
     )
+
+
+# ------------------------------------------------------------------------------------------------------------- the fit
+
+
+def far_apart(parameters: Floats, scale: Floats) -> Integers:
+    """Indices of d+1 parameters of [n, d] that determine an affine function best; fewer if these lie in a plane.
+
+    `scale` [d] is the extent of each parameter.
+    """
+    extended = np.column_stack([np.ones(len(parameters)), (parameters - parameters.mean(axis=0)) / scale])
+    _, triangle, order = qr(extended.T, mode="economic", pivoting=True)
+    size = np.abs(np.diag(triangle))
+    found: Integers = order[: int((size > 1e-6 * size[0]).sum())]
+    return found
+
+
+def affine_through(tasks: Sequence[Tables], parameters: Floats, scale: Floats) -> AffineTables:
+    """The affine tables that agree with d+1 tasks at parameters [d+1, d] in general position.
+
+    A transition that is impossible in all of these is impossible in every task of an affine family.
+    """
+    everywhere = sum((abs(task.rows) for task in tasks[1:]), abs(tasks[0].rows)).sorted_indices()
+    place = _flat(everywhere)
+    entries = np.stack([_read(task, place) for task in tasks])  # [d+1, E]
+    base, slope = _through(entries, parameters, scale)
+    signal_base, signal_slope = _through(np.stack([signals_of(task) for task in tasks]), parameters, scale)
+    return AffineTables(everywhere.indptr, everywhere.indices, base, slope, signal_base, signal_slope)
+
+
+def _through(values: Floats, parameters: Floats, scale: Floats) -> tuple[Floats, Floats]:
+    """Base [...] and slopes [d, ...] of the affine function with values [d+1, ...] at parameters [d+1, d]."""
+    steps = (parameters[1:] - parameters[0]) / scale
+    change = (values[1:] - values[0]).reshape(len(steps), -1)
+    slope = np.linalg.solve(steps, change)
+    size = np.abs(values).max() or 1.0
+    slope[:, np.abs(change).max(axis=0, initial=0.0) <= UNCHANGED * size] = 0.0
+    slope = slope.reshape(len(steps), *values.shape[1:]) / scale.reshape(-1, *[1] * (values.ndim - 1))
+    return values[0] - np.tensordot(parameters[0], slope, axes=1), slope
+
+
+def _flat(matrix: sp.csr_array) -> Integers:
+    """[E] position of each entry, row by row, as one number; ascending."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    place: Integers = row * np.int64(matrix.shape[1]) + matrix.indices
+    return place
+
+
+def _read(task: Tables, place: Integers) -> Floats:
+    """[E] transitions of a task at flat positions that hold all of its own."""
+    rows = task.rows.sorted_indices()
+    entries = np.zeros(len(place))
+    entries[np.searchsorted(place, _flat(rows))] = rows.data
+    return entries

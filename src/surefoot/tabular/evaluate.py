@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg as spla
+from scipy.linalg import lu_factor, lu_solve
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture
@@ -16,7 +18,13 @@ from surefoot.tabular.policy import PolicyLike, TabularPolicy, TimedPolicy, as_t
 from surefoot.tabular.tables import Tables
 
 # Below this many states a dense factorisation is faster than any sparse method.
-DENSE_LIMIT = 1000
+DENSE_LIMIT = 100
+# Chains whose states can be ordered so that steps reach no farther than this share of them have sparse factors.
+NARROW = 1 / 8
+# States that everything may lead to, such as the end of an episode, fill no factors: they are put last.
+HUBS = 4
+# Up to this many states a chain that is not narrow is taken as dense.
+WIDE_DENSE_LIMIT = 1000
 
 
 def evaluate(cmdp: Tables, policy: PolicyLike) -> Values:
@@ -45,7 +53,7 @@ def state_values(cmdp: Tables, probabilities: Floats, steps: int | None = None) 
     """
     signals = np.concatenate([cmdp.reward[None], cmdp.cost])
     per_state = np.einsum("ksa,sa->ks", signals, probabilities).T
-    kernel, steps = cmdp.kernel(probabilities), steps or cmdp.units.horizon
+    kernel, steps = chain(cmdp, probabilities), steps or cmdp.units.horizon
     if steps is None:
         return solve_discounted(kernel, per_state, cmdp.discount).T
     values: Any = per_state
@@ -78,8 +86,8 @@ def occupancy(cmdp: Tables, policy: TabularPolicy | TimedPolicy | Floats) -> Flo
     visits, arrivals = step_visits(cmdp, tables, len(tables) - 1 if horizon is None else horizon)
     total: Floats = np.tensordot(cmdp.discount ** np.arange(len(visits)), visits, 1)
     if horizon is None:
-        chain, later = cmdp.kernel(tables[-1]).T, cmdp.discount ** len(visits) * arrivals
-        total = total + solve_discounted(chain, later[:, None], cmdp.discount, order=1) * tables[-1]
+        arriving, later = chain(cmdp, tables[-1]).T, cmdp.discount ** len(visits) * arrivals
+        total = total + solve_discounted(arriving, later[:, None], cmdp.discount, order=1) * tables[-1]
     return total
 
 
@@ -92,17 +100,73 @@ def step_visits(cmdp: Tables, tables: Floats, steps: int) -> tuple[Floats, Float
     return visits, arrivals
 
 
+def chain(cmdp: Tables, probabilities: Floats) -> Any:
+    """[S, S] the chain under action probabilities [S, A]; sparse where that is the faster way to solve for values."""
+    return cmdp.kernel(probabilities) if cmdp.n_states <= DENSE_LIMIT else averaged(cmdp.rows, probabilities)
+
+
+def averaged(rows: sp.csr_array, probabilities: Floats) -> sp.csr_array:
+    """[S, S] from rows [S·A, S], those of a state weighted with its action probabilities [S, A]."""
+    states, actions = probabilities.shape
+    weights = sp.csr_array(
+        (probabilities.ravel(), np.arange(states * actions), np.arange(0, states * actions + 1, actions)),
+        shape=(states, states * actions),
+    )
+    return (weights @ rows).tocsr()
+
+
 def solve_discounted(kernel: Any, right: Floats, discount: float, order: float = np.inf) -> Floats:
     """x [S, k] with (I - γ·kernel) x = right [S, k]; kernel [S, S] dense or sparse.
 
     `order` is the norm in which the kernel does not expand: the maximum norm, or 1 for a transposed kernel.
     """
     states = kernel.shape[0]
-    if not sp.issparse(kernel) or states <= DENSE_LIMIT:
+    if states <= DENSE_LIMIT or not sp.issparse(kernel):
         dense = kernel.toarray() if sp.issparse(kernel) else kernel
         return np.linalg.solve(np.eye(states) - discount * dense, right)
+    return resolvent(kernel, discount, order)(right)
+
+
+def resolvent(kernel: Any, discount: float, order: float = np.inf) -> Callable[[Floats], Floats]:
+    """right [S, k] to x [S, k] with (I - γ·kernel) x = right, for as many of them as there are; kernel [S, S] sparse.
+
+    A chain on a grid has sparse factors. One whose steps lead anywhere has not: its systems are solved as if they were
+    dense or, if large, by iteration, which such chains make short.
+    """
+    states = kernel.shape[0]
+    narrow = states > DENSE_LIMIT and is_narrow(kernel)
+    if not narrow and states <= WIDE_DENSE_LIMIT:
+        dense = lu_factor(np.eye(states) - discount * kernel.toarray())
+        return lambda right: np.asarray(lu_solve(dense, right))
     matrix = (sp.identity(states, format="csr") - discount * sp.csr_array(kernel)).tocsr()
-    return np.stack([_solve_sparse(matrix, column, order) for column in right.T], axis=1)
+    if narrow:
+        solve = factorised(matrix)
+        return lambda right: np.asarray(solve(np.ascontiguousarray(right)))
+    return lambda right: np.stack([_solve_sparse(matrix, column, order) for column in right.T], axis=1)
+
+
+def is_narrow(kernel: Any) -> bool:
+    """Whether the states, but for a few that many others lead to, can be ordered so that no step leads far."""
+    entries = sp.coo_array(kernel)
+    states = kernel.shape[0]
+    degree = np.bincount(entries.row, minlength=states) + np.bincount(entries.col, minlength=states)
+    rest = np.sort(np.argsort(degree, kind="stable")[:-HUBS])
+    others = sp.csr_matrix(kernel)[rest][:, rest]
+    place = np.empty(len(rest), dtype=np.int64)
+    place[reverse_cuthill_mckee(others)] = np.arange(len(rest))
+    row = np.repeat(np.arange(len(rest)), np.diff(others.indptr))
+    reach = np.abs(place[row] - place[others.indices])
+    return bool(np.mean(reach**2.0) <= (NARROW * states) ** 2) if reach.size else True
+
+
+def factorised(matrix: Any) -> Callable[[Floats], Floats]:
+    """Solver for a sparse I - γP or its transpose. These are diagonally dominant: no pivot is needed for stability, and
+    an ordering for symmetric matrices keeps the factors of a chain on a grid half as large as the usual one."""
+    factors = spla.splu(
+        matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    )
+    solver: Callable[[Floats], Floats] = factors.solve
+    return solver
 
 
 def _solve_sparse(matrix: Any, right: Floats, order: float) -> Floats:
@@ -124,4 +188,4 @@ def _solve_sparse(matrix: Any, right: Floats, order: float) -> Floats:
         )
         solution = solution + length * correction
         residual, previous = right - matrix @ solution, error
-    return np.asarray(spla.splu(matrix.tocsc()).solve(right))
+    return np.asarray(factorised(matrix)(right))

@@ -1,66 +1,132 @@
-"""Values of a policy over whole boxes of tasks, for families whose transitions are affine in the parameter."""
+"""Values of a policy over whole boxes of tasks, for families whose tables are affine in the parameter (Theorem 1a)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.units import Units
-from surefoot.errors import InvalidInput
+from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.sparse_expansion import expand_one_by_one, expand_series
 from surefoot.tabular.tables import Tables, endless
 
 # What the linear algebra behind the bounds may be off by, relative to the numbers that go into it.
 ROUNDING = 1e-10
 CHUNK = 64  # boxes expanded at once, to bound memory
+# Up to this many states inverses of many boxes at once are faster than sparse factors of one after the other.
+DENSE_STATES = 100
+# Below this ρ the tail is of no consequence, and the simplest bound on it will do.
+SMALL_REACH = 0.1
 
 
 def box_values(
-    affine: tuple[Floats, Floats], example: Tables, policy: TabularPolicy, low: Floats, high: Floats
+    affine: AffineTables,
+    example: Tables,
+    policy: TabularPolicy,
+    low: Floats,
+    high: Floats,
+    first_states: Integers | None = None,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper [J, 1+m, 1+S] over each box [J, d] of an affine family; `example` lends everything but P."""
+    """Lower and upper [J, 1+m, 1+F] over each box [J, d] of an affine family: from the start distribution, then from
+    each of the first states [F], all of them by default. Infinite for boxes that are too wide to be expanded (ρ ≥ 1).
+
+    `example` lends the start, the discount and the budgets.
+    """
     endless(example, "the expansion of values over boxes")
-    chain = np.einsum("sa,sat->st", policy.probabilities, affine[0])
-    slopes = np.einsum("sa,dsat->dst", policy.probabilities, affine[1])
-    signals = np.concatenate([example.reward[None], example.cost])
-    per_state = np.einsum("ksa,sa->sk", signals, policy.probabilities)
+    states = np.arange(example.n_states) if first_states is None else first_states
+    middle, radius, reach = _expanded(affine, example, policy.probabilities, low, high, states)
+    lower, upper = reward_and_margin(middle - radius, middle + radius, example.units)
+    wide = reach >= 1
+    lower[wide], upper[wide] = -np.inf, np.inf
+    return lower, upper
+
+
+def anything(units: Units) -> tuple[Floats, Floats]:
+    """[1+m] least and greatest reward and margins of any policy: what is known where nothing is."""
+    worst, best = units.reward_value_range
+    dearest, cheapest = -units.user_margin(units.worst_value), units.budget - units.cost_value_range[:, 0]
+    return np.array([worst, *dearest]), np.array([best, *cheapest])
+
+
+def _expanded(
+    affine: AffineTables, example: Tables, probabilities: Floats, low: Floats, high: Floats, states: Integers
+) -> tuple[Floats, Floats, Floats]:
+    """Middle and radius [J, 1+m, 1+F], rounding included, and ρ [J]."""
+    if affine.n_states <= DENSE_STATES:
+        return _expand_dense(affine, example, probabilities, low, high, states)
+    expand = expand_series if affine.dimension == 1 else expand_one_by_one
+    middle, radius, reach, size = expand(affine, example, probabilities, low, high, states)
+    return middle, radius + rounding(size, example)[:, :, None], reach
+
+
+def _expand_dense(
+    affine: AffineTables, example: Tables, probabilities: Floats, low: Floats, high: Floats, states: Integers
+) -> tuple[Floats, Floats, Floats]:
+    base, slopes = affine.dense()
+    chain = np.einsum("sa,sat->st", probabilities, base)
+    slopes = np.einsum("sa,dsat->dst", probabilities, slopes)
+    per_state = np.einsum("ksa,sa->sk", affine.signal_base, probabilities)
+    changes = np.einsum("dksa,sa->dsk", affine.signal_slope, probabilities)
     parts = [
-        _expand(chain, slopes, per_state, low[part], high[part], example)
+        _expand(chain, slopes, per_state, changes, low[part], high[part], example, states)
         for part in (slice(k, k + CHUNK) for k in range(0, len(low), CHUNK))
     ]
-    middle, radius = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    return reward_and_margin(middle - radius, middle + radius, example.units)
+    middle, radius, reach = (np.concatenate(side) for side in zip(*parts, strict=True))
+    return middle, radius, reach
 
 
 def _expand(
-    chain: Floats, slopes: Floats, per_state: Floats, low: Floats, high: Floats, example: Tables
-) -> tuple[Floats, Floats]:
-    """Middle and radius [J, 1+m, 1+S] of reward and cost over boxes.
+    chain: Floats,
+    slopes: Floats,
+    per_state: Floats,
+    changes: Floats,
+    low: Floats,
+    high: Floats,
+    example: Tables,
+    states: Integers,
+) -> tuple[Floats, Floats, Floats]:
+    """Middle and radius [J, 1+m, 1+F] of reward and cost over boxes, and ρ [J].
 
-    With R = (I - γP)⁻¹ at the centre and Δ = Σ_k D_k G_k, V_θ = Σ_n (γRΔ)ⁿ V. Orders 1 and 2 are bounded term by term,
-    the tail by the geometric series with ρ = γ/(1-γ)·Σ_k h_k ‖G_k‖ (Theorem 1a).
+    With R = (I - γP)⁻¹ at the centre, Δ = Σ_k D_k G_k and δ = Σ_k D_k g_k, V_θ - V = Σ_n (γRΔ)ⁿ (γRΔV + Rδ), whose
+    terms are linear, quadratic, … in D. Orders 1 and 2 are bounded term by term, the tail by the geometric series with
+    ρ ≥ ‖γRΔ‖ (Theorem 1a).
     """
     discount, half = example.discount, (high - low) / 2
-    reach = discount / (1 - discount) * half @ np.abs(slopes).sum(axis=2).max(axis=1)  # ρ, [J]
-    if (reach >= 1).any():
-        raise InvalidInput(f"cells must be small enough for the expansion (ρ < 1), got ρ = {reach.max():.3g}; use more")
-    kernel = chain + np.einsum("jd,dst->jst", (low + high) / 2, slopes)
+    centre = (low + high) / 2
+    outflow = np.abs(slopes).sum(axis=2)  # [d, S]
+    kernel = chain + np.einsum("jd,dst->jst", centre, slopes)
     resolvent = discount * np.linalg.inv(np.eye(len(chain)) - discount * kernel)  # γR
+    reach = _reach(resolvent, outflow, half, discount)
+    if changes.any():
+        per_state = per_state + np.einsum("jd,dsk->jsk", centre, changes)
     value = resolvent @ per_state / discount
-    first = [resolvent @ (slope @ value) for slope in slopes]
+    first = [resolvent @ (slope @ value + change / discount) for slope, change in zip(slopes, changes, strict=True)]
     second = sum(
         half[:, k, None, None] * half[:, j, None, None] * np.abs(resolvent @ (slopes[j] @ first[k]))
         for k in range(len(slopes))
         for j in range(len(slopes))
     )
-    tail = (reach / (1 - reach))[:, None, None] * np.max(second, axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):  # boxes with ρ ≥ 1 are not used
+        tail = (reach / (1 - reach))[:, None, None] * np.max(second, axis=1, keepdims=True)
     tail = tail + rounding(np.abs(value).max(axis=1), example)[:, None]
     from_state = sum(half[:, k, None, None] * np.abs(term) for k, term in enumerate(first)) + second + tail
     start = example.start
     from_start = sum(half[:, k, None] * np.abs(start @ term) for k, term in enumerate(first)) + start @ second
-    middle = np.concatenate([(start @ value)[:, None], value], axis=1)
-    radius = np.concatenate([(from_start + tail[:, 0])[:, None], from_state], axis=1)
-    return middle.transpose(0, 2, 1), radius.transpose(0, 2, 1)
+    middle = np.concatenate([(start @ value)[:, None], value[:, states]], axis=1)
+    radius = np.concatenate([(from_start + tail[:, 0])[:, None], from_state[:, states]], axis=1)
+    return middle.transpose(0, 2, 1), radius.transpose(0, 2, 1), reach
+
+
+def _reach(resolvent: Floats, outflow: Floats, half: Floats, discount: float) -> Floats:
+    """ρ [J], an upper bound on the maximum norm of γRΔ over a box: γ/(1-γ)·Σ_k h_k ‖G_k‖ or, where that is not small,
+    the largest entry of γR·Σ_k h_k |G_k|·1, since R has no negative entries."""
+    reach: Floats = discount / (1 - discount) * half @ outflow.max(axis=1)
+    large = reach > SMALL_REACH
+    if large.any():
+        finer = (resolvent[large] @ (half[large] @ outflow)[:, :, None]).max(axis=(1, 2))
+        reach[large] = np.minimum(reach[large], finer)
+    return reach
 
 
 def rounding(size: Floats, task: Tables) -> Floats:
@@ -72,7 +138,7 @@ def rounding(size: Floats, task: Tables) -> Floats:
 
 
 def reward_and_margin(lower: Floats, upper: Floats, units: Units) -> tuple[Floats, Floats]:
-    """Bounds [..., 1+m, 1+S] on reward and cost as bounds on reward and margin = budget - cost."""
+    """Bounds [..., 1+m, 1+F] on reward and cost as bounds on reward and margin = budget - cost."""
     budget = units.budget[:, None]
     reward_low, reward_high = lower[..., :1, :], upper[..., :1, :]
     return (

@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dgetrf, dgetrs
 
 from surefoot.arrays import Floats
 from surefoot.errors import Infeasible, SurefootError
-from surefoot.tabular.evaluate import evaluate, occupancy, solve_discounted
+from surefoot.tabular.evaluate import chain, evaluate, occupancy, solve_discounted
 from surefoot.tabular.finite_horizon import solve_horizon
 from surefoot.tabular.lagrangian import Solution, action_shares, infeasible, rounding, solve_lagrangian, spending_limit
 from surefoot.tabular.linear_program import INFINITY, Optimum, new_solver, pass_program, run
@@ -329,7 +329,7 @@ def _policy(cmdp: Tables, visits: Floats, dual: Floats, values: Floats) -> Tabul
         while worse.any():
             probabilities[worse] = one_hot[ahead[worse].argmax(axis=1)]
             expected = (probabilities * signal).sum(axis=1, keepdims=True)
-            values = solve_discounted(cmdp.kernel(probabilities), expected, cmdp.discount)[:, 0]
+            values = solve_discounted(chain(cmdp, probabilities), expected, cmdp.discount)[:, 0]
             ahead = _ahead(cmdp, signal, values)
             worse = unvisited & (ahead.max(axis=1) > values + 1e-9 * (np.abs(values).max() + np.abs(signal).max()))
     return TabularPolicy(probabilities)

@@ -1,4 +1,4 @@
-"""Cells of a family whose transitions are affine in the parameter: boxes, bounded by an expansion (Theorem 1a)."""
+"""Cells of a family whose tables are affine in the parameter: boxes, bounded by an expansion (Theorem 1a)."""
 
 from __future__ import annotations
 
@@ -8,52 +8,116 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linprog
 
-from surefoot.arrays import ROW_SUM_ROUNDING, Floats, Mask
+from surefoot.arrays import ROW_SUM_ROUNDING, Floats, Integers, Mask
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
-from surefoot.tabular.affine import affine_of_arrays
-from surefoot.tabular.expansion import box_values
+from surefoot.progress import Progress, silent
+from surefoot.tabular.affine import AffineTables
+from surefoot.tabular.expansion import anything, box_values
+from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model
+from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables
 from surefoot.tasks.distribution import Finite, ParameterDistribution
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.bounds import cells_of_bounds
+from surefoot.training.bounds import cells_of_bounds, first_states
 
-# The transitions that `affine` promises may differ from those of the tasks by rounding only; the bounds allow for that.
-AFFINE_TOLERANCE = 1e-12
 # Sweeps that cut a box down to the parameters of tasks; each uses the last one's result.
 CUTS = 3
 
 
-def affine_cells(tasks: TaskDistribution, policies: Sequence[TabularPolicy], cells: int) -> Cells:
-    """A grid over the parameters; boxes on which the safe policy is not surely feasible count as uncovered."""
-    if tasks.affine is None:
-        raise InvalidInput("affine must be given by the family for an expansion, got None")
-    _check_affine(tasks, tasks.affine)
+class BoxesTooWide(InvalidInput):
+    """So many boxes are too wide for the expansion that other envelopes are better."""
+
+
+def affine_cells(
+    tasks: TaskDistribution,
+    policies: Sequence[TabularPolicy],
+    cells: int,
+    uncovered: float = 1.0,
+    show: Progress = silent,
+) -> Cells:
+    """A grid over the parameters; boxes on which the safe policy is not surely feasible count as uncovered.
+
+    Raises:
+        BoxesTooWide: nothing can be said of the safe policy on boxes that weigh more than `uncovered`.
+    """
+    affine = affine_tables(tasks)
+    if affine is None:
+        raise InvalidInput("tasks must be affine in their parameter for an expansion, got a family that is not")
+    _check_declared(tasks)
     grid = _grid(tasks.distribution.support, cells)
-    low, high, possible = _around_tasks(tasks.affine, *grid)
-    example = tasks.task(tasks.distribution.probes()[0])
-    parts = [box_values(tasks.affine, example, policy, low[possible], high[possible]) for policy in policies]
-    lower, upper = (np.stack([part[side] for part in parts], axis=1) for side in (0, 1))
+    mass = np.array([tasks.distribution.mass(a, b) for a, b in zip(*grid, strict=True)])
+    low, high, possible = _around_tasks(affine, *grid)
+    boxes = low[possible], high[possible]
+    states = first_states(tasks)
+    lower, upper = _bounds(tasks, affine, policies, boxes, states, (mass[possible], uncovered), show)
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     kept, outside = possible.copy(), possible.copy()
     kept[possible], outside[possible] = feasible, ~feasible
-    mass = np.array([tasks.distribution.mass(a, b) for a, b in zip(*grid, strict=True)])
     uncovered = _uncovered(tasks.distribution, *grid, mass, kept)
     prior = mass[kept] * ((1 - uncovered) / max(float(mass[kept].sum()), 1e-300))
     model = None
     if kept.any():
-        tables = affine_of_arrays(tasks.affine, example)
-        model = affine_model(tables, example.payments, example.start, low[kept], high[kept])
+        model = affine_model(
+            affine, _shared_payments(tasks), tasks.task(tasks.distribution.probes()[0]).start, low[kept], high[kept]
+        )
     elsewhere = (low + high)[outside] / 2
-    return cells_of_bounds(
-        low[kept], high[kept], prior, lower[feasible], upper[feasible], "affine", uncovered, model, elsewhere
-    )
+    bounds = lower[feasible], upper[feasible]
+    return cells_of_bounds(low[kept], high[kept], prior, *bounds, "affine", uncovered, model, elsewhere, states)
 
 
-def _check_affine(tasks: TaskDistribution, affine: tuple[Floats, Floats]) -> None:
-    """Refuse a family whose tasks, at its probes, are not what `affine` says; every bound rests on it."""
-    probes = tasks.distribution.probes()
+def _bounds(
+    tasks: TaskDistribution,
+    affine: AffineTables,
+    policies: Sequence[TabularPolicy],
+    boxes: tuple[Floats, Floats],
+    states: Integers | None,
+    allowed: tuple[Floats, float],
+    show: Progress,
+) -> tuple[Floats, Floats]:
+    """Lower and upper [J, P, 1+m, 1+F]. Policies that are the same are expanded once; boxes too wide for a policy get
+    the bounds of any policy."""
+    example = tasks.task(tasks.distribution.probes()[0])
+    done: dict[bytes, tuple[Floats, Floats]] = {}
+    parts = []
+    for number, policy in enumerate(policies):
+        show("bounding the values of every policy over all tasks", number, len(policies))
+        key = policy.probabilities.tobytes()
+        if key not in done:
+            done[key] = box_values(affine, example, policy, *boxes, states)
+        parts.append(done[key])
+        if number == 0:
+            _check_width(done[key][0], *allowed)
+    lower, upper = (np.stack([part[side] for part in parts], axis=1) for side in (0, 1))
+    wide = np.isinf(lower)
+    if wide.any():
+        least, most = (np.broadcast_to(side[:, None], lower.shape) for side in anything(example.units))
+        lower[wide], upper[wide] = least[wide], most[wide]
+    return lower, upper
+
+
+def _shared_payments(tasks: TaskDistribution) -> Payments | None:
+    """What a step pays, if that is the same in all tasks at the probes: else only transitions tell tasks apart."""
+    first, *others = (tasks.task(parameter).payments for parameter in tasks.distribution.probes())
+    return first if all(other.same_as(first) for other in others) else None
+
+
+def _check_width(lower: Floats, mass: Floats, uncovered: float) -> None:
+    """What is known of the safe policy's values [J, 1+m, 1+F] is known of nearly all tasks."""
+    wide = np.isinf(lower[:, 0, 0])
+    if float(mass[wide].sum()) > uncovered:
+        raise BoxesTooWide(
+            f"{int(wide.sum())} of {len(wide)} boxes over the parameters are too wide for bounds by expansion: bounds "
+            "from held-out tasks are taken instead (more cells, fewer parameters or a smaller discount would help)"
+        )
+
+
+def _check_declared(tasks: TaskDistribution) -> None:
+    """Refuse a family whose tasks, at its probes, are not what it declares by `affine`; every bound rests on it."""
+    if tasks.affine is None:
+        return
+    affine, probes = tasks.affine, tasks.distribution.probes()
     first = tasks.task(probes[0])
     width = np.ptp(tasks.distribution.support, axis=1)
     leaving = np.abs(affine[1].sum(axis=3)).max(axis=(1, 2)) * width
@@ -87,14 +151,14 @@ def _grid(support: Floats, cells: int) -> tuple[Floats, Floats]:
     return low.reshape(-1, len(support)), high.reshape(-1, len(support))
 
 
-def _around_tasks(affine: tuple[Floats, Floats], low: Floats, high: Floats) -> tuple[Floats, Floats, Mask]:
+def _around_tasks(affine: AffineTables, low: Floats, high: Floats) -> tuple[Floats, Floats, Mask]:
     """Boxes [J, d] that have a task at their centre, and which of the given boxes hold a task at all.
 
     The parameters of tasks need not fill a box: think of weights that sum to at most 1. Where the transitions at the
     centre are no probabilities, a box is cut down to where they may be; if its new centre is still not a task, it is
     replaced by one around a task, wide enough to hold all the tasks that the old one did.
     """
-    forms = np.concatenate([affine[0][None], affine[1]]).reshape(1 + len(affine[1]), -1)
+    forms = np.concatenate([affine.base[None], affine.slope])
     base, *slopes = np.unique(forms[:, forms[1:].any(axis=0)], axis=1)
     slope = np.array(slopes).reshape(low.shape[1], -1)  # [d, F]
     low, high, possible = low.copy(), high.copy(), np.ones(len(low), dtype=bool)

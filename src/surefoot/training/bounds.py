@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.policyset.cells import Cells, Source
@@ -16,16 +17,17 @@ from surefoot.tabular.expansion import reward_and_margin
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tasks.task_distribution import TaskDistribution
 
-# values(task) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
+# values(task) -> lower, upper [P, 1+m, 1+F]: from the start distribution, then from each first state
 # (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
 Evaluator: TypeAlias = Callable[[Any], tuple[Floats, Floats]]
 
 
-def evaluator(example: Task, policies: Sequence[Policy]) -> Evaluator:
-    """The most that readable tasks like `example` tell of the values of policies."""
-    tables = stationary_tables(example, policies)
-    return exact_values(policies) if tables is None else state_by_state(tables)
+def evaluator(tasks: TaskDistribution, policies: Sequence[Policy]) -> Evaluator:
+    """The most that readable tasks of a family tell of the values of policies."""
+    tables = stationary_tables(tasks.example, policies)
+    return exact_values(policies) if tables is None else state_by_state(tables, first_states(tasks))
 
 
 def stationary_tables(example: Task, policies: Sequence[Policy]) -> list[TabularPolicy] | None:
@@ -40,12 +42,31 @@ def is_timeless_table(task: Task) -> bool:
     return isinstance(task, TabularCMDP) and task.units.horizon is None
 
 
-def state_by_state(policies: Sequence[TabularPolicy]) -> Evaluator:
-    """Exact values of tables without a horizon, also from every state: lower and upper coincide."""
+@lru_cache(maxsize=16)
+def first_states(tasks: TaskDistribution) -> Integers | None:
+    """The states that episodes begin in, in at least one of the tasks at the probes; None if that is all of them, or
+    for tasks without states.
+
+    Bounds per first state are valid for whichever states they are made. Of any other state, should an episode begin
+    there, nothing is claimed.
+    """
+    if not is_timeless_table(tasks.example):
+        return None
+    possible = np.any([tasks.task(parameter).start for parameter in tasks.distribution.probes()], axis=0)
+    return None if possible.all() else np.flatnonzero(possible)
+
+
+def state_by_state(policies: Sequence[TabularPolicy], states: Integers | None = None) -> Evaluator:
+    """Exact values of tables without a horizon, also from each of the first states [F], by default all: lower and upper
+    coincide. Policies that are the same are evaluated once."""
+    kinds: dict[bytes, int] = {}
+    which = [kinds.setdefault(policy.probabilities.tobytes(), len(kinds)) for policy in policies]
+    different = [policies[which.index(k)] for k in range(len(kinds))]
 
     def values(task: TabularCMDP) -> tuple[Floats, Floats]:
-        per_policy = np.stack([state_values(task, policy.probabilities) for policy in policies])  # [P, 1+m, S]
-        every = np.concatenate([(per_policy @ task.start)[:, :, None], per_policy], axis=2)
+        per_policy = np.stack([state_values(task, policy.probabilities) for policy in different])  # [P', 1+m, S]
+        picked = per_policy if states is None else per_policy[:, :, states]
+        every = np.concatenate([(per_policy @ task.start)[:, :, None], picked], axis=2)[which]
         return reward_and_margin(every, every, task.units)
 
     return values
@@ -72,8 +93,9 @@ def cells_of_bounds(
     uncovered: float,
     model: TransitionModel | None,
     outside: Floats | None = None,
+    states: Integers | None = None,
 ) -> Cells:
-    """Cells from bounds [J, P, 1+m, 1+S] or [J, P, 1+m, 1], the start distribution first."""
+    """Cells from bounds [J, P, 1+m, 1+F] or [J, P, 1+m, 1], the start distribution first, then the first `states`."""
     by_start = lower.shape[-1] > 1
     return Cells(
         low,
@@ -87,4 +109,5 @@ def cells_of_bounds(
         uncovered,
         model,
         np.empty((0, low.shape[1])) if outside is None else outside,
+        states if by_start else None,
     )

@@ -11,6 +11,7 @@ Four sources, strongest first:
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,9 +21,10 @@ from surefoot.cmdp.policy import Policy
 from surefoot.fan_out import check_jobs
 from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
+from surefoot.tasks.affine_detection import affine_tables
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.affine_cells import affine_cells
+from surefoot.training.affine_cells import BoxesTooWide, affine_cells
 from surefoot.training.bounds import evaluator, stationary_tables
 from surefoot.training.sampled_cells import DOUBT_SHARE, binomial_upper, finite_cells, holdout_cells, sampled_tasks
 from surefoot.training.settings import DEFAULT, Envelopes
@@ -45,8 +47,11 @@ def build_cells(
     check_jobs(jobs)
     settings, distribution = envelopes.settled(tasks.example), tasks.distribution
     tables = stationary_tables(tasks.example, policies)
-    if tasks.affine is not None and tables is not None:
-        return affine_cells(tasks, tables, settings.cells)
+    if tables is not None and affine_tables(tasks) is not None:
+        try:
+            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show)
+        except BoxesTooWide as why:
+            warnings.warn(str(why), UserWarning, stacklevel=2)
     simulation = None
     if settings.simulated:
         count = len(distribution.points) if isinstance(distribution, Finite) else sampled_tasks(settings)
@@ -55,7 +60,7 @@ def build_cells(
     if isinstance(distribution, Finite):
         return finite_cells(tasks, policies, settings, simulation)
     rng = np.random.default_rng([seed, 2, settings.attempt])
-    return holdout_cells(tasks, simulation or evaluator(tasks.example, policies), rng, settings, show)
+    return holdout_cells(tasks, simulation or evaluator(tasks, policies), rng, settings, show)
 
 
 def safe_policy_risk(

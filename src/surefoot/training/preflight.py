@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,17 +11,31 @@ import numpy as np
 
 from surefoot import theory
 from surefoot.errors import InvalidInput
-from surefoot.oracles.exact import ParameterDistance
-from surefoot.oracles.interface import Oracles
+from surefoot.oracles.exact import BatchDistance, ParameterDistance, exact_check
+from surefoot.oracles.interface import CheckOracle, Oracles
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.cover import samples_tested_afresh
 from surefoot.training.greedy_cover import greedy_cover
 
-# The pilot that predicts |U|: enough tasks to see the cover's size, few enough to cost nothing.
-PILOT_SAMPLES = 5_000
+# The pilot that predicts |U|: enough tasks to see the cover's size, few enough to cost nothing, also where each must
+# be built.
+PILOT_SAMPLES, BUILT_PILOT_SAMPLES = 5_000, 300
+# A cover that needs more than this share of the pilot is larger than the pilot can show.
+RESOLVED = 0.2
+# Training that needs more centres or more samples than this is announced by a warning.
+MANY_CENTRES, MANY_SAMPLES = 2_000, 20_000_000
+# The number of centres that such a warning finds an epsilon for.
+FEW_CENTRES = 500
 
 
 class UncertifiedWarning(UserWarning):
     """What follows is not covered by the paper's theorem."""
+
+
+class LongTrainingWarning(UserWarning):
+    """What follows will take very long."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,7 @@ class Preflight:
     cover_size: int | None
     samples: int | None
     probability: float | None
+    shrinking: float | None = None  # |U| falls with this power of ε
 
     @property
     def satisfied(self) -> bool:
@@ -59,6 +75,24 @@ class Preflight:
         return (
             f"(8L+18)ε = {self.needed:.4g} exceeds {what} {self.xi:.4g}: the paper's theorem does not apply to "
             f"epsilon={self.epsilon:g}; it needs epsilon ≤ {self.largest_epsilon:.3g}"
+        )
+
+    @property
+    def expected(self) -> str:
+        """How much work training will be; empty if not known."""
+        if self.cover_size is None or self.samples is None:
+            return ""
+        return f"expecting about {self.cover_size} centres to solve, out of {self.samples} sampled tasks"
+
+    @property
+    def is_long(self) -> bool:
+        return (self.cover_size or 0) > MANY_CENTRES or (self.samples or 0) > MANY_SAMPLES
+
+    @property
+    def long_warning(self) -> str:
+        wider = self.epsilon * ((self.cover_size or 1) / FEW_CENTRES) ** (1 / (self.shrinking or 1.0))
+        return (
+            f"{self.expected}: this will take very long; epsilon={wider:.2g} would do with about {FEW_CENTRES} centres"
         )
 
     @property
@@ -89,7 +123,7 @@ def preflight(
     check_accuracy(epsilon, delta, xi)
     units = tasks.units
     attainable = float(units.unit_margin(units.budget - units.cost_value_range[:, 0]).min())
-    size = _pilot_cover_size(tasks, epsilon, delta, oracles)
+    size, samples, shrinking = _pilot(tasks, epsilon, delta, _check_oracle(tasks, oracles))
     return Preflight(
         epsilon=epsilon,
         delta=delta,
@@ -98,8 +132,9 @@ def preflight(
         needed=theory.slater_requirement(epsilon, units.effective_discount),
         largest_epsilon=theory.largest_epsilon(attainable if xi is None else xi, units.effective_discount),
         cover_size=size,
-        samples=None if size is None else theory.samples_until_stop(size, delta),
+        samples=samples,
         probability=None if size is None else theory.theorem_probability(delta, size),
+        shrinking=shrinking,
     )
 
 
@@ -113,9 +148,39 @@ def check_accuracy(epsilon: float, delta: float, xi: float | None) -> None:
         raise InvalidInput(f"xi must be None or a non-negative number, got {xi!r}")
 
 
-def _pilot_cover_size(tasks: TaskDistribution, epsilon: float, delta: float, oracles: Oracles | None) -> int | None:
-    check = oracles.check if oracles else tasks.coordinates and ParameterDistance(tasks.coordinates)
-    if not isinstance(check, ParameterDistance):
-        return None
-    pilot = tasks.sample(PILOT_SAMPLES, np.random.default_rng(0))
-    return len(greedy_cover(check.coordinates(pilot), epsilon, uncovered=3 * delta))
+def _check_oracle(tasks: TaskDistribution, oracles: Oracles | None) -> CheckOracle | None:
+    if oracles is not None:
+        return oracles.check
+    if tasks.coordinates is not None:
+        return ParameterDistance(tasks.coordinates)
+    return exact_check(tasks) if isinstance(tasks.example, TabularCMDP) else None
+
+
+def _pilot(
+    tasks: TaskDistribution, epsilon: float, delta: float, check: CheckOracle | None
+) -> tuple[int | None, int | None, float | None]:
+    """Predicted |U| and N, and the power of ε with which |U| falls; None where tasks are compared one by one."""
+    rng = np.random.default_rng(0)
+    if isinstance(check, ParameterDistance):
+        points = check.coordinates(tasks.sample(PILOT_SAMPLES, rng))
+        size, power = _extrapolated(
+            lambda radius: len(greedy_cover(points, radius, uncovered=3 * delta)), epsilon, len(points)
+        )
+        return size, theory.samples_until_stop(size, delta), power
+    if not isinstance(check, BatchDistance) or isinstance(tasks.distribution, Finite):
+        return None, None, None
+    pilot = [check.prepare(parameter) for parameter in tasks.sample(BUILT_PILOT_SAMPLES, rng)]
+    apart = check.between(pilot, pilot)
+    size, power = _extrapolated(
+        lambda radius: len(greedy_cover(apart <= radius, uncovered=3 * delta)), epsilon, len(pilot)
+    )
+    return size, samples_tested_afresh(size, delta), power
+
+
+def _extrapolated(cover_size: Callable[[float], int], epsilon: float, samples: int) -> tuple[int, float]:
+    """|U| at ε and the power with which it falls; from larger ε where the pilot is too small to see it."""
+    radius = epsilon
+    while (size := cover_size(radius)) > RESOLVED * samples:
+        radius *= 2
+    power = max(1.0, math.log2(size / cover_size(2 * radius)))
+    return max(1, round(size * (radius / epsilon) ** power)), power

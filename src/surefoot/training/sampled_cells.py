@@ -26,7 +26,7 @@ from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, is_timeless_table
+from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, first_states, is_timeless_table
 from surefoot.training.settings import DEFAULT, Settled
 from surefoot.training.simulation import (
     FINITE_STAGE,
@@ -70,7 +70,7 @@ def finite_cells(
     settings = settings or DEFAULT.settled(tasks.example)
     members = [tasks.task(point) for point in distribution.points]
     if simulation is None:
-        values = evaluator(tasks.example, policies)
+        values = evaluator(tasks, policies)
         found = [values(task) for task in members]
     else:
         wanted = [Everything(feasible=True)] * len(members)
@@ -94,7 +94,8 @@ def finite_cells(
     prior = prior * ((1 - uncovered) / max(1 - left_out, 1e-300))
     model = _balls(members, np.zeros(len(members)))
     source: Source = "monte-carlo" if settings.simulated else "finite"
-    return cells_of_bounds(points, points, prior, lower, upper, source, uncovered, model)
+    states = first_states(tasks)
+    return cells_of_bounds(points, points, prior, lower, upper, source, uncovered, model, states=states)
 
 
 def _allowance(size: Floats, task: Any) -> Floats:
@@ -142,7 +143,8 @@ def holdout_cells(
     uncovered = min(1.0, settings.uncovered + infeasible)
     prior = (1 - uncovered) * base.count / base.count.sum()
     source: Source = "monte-carlo" if settings.simulated else "holdout"
-    return cells_of_bounds(partition.centres, partition.centres, prior, lower, upper, source, uncovered, model)
+    centres, states = partition.centres, first_states(tasks)
+    return cells_of_bounds(centres, centres, prior, lower, upper, source, uncovered, model, states=states)
 
 
 def sampled_tasks(settings: Settled) -> int:

@@ -7,28 +7,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from surefoot import theory
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs
-from surefoot.oracles.exact import ParameterDistance, exact_oracles
-from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
+from surefoot.oracles.exact import exact_oracles
+from surefoot.oracles.interface import FeasiblePolicy, Oracles, PolicyValues
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.cover import cover_until_enough
 from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.greedy_cover import greedy_cover
-from surefoot.training.preflight import Preflight, UncertifiedWarning, check_accuracy, preflight
+from surefoot.training.preflight import (
+    LongTrainingWarning,
+    Preflight,
+    UncertifiedWarning,
+    check_accuracy,
+    preflight,
+)
 from surefoot.training.settings import DEFAULT, Envelopes
-
-# In several dimensions the cover takes time in proportion to the samples that may become centres.
-MOST_CANDIDATES = 5_000
 
 # A policy on the boundary of a constraint may miss it by this much in rounding (unit scale).
 ROUNDING = 1e-8
@@ -70,8 +71,13 @@ def train(
     if not guard.satisfied:
         warnings.warn(guard.warning, UncertifiedWarning, stacklevel=2)
 
+    if guard.is_long:
+        warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=2)
+
     with shown(progress) as show:
-        parameters, centres = _cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
+        if guard.expected:
+            show(guard.expected, 0, 0)
+        parameters, centres = cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
         optimal = []
         for number, task in enumerate(cover, start=1):
@@ -101,76 +107,6 @@ def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
     if envelopes is not None:
         raise InvalidInput(f"give either cells or envelopes, got cells={cells!r} and {envelopes}")
     return Envelopes(cells=cells)
-
-
-def _cover_until_enough(
-    tasks: TaskDistribution,
-    epsilon: float,
-    delta: float,
-    check: CheckOracle,
-    rng: np.random.Generator,
-    show: Progress,
-) -> tuple[Floats, NDArray[np.integer]]:
-    """Parameters [N, d] of sampled tasks and the indices of U among them: N doubles until U covers enough of D."""
-    samples = theory.initial_sample_size(delta)
-    while True:
-        show(f"covering {samples} sampled tasks", 0, 0)
-        parameters = tasks.sample(samples, rng)
-        centres = _cover(tasks, parameters, epsilon, delta, check, rng)
-        if theory.coverage_error(len(centres), samples, delta) <= delta:
-            return parameters, centres
-        samples *= 2
-
-
-def _cover(
-    tasks: TaskDistribution,
-    parameters: Floats,
-    epsilon: float,
-    delta: float,
-    check: CheckOracle,
-    rng: np.random.Generator,
-) -> NDArray[np.integer]:
-    """Indices of U (the appendix's subroutine): by coordinates when distances are known, else by asking about pairs."""
-    if isinstance(check, ParameterDistance):
-        return _cover_points(check.coordinates(parameters), epsilon, 3 * delta)
-    # Equal parameters are equal tasks: one question per pair of different ones, and no N x N matrix of the answers.
-    distinct, first, repeats = np.unique(parameters, axis=0, return_index=True, return_counts=True)
-    models = [tasks.task(parameter) for parameter in distinct]
-    near = np.eye(len(models), dtype=bool)
-    for i, j in zip(*np.triu_indices(len(models), 1), strict=True):
-        near[i, j] = near[j, i] = check(models[i], models[j], epsilon, delta / len(parameters) ** 2, rng)
-    return _cover_repeated(near, first, repeats, 3 * delta)
-
-
-def _cover_points(points: Floats, epsilon: float, uncovered: float) -> NDArray[np.integer]:
-    """Centres among the first samples where these suffice: they are independent of the rest, so they will mostly do."""
-    if points.shape[1] > 1 and len(points) > MOST_CANDIDATES:
-        try:
-            return greedy_cover(points, epsilon, uncovered=uncovered, candidates=np.arange(MOST_CANDIDATES))
-        except InvalidInput:  # thin regions hold none of them
-            pass
-    return greedy_cover(points, epsilon, uncovered=uncovered)
-
-
-def _cover_repeated(
-    near: NDArray[np.bool_], first: NDArray[np.integer], repeats: NDArray[np.integer], uncovered: float
-) -> NDArray[np.integer]:
-    """The centres that `greedy_cover` finds in the [N, N] matrix of all samples, from that of the n different ones.
-
-    Args:
-        near: [n, n] who covers whom.
-        first: [n] index of the first sample of each kind, which is the one that becomes a centre.
-        repeats: [n] number of samples of each kind.
-    """
-    order = np.argsort(first)  # so that ties go to the lowest sample
-    near, first, remaining = near[np.ix_(order, order)], first[order], repeats[order].copy()
-    allowed = uncovered * remaining.sum()
-    centres = []
-    while remaining.sum() > allowed:
-        best = int(np.argmax(remaining @ near))
-        centres.append(first[best])
-        remaining[near[:, best]] = 0
-    return np.array(centres)
 
 
 def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:

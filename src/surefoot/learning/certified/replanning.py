@@ -10,7 +10,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.units import Units
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.policyset.cells import Cells
-from surefoot.tabular.expansion import box_values
+from surefoot.tabular.expansion import anything, box_values
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tabular.transition_model import TransitionModel
@@ -26,7 +26,7 @@ class Planned:
     policy: TabularPolicy
     reward: Floats
     margin: Floats
-    start_lower: Floats  # [S, J, 1+m]
+    start_lower: Floats  # [F, J, 1+m]
     start_upper: Floats
     episode: int
 
@@ -68,23 +68,17 @@ class Replanner:
 
     def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
         """Bounds on the plausible cells; on the others nothing is claimed."""
-        affine, example = self._affine(), self.model.task(cells.centre[0], self.units)
+        example = self.model.task(cells.centre[0], self.units)
         alive = np.flatnonzero(plausible)
-        lower, upper = box_values(affine, example, policy, cells.low[alive], cells.high[alive])
-        worst = -self.units.user_margin(self.units.worst_value)
-        low, high = self.units.reward_value_range
-        shape = (len(cells), *lower.shape[1:])
-        full_lower, full_upper = np.empty(shape), np.empty(shape)
-        full_lower[:, 0], full_upper[:, 0] = low, high
-        full_lower[:, 1:] = worst[:, None]
-        full_upper[:, 1:] = (self.units.budget - self.units.cost_value_range[:, 0])[:, None]
-        full_lower[alive], full_upper[alive] = lower, upper
+        boxes = cells.low[alive], cells.high[alive]
+        lower, upper = box_values(self.model.affine_tables(), example, policy, *boxes, cells.first_states)
+        if np.isinf(lower).all():
+            raise InvalidInput("cells must be small enough for the expansion (ρ < 1), got none that is")
+        least, most = anything(self.units)
+        full_lower = np.tile(least[:, None], (len(cells), 1, lower.shape[2]))
+        full_upper = np.tile(most[:, None], (len(cells), 1, lower.shape[2]))
+        full_lower[alive] = np.where(np.isinf(lower), full_lower[alive], lower)
+        full_upper[alive] = np.where(np.isinf(upper), full_upper[alive], upper)
         middle = (full_lower[:, 0, 0] + full_upper[:, 0, 0]) / 2
         by_start = [np.ascontiguousarray(side[:, :, 1:].transpose(2, 0, 1)) for side in (full_lower, full_upper)]
         return Planned(policy, middle, full_lower[:, 1:, 0], by_start[0], by_start[1], episode)
-
-    def _affine(self) -> tuple[Floats, Floats]:
-        base, slope = self.model.affine  # type: ignore[misc]
-        picked = np.append(base, 0.0)[self.model.class_table]
-        slopes = np.stack([np.append(column, 0.0)[self.model.class_table] for column in slope.T])
-        return picked, slopes

@@ -167,14 +167,18 @@ class ReturnProcess:
         return capped
 
     def _places(self, outcomes: Outcomes) -> Integers:
-        """[n] first states, or an error that names one that does not exist; 0 where they do not matter."""
+        """[n] rows of the tables for the first states, or an error that names one that does not exist; 0 where they do
+        not matter."""
         if not self.first_states:
             return np.zeros(len(outcomes), dtype=np.int64)
         if outcomes.states is None:
             raise InvalidInput("states must hold at least the first state of each episode, got None")
-        first, count = outcomes.states[:, 0], self._tables[0].shape[1]
-        check_indices("states", first, count)
-        return first
+        first, known = outcomes.states[:, 0], self.cells.first_states
+        if known is None:
+            check_indices("states", first, self._tables[0].shape[1])
+            return first
+        place = np.minimum(np.searchsorted(known, first), len(known) - 1)
+        return np.where(known[place] == first, place, len(known))  # elsewhere: the last row, of which nothing is known
 
     def _scaled(self, outcomes: Outcomes) -> Floats:
         """[n, k] returns mapped from their ranges to [0, 1]."""
@@ -195,19 +199,21 @@ class ReturnProcess:
                 lower[rows], upper[rows] = self._tables[0][policy][pick], self._tables[1][policy][pick]
             else:
                 plan = planned[policy - len(self._tables[0])]
-                lower[rows], upper[rows] = self._as_returns(plan.start_lower[pick], plan.start_upper[pick])
+                sides = (plan.start_lower, plan.start_upper)
+                lower[rows], upper[rows] = (side[pick] for side in self._with_elsewhere(*self._as_returns(*sides)))
         return lower, upper
 
     @cached_property
     def _tables(self) -> tuple[Floats, Floats]:
-        """[P, S, J, k] scaled bounds of the policies in the set; [P, 1, J, k] over the start distribution."""
+        """[P, S, J, k] scaled bounds of the policies in the set; [P, 1, J, k] over the start distribution;
+        [P, F+1, J, k] where there are bounds for some first states only."""
         low, high = self.cells.lower[..., None], self.cells.upper[..., None]  # [J, P, k, 1]
         if self.first_states:
             if self.cells.start_lower is None or self.cells.start_upper is None:
                 raise InvalidInput("cells must have bounds per first state for first_states=True, got none")
             low, high = self.cells.start_lower, self.cells.start_upper
         order = (1, 3, 0, 2)  # from [J, P, k, S]
-        scaled = self._as_returns(low.transpose(order), high.transpose(order))
+        scaled = self._with_elsewhere(*self._as_returns(low.transpose(order), high.transpose(order)))
         return np.ascontiguousarray(scaled[0]), np.ascontiguousarray(scaled[1])
 
     def _as_returns(self, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
@@ -222,6 +228,13 @@ class ReturnProcess:
             np.clip((low - self._offset) / self._span, 0.0, 1.0),
             np.clip((high - self._offset) / self._span, 0.0, 1.0),
         )
+
+    def _with_elsewhere(self, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+        """Bounds [..., F, J, k] with one more row, for first states that no bounds were made for: anything goes."""
+        if not self.first_states or self.cells.first_states is None:
+            return lower, upper
+        nothing = np.zeros_like(lower[..., :1, :, :])
+        return np.concatenate([lower, nothing], axis=-3), np.concatenate([upper, nothing + 1.0], axis=-3)
 
     @property
     def _offset(self) -> Floats:
