@@ -64,6 +64,13 @@ class AffineTables:
         """[S·A, S] with `entries` [E] in the places of the transitions."""
         return sp.csr_array((entries, self.successor, self.indptr), shape=(len(self.indptr) - 1, self.n_states))
 
+    def dense(self) -> tuple[Floats, Floats]:
+        """(P₀ [S, A, S], G [d, S, A, S]), for small tables."""
+        _, states, actions = self.signal_base.shape
+        both = np.stack([self.matrix(entries).toarray() for entries in (self.base, *self.slope)])
+        shaped = both.reshape(-1, states, actions, states)
+        return shaped[0], shaped[1:]
+
     def error(self, task: Tables, parameter: Floats) -> tuple[float, float]:
         """By how much a task differs from what is said of its parameter: the largest sum of differences over a row of
         transitions, and the largest difference of a signal relative to that signal's largest size."""
