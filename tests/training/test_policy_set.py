@@ -105,6 +105,12 @@ def test_an_unsafe_safe_controller_is_refused_with_where_and_by_how_much() -> No
         sf.policy_set(tasks, safe=always, candidates=[never], seed=0, envelopes=QUICK, progress=False)
 
 
+def test_too_few_episodes_to_show_that_the_safe_controller_is_safe() -> None:
+    few = sf.Envelopes(cells=4, holdout=39, uncovered=0.2, episodes=2)
+    with pytest.raises(InvalidInput, match=r"must leave .* On 16 tasks tried 'safe' seems to keep the budget on 16"):
+        made(envelopes=few)
+
+
 def test_a_generator_of_its_own_is_told() -> None:
     hidden = np.random.default_rng()
     with pytest.warns(UserWarning, match="'dice' draws its actions from a generator of its own"):

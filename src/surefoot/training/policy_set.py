@@ -70,7 +70,10 @@ def policy_set(
         policies = [usable(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
         parameters, values = _tried(tasks, policies, seed, jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
-        cells, safe_risk = _bounds(tasks, policies, envelopes, seed, jobs, show)
+        try:
+            cells, safe_risk = _bounds(tasks, policies, envelopes, seed, jobs, show)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error}{_hint(tasks, names[0], values[:, 0], error)}") from None
     made = PolicyValueSet(
         _entries(parameters, policies, values),
         policies[0],
@@ -133,6 +136,18 @@ def _bounds(
     if envelopes.cells == 0:
         return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes)
     return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
+
+
+def _hint(tasks: TaskDistribution, name: str, values: Floats, error: InvalidInput) -> str:
+    """Where the safe policy could not be shown to be feasible: that may be its fault, or that of few episodes."""
+    if not str(error).startswith(("holdout", "episodes")):
+        return ""
+    least = (values[:, 1:] / np.abs(tasks.units.reachable[1:]).max(axis=1)).min(axis=1)
+    return (
+        f". On {len(values)} tasks tried {name!r} seems to keep the budget on {int((least >= 0).sum())}, with a margin "
+        f"of {least.min():.2g} to {least.max():.2g} of the largest possible cost: simulated intervals must be narrower "
+        "than that to show it"
+    )
 
 
 def _entries(parameters: Floats, policies: Sequence[Policy], values: Floats) -> tuple[Entry, ...]:
