@@ -47,7 +47,15 @@ def build_cells(
     return holdout_cells(tasks, evaluator(tasks.example, policies, settings), rng, settings)
 
 
-def safe_policy_risk(tasks: TaskDistribution, safe: Policy, *, seed: int, envelopes: Envelopes = DEFAULT) -> float:
+def safe_policy_risk(
+    tasks: TaskDistribution,
+    safe: Policy,
+    *,
+    seed: int,
+    envelopes: Envelopes = DEFAULT,
+    jobs: int = 1,
+    show: Progress = silent,
+) -> float:
     """Bound on the probability that the safe policy is infeasible on a fresh task, without any cells.
 
     Exact for a finite distribution of readable tasks; otherwise from held-out or simulated ones, and what the bound may

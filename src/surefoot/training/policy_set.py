@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Mask, whole
+from surefoot.arrays import Floats, whole
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.estimates import judged
@@ -57,13 +57,7 @@ def policy_set(
     included. On tables, functions of the state become tables. Elsewhere the code stays with its owner, and the set
     stores the name of the controller and a few of its actions, to recognise it by.
     """
-    if not isinstance(tasks, TaskDistribution):
-        raise InvalidInput(
-            f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
-        )
-    whole("seed", seed, least=0)
-    check_jobs(jobs)
-    envelopes = envelopes or DEFAULT
+    _check(tasks, seed, jobs)
     names, given = named(safe, candidates)
     with shown(progress) as show:
         show("looking at the controllers", 0, 0)
@@ -71,23 +65,29 @@ def policy_set(
         parameters, values = _tried(tasks, policies, seed, jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
         try:
-            cells, safe_risk = _bounds(tasks, policies, envelopes, seed, jobs, show)
+            cells, safe_risk = _bounds(tasks, policies, envelopes or DEFAULT, seed, jobs, show)
         except InvalidInput as error:
             raise InvalidInput(f"{error}{_hint(tasks, names[0], values[:, 0], error)}") from None
     made = PolicyValueSet(
         _entries(parameters, policies, values),
         policies[0],
         tasks.units,
-        *(None, None, None),
-        tasks.digest(),
-        tasks.recipe,
-        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": int(failing.sum())},
-        cells,
-        safe_risk,
-        names,
+        *(None, None, None, tasks.digest(), tasks.recipe),
+        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": failing},
+        *(cells, safe_risk, names),
     )
+    say(progress and failing > 0, f"{names[0]} broke a budget on {failing} of {len(parameters)} tasks tried")
     say(progress, *advice(made).lines)
     return made
+
+
+def _check(tasks: Any, seed: int, jobs: int) -> None:
+    if not isinstance(tasks, TaskDistribution):
+        raise InvalidInput(
+            f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
+        )
+    whole("seed", seed, least=0)
+    check_jobs(jobs)
 
 
 def _tried(
@@ -113,11 +113,11 @@ def _values_on(tasks: TaskDistribution, parameter: Floats, policies: Sequence[Po
     return np.array([[value.reward, *value.margin] for value in values])
 
 
-def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> Mask:
-    """[T] on which of the tasks tried the safe policy broke a budget; refused where it is safe on none of them."""
+def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> int:
+    """On how many of the tasks tried the safe policy broke a budget; refused where it is safe on none of them."""
     units = tasks.units
     margin = units.unit_margin(values[:, 1:])  # [T, m]
-    failing = np.array([(each < 0).any() for each in margin])
+    failing = (margin < 0).any(axis=1)
     if failing.all():
         best, worst = int(np.argmax(margin.min(axis=1))), int(np.argmin(margin.min(axis=1)))
         costs = units.budget - values[:, 1:]
@@ -126,7 +126,7 @@ def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: 
             f"tasks tried: budget {units.budget.tolist()}, cost {costs[best].tolist()} at best (parameter "
             f"{parameters[best].tolist()}) and {costs[worst].tolist()} at worst ({parameters[worst].tolist()})"
         )
-    return failing
+    return int(failing.sum())
 
 
 def _bounds(
@@ -134,7 +134,7 @@ def _bounds(
 ) -> tuple[Cells | None, float | None]:
     """Value bounds of every policy, the safe one first; without them at least how often that one fails."""
     if envelopes.cells == 0:
-        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes)
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
     return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
 
 
