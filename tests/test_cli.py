@@ -293,12 +293,16 @@ def test_json_of_the_other_commands(run_folder: Path, workplace: Path, monkeypat
     policies = workplace / "set"
     trained = surefoot("train", "gridworld", "--out", workplace / "json-set", "--epsilon", "0.02", "--json").json
     assert trained["policies"] == len(PolicyValueSet.load(workplace / "json-set"))
+    advice = {"method": "certified-likelihood", "stronger": []}
+    assert advice.items() <= trained["advice"].items()
     adapted = surefoot("adapt", policies, "--task", "0.31", "--episodes", "50", "--method", "pce", "--json").json
     assert set(adapted["methods"]) == {"pce"}
+    assert adapted["advice"] == trained["advice"]
     with short_plan():
         planned = {line["method"]: line for line in surefoot("plan", policies, "--json").json}
     assert planned["safe-only"]["episodes"] is None
     assert planned["pce"]["episodes"] == 0
+    assert planned["certified"]["reason"].startswith("will be certified-likelihood, since ")
     assert surefoot("report", run_folder, "--json").json == {"report": str(run_folder / "report.html")}
     monkeypatch.setattr(bench, "QUICK", TINY)
     keys = {"what", "ours", "plain", "ratio", "note", "at_least"}

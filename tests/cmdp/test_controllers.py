@@ -211,7 +211,7 @@ def test_a_controller_can_be_sent_to_another_process() -> None:
         (lambda o: (1.0, 2.0), "must return its action as a number, an array or a list"),
         (lambda o: None, "must return an action, .* got None"),
         (lambda o: "left", "must return an action, .* got 'left'"),
-        (lambda o: np.nan, "must return finite actions, got nan"),
+        (lambda o: np.nan, "must return finite actions, got .*nan"),
         (lambda o: [[1], [1, 2]], "must return an action"),
         (lambda o: np.zeros(2 if o[0] > 0 else 3), "must return actions of one shape"),
         (sf.controller(lambda o: o[2], name="it", vectorised=True), "one action for each of 5 .*vectorised=False"),
@@ -227,6 +227,8 @@ def test_arguments_of_a_controller_are_checked() -> None:
     for name in ("", " it", "a\nb", "x" * 101, 3):
         with pytest.raises(InvalidInput, match="name must be a printable text"):
             sf.controller(Rule(), name=name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"step must be one, or one of 5 each, got shape \[3\]"):
+        as_policy(Rule(), "it").act(OBSERVATIONS, START[:3], rng())
     with pytest.raises(InvalidInput, match="deterministic is for controllers with predict"):
         sf.controller(Rule(), name="it", deterministic=True)
     with pytest.raises(InvalidInput, match=r"rng must be a numpy.random.Generator, got int"):

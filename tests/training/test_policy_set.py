@@ -15,7 +15,7 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import family, from_arrays
 from surefoot.training.policy_set import _suits_best
-from wheel import UNITS, Wheel, wheels
+from wheel import UNITS, Wheel, wheel_set, wheels
 
 QUICK = sf.Envelopes(cells=4, holdout=39, uncovered=0.2, episodes=80)
 
@@ -52,8 +52,11 @@ def test_controllers_of_a_simulator_get_bounds_names_and_no_cover() -> None:
     assert made().digest() == policies.digest()
 
 
+@pytest.mark.long
 def test_several_processes_give_the_same_set() -> None:
-    assert made(jobs=2).digest() == made().digest()
+    """Functions without a name go to other processes too."""
+    changes = {"candidates": {"lambda": lambda observation: int(observation[0] < 0.1)}}
+    assert made(jobs=2, **changes).digest() == made(**changes).digest()
 
 
 def test_certified_runs_on_it_and_methods_that_need_a_cover_refuse() -> None:
@@ -103,6 +106,12 @@ def test_an_unsafe_safe_controller_is_refused_with_where_and_by_how_much() -> No
     tasks = family(lambda parameter: Wheel(float(parameter[0])), Uniform(1.1, 1.2))
     with pytest.raises(InvalidInput, match=r"safe must keep the budget on most tasks, got 'safe', which breaks .*1\.5"):
         sf.policy_set(tasks, safe=always, candidates=[never], seed=0, envelopes=QUICK, progress=False)
+
+
+def test_too_few_episodes_to_show_that_the_safe_controller_is_safe() -> None:
+    few = sf.Envelopes(cells=4, holdout=39, uncovered=0.2, episodes=2)
+    with pytest.raises(InvalidInput, match=r"must leave .* On 16 tasks tried 'safe' seems to keep the budget on 16"):
+        made(envelopes=few)
 
 
 def test_a_generator_of_its_own_is_told() -> None:
@@ -211,3 +220,39 @@ def test_a_candidate_stands_for_the_task_where_it_is_ahead_of_all_that_are_feasi
 
 def test_units_are_the_tasks_own() -> None:
     assert made().units.same_as(UNITS)
+
+
+def by_hand(push: float, name: str, episodes: int, rng: np.random.Generator) -> np.ndarray:
+    """[2] mean reward and margin of the wheel's controllers, written a second time and without them."""
+    angle, reward, cost = np.zeros(episodes), np.zeros(episodes), np.zeros(episodes)
+    for step in range(6):
+        action = {
+            "rest": np.zeros(episodes),
+            "careful": 1.0 * (angle < 0.2),
+            "every second": np.full(episodes, step % 2),
+        }
+        reward += action[name]
+        angle = 0.5 * angle + push * action[name] + 0.2 * rng.normal(size=episodes)
+        cost += np.abs(angle) > 1
+    return np.array([reward.mean(), 1.5 - cost.mean()])
+
+
+def test_bounds_hold_for_fresh_tasks_computed_by_hand() -> None:
+    """Of 40 fresh tasks at most as many break their cell's bounds as probability 0.2 lets expect."""
+    policies, rng = wheel_set(), np.random.default_rng(11)
+    cells = policies.cells
+    assert cells is not None
+    broken = 0
+    for push in rng.uniform(0.2, 1.2, 40):
+        cell = int(np.argmin(np.abs(cells.low[:, 0] - push)))
+        true = np.array([by_hand(push, name, 4000, rng) for name in policies.names or ()])
+        noise = 0.1
+        broken += bool((true < cells.lower[cell] - noise).any() or (true > cells.upper[cell] + noise).any())
+    assert broken <= 8
+    middle = (cells.lower + cells.upper) / 2
+    near = np.array([[by_hand(low, name, 4000, rng) for name in policies.names or ()] for low in cells.low[:, 0]])
+    assert np.abs(middle - near).max() < 2.5  # and they are about the controllers of that name
+    for entry, name in zip(policies.entries, (policies.names or ())[1:], strict=True):
+        np.testing.assert_allclose(
+            [entry.reward, *entry.margin], by_hand(entry.parameter[0], name, 9000, rng), atol=0.7
+        )

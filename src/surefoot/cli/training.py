@@ -50,7 +50,7 @@ def train_command(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the guard has just been printed
         try:
-            policies = train(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed)
+            policies = train(tasks, epsilon=epsilon, delta=delta, xi=xi, seed=seed, progress=not as_json)
         except Infeasible as error:
             asked = ", ".join(f"{name} {value}" for name, value in {**given, "xi": xi}.items())
             raise Infeasible(f"{asked}: {error}", error.least_cost) from None

@@ -128,7 +128,7 @@ def _wants_model(policies: Contents) -> str:
     parts = [_wants_cells(policies)] if policies.cells is None else []
     if not any(policy.kind in TABLES for policy in policies.policies):
         parts.append("a model of the transitions: tasks that are tables (TabularCMDP), and policies of their states")
-    elif policies.cells is not None and policies.cells.model is None and policies.units.horizon is None:
+    elif (policies.cells is None or policies.cells.model is None) and policies.units.horizon is None:
         parts.append(
             "a model of the transitions: tables that share rewards, costs and start and differ in transitions only"
         )

@@ -30,10 +30,10 @@ def check_fit(where: Path | str, policy_set: Contents) -> None:
 def _check_cells(where: Path | str, policy_set: Contents, cells: Cells) -> None:
     if len(cells) > MAX_CELLS:
         raise ArtifactError(f"{where}: holds {len(cells)} cells, must hold at most {MAX_CELLS}")
-    policy = policy_set.safe_policy
+    tables = [policy for policy in policy_set.policies if isinstance(policy, TabularPolicy | TimedPolicy)]
     pairs = [("low", cells.low.shape[1:], policy_set.entries[0].parameter.shape, "parameters of the entries")]
-    if isinstance(policy, TabularPolicy | TimedPolicy):
-        table = policy.probabilities.shape[-2:]
+    if tables:  # all of the same states and actions
+        table = tables[0].probabilities.shape[-2:]
         if cells.first_states is not None:
             last = int(cells.first_states[-1])
             if last >= table[0]:
