@@ -19,7 +19,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes, ReadableTask, Task
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.values import Values
-from surefoot.confidence import Betting, Side, State
+from surefoot.confidence import Betting, State
 from surefoot.errors import InvalidInput
 
 # The first of several rounds has this share of the episodes: enough to see whether more are needed.
@@ -29,22 +29,53 @@ FIRST_ROUND = 1 / 8
 Enough: TypeAlias = Callable[[Floats, Floats], bool]
 
 
-def judged(task: Task, policy: Policy, *, steps: int, episodes: int, level: float, rng: np.random.Generator) -> Values:
-    """Exact values of a readable task; otherwise means over `episodes` episodes of `steps` steps, with an error that
-    holds for reward and all margins at once with probability 1 - level."""
-    if isinstance(task, ReadableTask):
-        return task.values(policy)
-    outcomes = task.episodes(policy, steps).run(episodes, rng)
-    lower, upper = value_bounds(outcomes, task.units, steps, level)
-    means = np.array([outcomes.reward.mean(), *(task.units.budget - outcomes.cost.mean(axis=0))])
-    error = np.maximum(upper - means, means - lower)
-    return Values(float(means[0]), task.units.budget - means[1:], means[1:], error)
+class Judgement:
+    """What a policy is worth on a task: exactly, or by the mean over more and more fresh episodes.
+
+    `error` of its values holds for reward and all margins, and for all numbers of episodes at once, with probability
+    1 - level.
+    """
+
+    def __init__(
+        self, task: Task, policy: Policy, *, steps: int, most: int, level: float, rng: np.random.Generator
+    ) -> None:
+        self.exact = task.values(policy) if isinstance(task, ReadableTask) else None
+        if self.exact is not None:
+            return
+        self._simulated, self._rng, self._left = task.episodes(policy, steps), rng, list(rounds(most))
+        self._intervals = Intervals(task.units, steps, level / (2 * len(task.units.reachable)))
+        self._state = self._intervals.start()
+        self._sums, self._count = np.zeros(len(task.units.reachable)), 0
+        self.refine()
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to be simulated."""
+        return self.exact is not None or not self._left
+
+    def refine(self) -> None:
+        """As many episodes again as there were, within the most allowed."""
+        outcomes = self._simulated.run(self._left.pop(0), self._rng)
+        self._state = self._intervals.update(self._state, outcomes)
+        self._sums += outcomes.reward.sum(), *outcomes.cost.sum(axis=0)
+        self._count += len(outcomes)
+
+    @property
+    def values(self) -> Values:
+        if self.exact is not None:
+            return self.exact
+        units = self._intervals.units
+        reward, *cost = self._sums / self._count
+        margin = units.budget - cost
+        lower, upper = self._intervals.bounds(self._state)
+        means = np.array([reward, *margin])
+        return Values(float(reward), np.array(cost), margin, np.maximum(upper - means, means - lower))
 
 
 def value_bounds(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:
     """Lower and upper [1+m]: the reward and the margins of the policy behind independent `outcomes`, all of them at
     once with probability 1 - level."""
-    intervals = Intervals(units, steps, level)
+    intervals = Intervals(units, steps, level / (2 * len(units.reachable)))
     return intervals.bounds(intervals.update(intervals.start(), outcomes))
 
 
@@ -79,20 +110,20 @@ def rounds(most: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals for the reward and the margins of one policy, all of them right after every episode at once with
-    probability 1 - level.
+    """Bounds on the reward and the margins of one policy, of which each single one, below or above, is right after
+    every episode at once with probability 1 - error.
 
     The discounted sums are independent and bounded, which is all that betting asks for (docs/guarantees.md, section
     6); sums outside the declared ranges are refused. What episodes lack that were cut off after `steps` steps is added
     at its largest.
 
     Attributes:
-        margins_only: bound the margins from below and nothing else, with all of the level spent on that.
+        margins_only: bound the margins from below and nothing else.
     """
 
     units: Units
     steps: int
-    level: float
+    error: float
     margins_only: bool = False
 
     def start(self) -> State:
@@ -127,8 +158,7 @@ class Intervals:
 
     @cached_property
     def _sequence(self) -> Betting:
-        side: Side = "upper" if self.margins_only else "both"
-        return Betting(self.level / len(self._ends), side)
+        return Betting(self.error, "upper") if self.margins_only else Betting(2 * self.error)
 
     @property
     def _scale(self) -> tuple[Floats, Floats]:

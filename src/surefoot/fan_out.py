@@ -9,12 +9,14 @@ Whatever backend of joblib is active is used: its own processes, or those of a c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
 from surefoot.arrays import whole
-from surefoot.progress import Progress
+from surefoot.progress import Progress, silent
 
 T = TypeVar("T")
 
@@ -24,26 +26,39 @@ CHUNKS = 16
 
 def each(what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int, show: Progress) -> Iterator[T]:
     """`work(*call)` for every call, `jobs` at a time; results in the order of the calls."""
-    show(what, 0, len(calls))
-    for done, result in enumerate(_results(work, calls, jobs), 1):
-        yield result
-        show(what, done, len(calls))
+    with workers(jobs) as ready:
+        yield from ready.each(what, work, calls, show)
 
 
-def _results(work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[T]:
+@contextmanager
+def workers(jobs: int) -> Iterator[Workers]:
+    """Workers for several lots of work one after the other: a cluster takes seconds to start them."""
     try:
         parallel = Parallel(jobs, return_as="generator")
     except ValueError:  # Ray has no generators
-        yield from _by_chunk(work, calls, jobs)
-    else:
-        yield from parallel(delayed(work)(*call) for call in calls)
+        parallel = Parallel(jobs)
+    with parallel:
+        yield Workers(parallel, jobs)
 
 
-def _by_chunk(work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[T]:
-    size = max(4 * jobs, -(-len(calls) // CHUNKS))
-    with Parallel(jobs) as parallel:
-        for first in range(0, len(calls), size):
-            yield from parallel(delayed(work)(*call) for call in calls[first : first + size])
+@dataclass(frozen=True)
+class Workers:
+    parallel: Any
+    jobs: int
+
+    def each(
+        self, what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], show: Progress = silent
+    ) -> Iterator[T]:
+        """`work(*call)` for every call; results in the order of the calls."""
+        show(what, 0, len(calls))
+        for done, result in enumerate(self._results(work, calls), 1):
+            yield result
+            show(what, done, len(calls))
+
+    def _results(self, work: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
+        size = len(calls) if self.parallel.return_generator else max(4 * self.jobs, -(-len(calls) // CHUNKS))
+        for first in range(0, len(calls), size or 1):
+            yield from self.parallel(delayed(work)(*call) for call in calls[first : first + size])
 
 
 def check_jobs(jobs: int) -> None:

@@ -21,7 +21,7 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
-from surefoot.simulate.runner import Observer, check_task, run_learner
+from surefoot.simulate.runner import JUDGED_EPISODES, Observer, check_task, run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
 
 # Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
@@ -96,6 +96,7 @@ def adapt(
     horizon: int | None = None,
     optimal_reward: float | None = None,
     observer: Observer | None = None,
+    judged_on: int = JUDGED_EPISODES,
     **options: Any,
 ) -> Run:
     """Run a method on a simulated task; regret and margins in the record are exact where the task can be read, and
@@ -105,11 +106,21 @@ def adapt(
         method, horizon: as for `learner`.
         optimal_reward: V* of a task that cannot say so itself; without it the regret on such a task is unknown (NaN).
         observer: called with (episodes done, episodes in all), for progress bars.
+        judged_on: where the task cannot be read, the most fresh episodes on which each deployed policy is judged; an
+            eighth of them where that shows whether what was deployed keeps the budgets.
     """
     episodes = whole("episodes", episodes)
     check_task(task)
     chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
-    return run_learner(chosen, task, episodes=episodes, seed=seed, optimal_reward=optimal_reward, observer=observer)
+    return run_learner(
+        chosen,
+        task,
+        episodes=episodes,
+        seed=seed,
+        optimal_reward=optimal_reward,
+        observer=observer,
+        judged_on=whole("judged_on", judged_on),
+    )
 
 
 def plan(

@@ -135,7 +135,7 @@ def p_value(least: ArrayLike, risk: float) -> float:
 # --------------------------------------------------------------------------------------------- broken variants, caught
 
 
-@pytest.mark.parametrize(("risk", "trials"), [(0.5, 120), (0.1, 20)])
+@pytest.mark.parametrize(("risk", "trials"), [(0.5, 160), (0.1, 20)])
 def test_intervals_shrunk_to_points_are_caught(risk: float, trials: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch)
     assert p_value([trial("few", risk, seed)[0] for seed in range(trials)], risk) < FALSE_ALARM

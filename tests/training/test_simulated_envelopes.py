@@ -33,6 +33,7 @@ from surefoot.training.simulation import Everything, simulated_bounds
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)
 SLOW, FAST = POLICIES = [speed(0.2), speed(1.0)]
+NUMBERS = 2 * 2 * 2  # a lower and an upper bound on reward and margin of each policy
 RNG = np.random.default_rng
 
 
@@ -52,18 +53,11 @@ def outside(values: Floats, lower: Floats, upper: Floats) -> bool:
 # ------------------------------------------------------------------------------------------------------------ intervals
 
 
-def spending(error: float, episodes: int) -> Settled:
-    """Settings that let intervals be wrong with this probability."""
-    settings = Settled(1, 1, error * 2 / SIMULATION_SHARE, 1, episodes, simulated=True)
-    assert settings.error_now == pytest.approx(error)
-    return settings
-
-
 def wrong_intervals(count: int, error: float, episodes: int = 60) -> int:
     """Tasks of which some interval does not hold the true value."""
-    tasks, rng, settings = masses(), RNG(0), spending(error, episodes)
+    tasks, rng, each = masses(), RNG(0), error / NUMBERS
     sampled = [tasks.task(drift) for drift in tasks.sample(count, rng)]
-    found = [(task, *simulated_bounds(task, POLICIES, settings, rng, Everything())) for task in sampled]
+    found = [(task, *simulated_bounds(task, POLICIES, episodes, each, rng, Everything())) for task in sampled]
     return sum(outside(truth(task), lower[..., 0], upper[..., 0]) for task, lower, upper in found)
 
 
@@ -111,7 +105,7 @@ def test_cut_off_tails_are_allowed_for_when_no_step_is_worth_nothing(
 ) -> None:
     """Episodes of 4 steps: most of the value lies in the tail, far from the width of the range."""
     monkeypatch.setattr(Units, "episode_length", 4)
-    lower, upper = simulated_bounds(Steady(worth, 4), [SLOW], spending(0.5, 10_000), RNG(0), Everything())
+    lower, upper = simulated_bounds(Steady(worth, 4), [SLOW], 10_000, 0.1, RNG(0), Everything())
     assert not outside(np.array([[10 * worth, -10 * worth]]), lower[..., 0], upper[..., 0])
 
 
@@ -207,7 +201,7 @@ def test_all_attempts_together_spend_what_is_granted(simulated: bool) -> None:
 def test_a_safe_policy_that_is_not_shown_to_be_feasible_costs_as_if_it_were_not() -> None:
     """Feasible on all tasks, but on some by so little that the intervals cannot tell: their probability is on top."""
     tasks = masses(low=0.5, high=0.8)
-    nearly = [speed(0.62), FAST]
+    nearly = [speed(0.64), FAST]
     assert all(true_values(tasks.task(drift), nearly[0]).margin[0] > 0 for drift in np.linspace(0.5, 0.8, 50))
     settings = Envelopes(cells=3, holdout=60, uncovered=0.2, episodes=400)
     cells = build_cells(tasks, nearly, seed=0, envelopes=settings)

@@ -7,6 +7,7 @@ A block of orders therefore sees exactly the episodes that single orders would: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.task import Episodes, ReadableTask, Task
 from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
-from surefoot.estimates import judged
+from surefoot.estimates import Judgement
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Deployed, includes
 from surefoot.simulate.run import Run
@@ -25,9 +26,9 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
 FIRST_CHUNK = 128  # episodes simulated at once; fewer would cost as much
 ROUNDING = 1e-9  # of margins, in units of the cost scale where that is less than 1
 KEPT_STREAMS = 64  # policies whose simulated episodes are kept at hand
-# Where a task cannot be read: episodes on which each deployed policy is judged, and the probability that one is judged
-# wrongly, the error of its values being too small.
-JUDGED_EPISODES, JUDGED_ERROR = 4000, 1e-3
+# Where a task cannot be read: the most episodes on which each deployed policy is judged, an eighth of them at first,
+# and the probability that one is judged wrongly, the error of its values being too small.
+JUDGED_EPISODES, JUDGED_ERROR = 32_000, 1e-3
 
 Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
 
@@ -49,7 +50,8 @@ def run_learner(
         optimal_reward: V* where it is known; by default what a readable task says, and NaN for any other.
         block: most orders asked for at once.
         observer: called with (episodes done, episodes in all).
-        judged_on: episodes on which the values of each deployed policy are estimated where the task cannot be read.
+        judged_on: the most episodes on which the values of each deployed policy are estimated where the task cannot be
+            read; fewer where it is clear before whether what was deployed keeps the budgets.
     """
     check_task(task)
     if not learner.method.units.same_as(task.units):
@@ -68,7 +70,7 @@ def run_learner(
         orders = learner.ask_block(min(size, episodes - record.told))
         used = learner.tell_block(orders, world.upcoming(orders.drawn))
         world.consume(orders.drawn[:used])
-        record.note(orders.deployed, used, world)
+        record.note(orders.deployed, used)
         if observer:
             observer(record.told, episodes)
     return record.finish(learner, world, optimal_reward)
@@ -83,7 +85,7 @@ class SimulatedTask:
         self.transitions = includes(learner.method.observes, "first-state")
         self._streams: dict[int, EpisodeStream] = {}  # the latest used last
         self._used_before: dict[int, int] = {}  # episodes that streams had used when they were dropped
-        self._values: dict[int, Values] = {}
+        self._judged: dict[int, Judgement] = {}
 
     def upcoming(self, drawn: Integers) -> Outcomes:
         """The next unused episode of each drawn policy's stream [n], without using them up."""
@@ -99,19 +101,18 @@ class SimulatedTask:
         for index, count in zip(*np.unique(drawn, return_counts=True), strict=True):
             self._stream(int(index)).skip(int(count))
 
-    def values(self, index: int) -> Values:
+    def judgement(self, index: int) -> Judgement:
         """Exact, or from episodes of its own: the learner's are fewer, and stopped when they pleased it."""
-        if index not in self._values:
-            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index, 1)))
-            self._values[index] = judged(
+        if index not in self._judged:
+            self._judged[index] = Judgement(
                 self.task,
                 self.learner.policy(index),
                 steps=self.steps,
-                episodes=self.judged_on,
+                most=self.judged_on,
                 level=JUDGED_ERROR,
-                rng=rng,
+                rng=np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index, 1))),
             )
-        return self._values[index]
+        return self._judged[index]
 
     def _stream(self, index: int) -> EpisodeStream:
         stream = self._streams.pop(index, None) or self._begun(index)
@@ -181,55 +182,77 @@ def _joined(parts: list[Outcomes]) -> Outcomes:
     )
 
 
+# Policies and weights of a deployed mixture.
+Mixture: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+
+
 class _Record:
-    """Collects what was deployed and what it is worth; nothing here depends on what was observed."""
+    """Collects what was deployed; what it is worth is asked at the end, and depends on nothing that was observed."""
 
     def __init__(self, episodes: int) -> None:
         self.told = 0
-        self.reward, self.margin, self.weight = np.empty(episodes), np.empty(episodes), np.empty(episodes)
-        self.error: Floats | None = None  # [K, 2] as soon as something is not exact
-        self.counts: dict[tuple[tuple[int, ...], tuple[float, ...]], int] = {}  # episodes of each mixture
+        self.weight = np.empty(episodes)
+        self.spans: list[tuple[slice, Mixture]] = []
+        self.counts: dict[Mixture, int] = {}  # episodes of each mixture
 
-    def note(self, deployed: Deployed, used: int, world: SimulatedTask) -> None:
-        values = [world.values(int(index)) for index in deployed.indices]
+    def note(self, deployed: Deployed, used: int) -> None:
         part = slice(self.told, self.told + used)
-        self.reward[part] = deployed.weights @ [value.reward for value in values]
-        self.margin[part] = (deployed.weights @ np.stack([value.margin for value in values])).min()
-        self.weight[part] = deployed.weight
-        errors = [value.error for value in values if value.error is not None]
-        if errors:
-            self._note_error(part, deployed.weights @ np.stack(errors))
         mixture = tuple(deployed.indices.tolist()), tuple(deployed.weights.tolist())
+        self.weight[part] = deployed.weight
+        self.spans.append((part, mixture))
         self.counts[mixture] = self.counts.get(mixture, 0) + used
         self.told += used
 
-    def _note_error(self, part: slice, error: Floats) -> None:
-        """Errors [1+m] of a mixture are those of its components, weighted; the smallest margin is off by no more than
-        the worst of them."""
-        if self.error is None:
-            self.error = np.zeros((len(self.reward), 2))
-        self.error[part] = error[0], error[1:].max()
-
     def finish(self, learner: Learner, world: SimulatedTask, optimal_reward: float) -> Run:
+        rounding = ROUNDING * min(1.0, float(learner.method.units.cost_scale.min()))
+        worth = {mixture: _worth(mixture, world, rounding) for mixture in self.counts}
+        reward, margin, *errors = np.concatenate(
+            [np.tile(worth[mixture], (part.stop - part.start, 1)) for part, mixture in self.spans]
+        ).T
+        exact = all(world.judgement(index).exact is not None for indices, _ in self.counts for index in indices)
         mass: dict[int, float] = {}
         for (indices, shares), count in self.counts.items():
             for index, share in zip(indices, shares, strict=True):
                 mass[index] = mass.get(index, 0.0) + count * share
         weights: Floats = np.array(list(mass.values()))
         output = EpisodeMixture(tuple(learner.policy(index) for index in mass), weights / weights.sum())
-        regret = np.cumsum(np.abs(optimal_reward - self.reward))
+        regret = np.cumsum(np.abs(optimal_reward - reward))
         return Run(
             learner.name,
             learner.certified,
             regret,
-            self.margin,
+            margin,
             self.weight,
             optimal_reward,
             output,
             learner.events,
             learner.settings,
             learner.risk_split,
-            ROUNDING * min(1.0, float(learner.method.units.cost_scale.min())),
-            self.reward,
-            self.error,
+            rounding,
+            reward,
+            None if exact else np.stack(errors, axis=1),
         )
+
+
+def _worth(mixture: Mixture, world: SimulatedTask, rounding: float) -> tuple[float, float, float, float]:
+    """Reward and smallest margin of a mixture and by how much either may be off, from as many episodes as show on which
+    side of 0 the margin lies."""
+    indices, shares = mixture
+    weights, judged = np.array(shares), [world.judgement(index) for index in indices]
+    while True:
+        reward, margin, *errors = _mixed(weights, [each.values for each in judged])
+        rest = [each for each in judged if not each.finished]
+        if not rest or margin - errors[1] >= -rounding or margin + errors[1] < -rounding:
+            return reward, margin, errors[0], errors[1]
+        for each in rest:
+            each.refine()
+
+
+def _mixed(weights: Floats, values: list[Values]) -> tuple[float, float, float, float]:
+    """Errors [1+m] of a mixture are those of its components, weighted; the smallest margin is off by no more than the
+    worst of them."""
+    reward = weights @ [value.reward for value in values]
+    margin = (weights @ np.stack([value.margin for value in values])).min()
+    errors = [value.error for value in values if value.error is not None]
+    error = weights @ np.stack(errors) if errors else np.zeros(2)
+    return float(reward), float(margin), float(error[0]), float(error[1:].max())

@@ -18,7 +18,7 @@ import numpy as np
 
 from surefoot.arrays import Mask
 from surefoot.cmdp.policy import Policy
-from surefoot.fan_out import check_jobs
+from surefoot.fan_out import check_jobs, workers
 from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
 from surefoot.tasks.affine_detection import affine_tables
@@ -27,8 +27,8 @@ from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import BoxesTooWide, affine_cells
 from surefoot.training.bounds import evaluator, stationary_tables
 from surefoot.training.sampled_cells import DOUBT_SHARE, binomial_upper, finite_cells, holdout_cells, sampled_tasks
-from surefoot.training.settings import DEFAULT, Envelopes
-from surefoot.training.simulation import Simulation, affordable
+from surefoot.training.settings import BLIND, DEFAULT, Envelopes, Settled
+from surefoot.training.simulation import Simulation, affordable, error_of_each
 
 
 def build_cells(
@@ -52,15 +52,23 @@ def build_cells(
             return affine_cells(tasks, tables, settings.cells, settings.uncovered, show)
         except BoxesTooWide as why:
             warnings.warn(str(why), UserWarning, stacklevel=2)
-    simulation = None
     if settings.simulated:
-        count = len(distribution.points) if isinstance(distribution, Finite) else sampled_tasks(settings)
-        settings = affordable(settings, envelopes.steps, count, len(policies), tasks.units)
-        simulation = Simulation(tasks, tuple(policies), settings, seed, jobs, show)
+        settings = _affordable(tasks, len(policies), settings, envelopes.steps)
+    with workers(jobs if settings.simulated else 1) as ready:
+        simulation = Simulation(tasks, tuple(policies), settings, seed, ready, show) if settings.simulated else None
+        if isinstance(distribution, Finite):
+            return finite_cells(tasks, policies, settings, simulation)
+        rng = np.random.default_rng([seed, 2, settings.attempt])
+        return holdout_cells(tasks, simulation or evaluator(tasks, policies), rng, settings, show)
+
+
+def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps: int | None) -> Settled:
+    distribution, units = tasks.distribution, tasks.units
     if isinstance(distribution, Finite):
-        return finite_cells(tasks, policies, settings, simulation)
-    rng = np.random.default_rng([seed, 2, settings.attempt])
-    return holdout_cells(tasks, simulation or evaluator(tasks, policies), rng, settings, show)
+        count, error = len(distribution.points), error_of_each(settings, policies, units)
+    else:
+        count, error = sampled_tasks(settings), BLIND
+    return affordable(settings, steps, tasks=count, policies=policies, units=units, error=error)
 
 
 def safe_policy_risk(
@@ -83,8 +91,12 @@ def safe_policy_risk(
     parameters = distribution.points if isinstance(distribution, Finite) else tasks.sample(settings.holdout, rng)
     doubtful: Mask
     if settings.simulated:
-        settings = affordable(settings, envelopes.steps, len(parameters), 1, tasks.units)
-        doubtful = ~Simulation(tasks, (safe,), settings, seed, jobs, show).shown_feasible(parameters)
+        error = settings.error_now / len(tasks.units.budget)
+        settings = affordable(
+            settings, envelopes.steps, tasks=len(parameters), policies=1, units=tasks.units, error=error
+        )
+        with workers(jobs) as ready:
+            doubtful = ~Simulation(tasks, (safe,), settings, seed, ready, show).shown_feasible(parameters)
     else:
         margins = np.array([tasks.task(parameter).values(safe).margin for parameter in parameters])
         doubtful = np.any(margins < 0, axis=1)

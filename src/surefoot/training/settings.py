@@ -9,8 +9,13 @@ from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
 from surefoot.policyset.fit import MAX_CELLS
 
-# Of the probability that is granted to tasks that break their bounds, what goes to simulated intervals that are wrong.
+# Of the probability that is granted to tasks that break their bounds, what goes to simulated intervals that are wrong,
+# where these are the bounds themselves.
 SIMULATION_SHARE = 0.1
+
+# Where simulated bounds of held-out tasks only say how wide the bounds must be, each of them may be wrong as often as
+# this: a task that breaks the bounds is then seen to do so nearly as often as it does.
+BLIND = 0.1
 
 
 @dataclass(frozen=True)
@@ -89,5 +94,15 @@ class Settled:
 
     @property
     def granted(self) -> float:
-        """The rest of what this attempt may spend: on bounds that hold for the tasks of a sample only."""
+        """The rest of what this attempt may spend: on what holds for the tasks of a sample only."""
         return self.uncovered * 0.5**self.attempt - self.error_now
+
+    @property
+    def seen(self) -> float:
+        """Of the fresh tasks that break their bounds, the share whose own values, exact or simulated, would show it."""
+        return 1 - BLIND if self.simulated else 1.0
+
+    @property
+    def granted_seen(self) -> float:
+        """The probability that this attempt may spend on fresh tasks that would show that they break their bounds."""
+        return self.seen * self.uncovered * 0.5**self.attempt

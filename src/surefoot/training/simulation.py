@@ -21,11 +21,12 @@ from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.estimates import Enough, Intervals, bounds_in_rounds
-from surefoot.fan_out import each
+from surefoot.fan_out import Workers
 from surefoot.progress import Progress, silent
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.settings import Settled
 
+ALL = slice(0, None)
 SAFE = 0  # the place of π_s among the policies
 
 # What is simulated for different purposes has random numbers of its own; 2 and 3 draw parameters.
@@ -59,33 +60,41 @@ class Everything:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Simulated intervals of tasks of a family, for all policies of a set, `jobs` tasks at a time."""
+    """Simulated intervals of tasks of a family, for all policies of a set, several tasks at a time."""
 
     tasks: TaskDistribution
     policies: tuple[Policy, ...]
     settings: Settled
     seed: int
-    jobs: int = 1
+    workers: Workers
     show: Progress = silent
 
     def bounds(
-        self, what: str, stage: int, parameters: Floats, wanted: Sequence[Wanted], part: slice
+        self, what: str, stage: int, parameters: Floats, wanted: Sequence[Wanted], error: float, part: slice = ALL
     ) -> Iterator[tuple[Floats, Floats]]:
-        """Lower and upper [P, 1+m, 1] of a part of the tasks of parameters [n, d], of each what is wanted."""
+        """Lower and upper [P, 1+m, 1] of a part of the tasks of parameters [n, d], of each what is wanted; each of the
+        numbers is wrong with probability at most `error`."""
         numbers = range(len(parameters))[part]
         calls = [(parameters[k], self._entropy(stage, k), own) for k, own in zip(numbers, wanted, strict=True)]
-        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings)
+        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings.episodes, error)
 
         def show(what: str, done: int, total: int) -> None:
             self.show(what, numbers.start + done, len(parameters))
 
-        return each(f"{what}, {self._most(len(parameters))}", work, calls, self.jobs, show)
+        return self.workers.each(f"{what}, {self._most(len(parameters))}", work, calls, show)
+
+    def of_all(self, what: str, stage: int, parameters: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """The same of all tasks, all numbers of one right at once with probability 1 - settings.error_now; no more of a
+        task on which the safe policy is not shown to be feasible."""
+        wanted = [Everything(feasible=True)] * len(parameters)
+        error = error_of_each(self.settings, len(self.policies), self.tasks.units)
+        return self.bounds(what, stage, parameters, wanted, error)
 
     def shown_feasible(self, parameters: Floats) -> Mask:
         """[n] whether the safe policy is shown to be feasible on the task of each parameter [n, d]."""
         calls = [(parameter, self._entropy(SAFE_STAGE, k)) for k, parameter in enumerate(parameters)]
         work = partial(_feasible_on_one, self.tasks, self.policies[SAFE], self.settings)
-        shown = each(f"simulating the safe policy, {self._most(len(calls))}", work, calls, self.jobs, self.show)
+        shown = self.workers.each(f"simulating the safe policy, {self._most(len(calls))}", work, calls, self.show)
         return np.fromiter(shown, dtype=bool, count=len(calls))
 
     def _entropy(self, stage: int, number: int) -> list[int]:
@@ -99,25 +108,26 @@ class Simulation:
 def _bounds_of_one(
     tasks: TaskDistribution,
     policies: Sequence[Policy],
-    settings: Settled,
+    episodes: int,
+    error: float,
     parameter: Floats,
     entropy: list[int],
     wanted: Wanted,
 ) -> tuple[Floats, Floats]:
-    return simulated_bounds(tasks.task(parameter), policies, settings, np.random.default_rng(entropy), wanted)
+    return simulated_bounds(tasks.task(parameter), policies, episodes, error, np.random.default_rng(entropy), wanted)
 
 
 def simulated_bounds(
-    task: Task, policies: Sequence[Policy], settings: Settled, rng: np.random.Generator, wanted: Wanted
+    task: Task, policies: Sequence[Policy], episodes: int, error: float, rng: np.random.Generator, wanted: Wanted
 ) -> tuple[Floats, Floats]:
-    """Lower and upper [P, 1+m, 1], right for all policies and values of the task at once with probability
-    1 - settings.error_now (docs/guarantees.md, 2.4), whatever is wanted."""
+    """Lower and upper [P, 1+m, 1] from at most `episodes` episodes of each policy; each of these numbers is on the
+    wrong side of the value with probability at most `error` (docs/guarantees.md, 2.4), whatever is wanted."""
     steps = task.units.episode_length
-    intervals = Intervals(task.units, steps, settings.error_now / len(policies))
+    intervals = Intervals(task.units, steps, error)
     lower, upper = (np.tile(side, (len(policies), 1)) for side in intervals.bounds(intervals.start()))
     for p, (policy, own) in enumerate(zip(policies, rng.spawn(len(policies)), strict=True)):
         simulated = task.episodes(policy, steps)
-        lower[p], upper[p] = bounds_in_rounds(simulated, intervals, settings.episodes, own, wanted.enough(p))
+        lower[p], upper[p] = bounds_in_rounds(simulated, intervals, episodes, own, wanted.enough(p))
         if p == SAFE and wanted.feasible and not _feasible(lower[p], upper[p]):
             break
     return lower[..., None], upper[..., None]
@@ -133,7 +143,8 @@ def shown_feasible(task: Task, safe: Policy, settings: Settled, rng: np.random.G
     """Whether all margins of the safe policy are at least 0, which is wrongly said with probability at most
     settings.error_now: only their lower ends matter, and of these only the signs."""
     steps = task.units.episode_length
-    intervals = Intervals(task.units, steps, settings.error_now, margins_only=True)
+    error = settings.error_now / len(task.units.budget)
+    intervals = Intervals(task.units, steps, error, margins_only=True)
     return _feasible(*bounds_in_rounds(task.episodes(safe, steps), intervals, settings.episodes, rng, _feasible))
 
 
@@ -144,12 +155,22 @@ def _feasible(lower: Floats, upper: Floats) -> bool:
 # ------------------------------------------------------------------------------------------------ what may be simulated
 
 
-def affordable(settings: Settled, steps: int | None, tasks: int, policies: int, units: Units) -> Settled:
-    """As many episodes per task and policy as `steps` steps in all are enough for, at most those of the settings."""
+def error_of_each(settings: Settled, policies: int, units: Units) -> float:
+    """With what probability each single bound, below or above, may be wrong for all of a task to be right at once."""
+    return settings.error_now / (2 * policies * (1 + len(units.budget)))
+
+
+def affordable(
+    settings: Settled, steps: int | None, *, tasks: int, policies: int, units: Units, error: float
+) -> Settled:
+    """As many episodes per task and policy as `steps` steps in all are enough for, at most those of the settings.
+
+    Refused if these cannot show that the safe policy is feasible, by bounds that are wrong with probability `error`.
+    """
     once = tasks * policies * units.episode_length
     if steps is None or steps >= once * settings.episodes:
         return settings
-    fewest = _fewest_episodes(settings.error_now / policies, units)
+    fewest = _fewest_episodes(error, units)
     if steps < fewest * once:
         raise InvalidInput(
             f"steps must be at least {fewest * once} for {tasks} tasks, {policies} policies and episodes of "
@@ -159,9 +180,9 @@ def affordable(settings: Settled, steps: int | None, tasks: int, policies: int, 
     return replace(settings, episodes=steps // once)
 
 
-def _fewest_episodes(level: float, units: Units) -> int:
+def _fewest_episodes(error: float, units: Units) -> int:
     """How many episodes at the least possible cost show that a policy is feasible; very many if none do."""
-    intervals = Intervals(units, units.episode_length, level)
+    intervals = Intervals(units, units.episode_length, error)
 
     def show_it(episodes: int) -> bool:
         reward, *cost = units.reachable[:, 0]

@@ -1,0 +1,211 @@
+"""What a first sample of tasks says of cells, and by how much these must grow to hold a task of a second one.
+
+Tasks that can be read are, in this process; others are simulated, as long as it matters (docs/guarantees.md, 2.3, 2.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from surefoot.arrays import Floats, Integers
+from surefoot.errors import InvalidInput
+from surefoot.estimates import Enough
+from surefoot.progress import Progress
+from surefoot.tabular.distance import distance
+from surefoot.tabular.expansion import ROUNDING
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.bounds import Evaluator, is_timeless_table
+from surefoot.training.settings import BLIND
+from surefoot.training.simulation import ALL, HOLDOUT_STAGE, SAFE, SAMPLE_STAGE, Everything, Simulation, Wanted
+
+# A cell is widened in proportion to how far the bounds of so many cells reach, itself and its nearest neighbours: where
+# values change fast from task to task by much, elsewhere by little. Any widths that the first sample fixes are valid.
+NEIGHBOURS = 3
+
+STAGES = {SAMPLE_STAGE: "the tasks that cells are made of", HOLDOUT_STAGE: "held-out tasks"}
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Everything that may be drawn, by the nearest of the centres [J, d]."""
+
+    family: TaskDistribution
+    centres: Floats
+
+    def cells(self, parameters: Floats) -> list[int]:
+        """The cell of each parameter [n, d]."""
+        nearest: list[int] = self._tree.query(parameters / self._scale)[1].tolist()
+        return nearest
+
+    def placed(self, parameters: Floats) -> Iterator[tuple[int, Any, float]]:
+        """Cell and task of each parameter [n, d], built once, and its distance d from the centre, the radius of a ball
+        (Theorem 3); 0 where there is no transition model."""
+        for parameter, j in zip(parameters, self.cells(parameters), strict=True):
+            task = self.family.task(parameter)
+            yield j, task, distance(task, self.tables[j]) if self.tables else 0.0
+
+    @cached_property
+    def tables(self) -> list[TabularCMDP]:
+        """The tasks at the centres where these have a transition model; none otherwise."""
+        modelled = is_timeless_table(self.family.example)
+        return [self.family.task(centre) for centre in self.centres] if modelled else []
+
+    @cached_property
+    def neighbours(self) -> list[Integers]:
+        """Of each cell itself, its nearest neighbour, the next one …: [J] each."""
+        count = min(NEIGHBOURS, len(self.centres))
+        nearest = self._tree.query(self.centres / self._scale, k=np.arange(1, count + 1))[1]
+        return list(nearest.T)
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.centres / self._scale)
+
+    @cached_property
+    def _scale(self) -> Floats:
+        extent = np.ptp(self.family.distribution.support, axis=1)
+        return np.where(extent > 0, extent, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S], radius [J] and number of members [J]."""
+
+    lower: Floats
+    upper: Floats
+    radius: Floats
+    count: Floats
+    neighbours: list[Integers]
+    scattered: bool
+
+    @cached_property
+    def width(self) -> Floats:
+        """σ, [J, P, 1+m, 1+S]: how far the bounds of neighbouring cells reach, as a mean over these; a positive number
+        where they do not reach anywhere. Where bounds are scattered by simulation the mean over all cells is added."""
+        highest = reduce(np.maximum, (self.upper[near] for near in self.neighbours))
+        lowest = reduce(np.minimum, (self.lower[near] for near in self.neighbours))
+        size = np.maximum(np.abs(self.lower), np.abs(self.upper)).max(axis=(0, 1))
+        reach = (highest - lowest) / len(self.neighbours)
+        if self.scattered:
+            reach = reach + reach.mean(axis=0)
+        width: Floats = np.maximum(reach, ROUNDING * np.where(size > 0, size, 1.0))
+        return width
+
+    @cached_property
+    def radius_width(self) -> float:
+        return max(float(self.radius.mean()), ROUNDING)
+
+    def fits(self, j: int, level: float) -> Fits:
+        return Fits(self.lower[j], self.upper[j], self.width[j], level)
+
+    def score(self, found: Measured) -> float:
+        """By how many widths its cell must grow to hold a task."""
+        j, low, high, away = found
+        if (low[0, 1:, 0] < 0).any():
+            return math.inf
+        grown = _growth(self.lower[j], self.upper[j], self.width[j], low, high)
+        return max(0.0, grown, float((away - self.radius[j]) / self.radius_width))
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Whether a simulated task needs no wider a cell than `level` widths: then nobody asks by how much less.
+
+    lower, upper, width: [P, 1+m, 1] of its cell.
+    """
+
+    lower: Floats
+    upper: Floats
+    width: Floats
+    level: float
+    feasible: bool = True
+
+    def enough(self, policy: int) -> Enough:
+        below, above, width = (side[policy, :, 0] for side in (self.lower, self.upper, self.width))
+
+        def enough(lower: Floats, upper: Floats) -> bool:
+            shown = policy != SAFE or bool((lower[1:] >= 0).all())
+            return shown and _growth(below, above, width, lower, upper) <= self.level
+
+        return enough
+
+
+def _growth(lower: Floats, upper: Floats, width: Floats, low: Floats, high: Floats) -> float:
+    """By how many widths bounds must grow at least to hold [low, high]; all of one shape."""
+    return float(max(((lower - low) / width).max(), ((high - upper) / width).max()))
+
+
+def _everything(j: int) -> Everything:
+    return Everything()
+
+
+# Cell, lower and upper [P, 1+m, 1+S], and distance from the centre of the cell.
+Measured: TypeAlias = tuple[int, Floats, Floats, float]
+
+
+class Measure(Protocol):
+    def __call__(
+        self,
+        partition: Partition,
+        parameters: Floats,
+        stage: int,
+        wanted: Callable[[int], Wanted] = ...,
+        part: slice = ...,
+    ) -> Iterator[Measured]:
+        """A part of the tasks of parameters [n, d]; of one in cell j what `wanted(j)` says will do."""
+        ...
+
+
+def read(
+    values: Evaluator,
+    show: Progress,
+    partition: Partition,
+    parameters: Floats,
+    stage: int,
+    wanted: Callable[[int], Wanted] = _everything,
+    part: slice = ALL,
+) -> Iterator[Measured]:
+    """In one process: that several of them have fewer threads each for linear algebra would show in the last digits."""
+    for done, (j, task, away) in enumerate(partition.placed(parameters[part]), start=part.start):
+        show(f"evaluating {STAGES[stage]}", done, len(parameters))
+        yield j, *values(task), away
+
+
+def simulated(
+    simulation: Simulation,
+    partition: Partition,
+    parameters: Floats,
+    stage: int,
+    wanted: Callable[[int], Wanted] = _everything,
+    part: slice = ALL,
+) -> Iterator[Measured]:
+    cells = partition.cells(parameters[part])
+    wanted_of_each = [wanted(j) for j in cells]
+    bounds = simulation.bounds(f"simulating {STAGES[stage]}", stage, parameters, wanted_of_each, BLIND, part)
+    for j, (low, high) in zip(cells, bounds, strict=True):
+        yield j, low, high, 0.0
+
+
+def base_bounds(partition: Partition, measured: Iterator[Measured], scattered: bool) -> Base:
+    """The smallest and largest values over the sampled members of each cell, and the largest distance."""
+    cells = len(partition.centres)
+    bounds: tuple[Floats, Floats] | None = None
+    radius, count = np.zeros(cells), np.zeros(cells)
+    for j, low, high, away in measured:
+        if bounds is None:
+            bounds = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
+        lower, upper = bounds
+        lower[j], upper[j] = np.minimum(lower[j], low), np.maximum(upper[j], high)
+        radius[j] = max(radius[j], away)
+        count[j] += 1
+    if bounds is None:
+        raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
+    return Base(*bounds, radius, count, partition.neighbours, scattered)
