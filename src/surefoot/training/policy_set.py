@@ -9,8 +9,8 @@ import numpy as np
 
 from surefoot.arrays import Floats, whole
 from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
-from surefoot.estimates import judged
 from surefoot.fan_out import check_jobs, each
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import advice
@@ -24,7 +24,10 @@ from surefoot.training.settings import DEFAULT, Envelopes
 
 # Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
 # what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.
-TRIED_TASKS, TRIED_EPISODES, TRIED_LEVEL = 16, 64, 0.05
+TRIED_TASKS, TRIED_EPISODES = 16, 64
+
+# Random numbers of their own, apart from those of `training.simulation`: for the tasks, and for their episodes.
+TRIED_STAGE, TRIED_EPISODES_STAGE = 8, 9
 
 
 def policy_set(
@@ -98,19 +101,25 @@ def _tried(
     if isinstance(distribution, Finite) and (distribution.weights > 0).sum() <= TRIED_TASKS:
         parameters = distribution.points[distribution.weights > 0]
     else:
-        parameters = np.unique(tasks.sample(TRIED_TASKS, np.random.default_rng([seed, 4])), axis=0)
-    calls = [(tasks, parameter, policies, [seed, 5, k]) for k, parameter in enumerate(parameters)]
+        parameters = np.unique(tasks.sample(TRIED_TASKS, np.random.default_rng([seed, TRIED_STAGE])), axis=0)
+    calls = [(tasks, parameter, policies, [seed, TRIED_EPISODES_STAGE, k]) for k, parameter in enumerate(parameters)]
     found = each("trying every controller on a few tasks", _values_on, calls, jobs, show)
     return parameters, np.stack(list(found))
 
 
 def _values_on(tasks: TaskDistribution, parameter: Floats, policies: Sequence[Policy], seed: list[int]) -> Floats:
     """[P, 1+m]"""
-    task, rng, steps = tasks.task(parameter), np.random.default_rng(seed), tasks.units.episode_length
-    values = [
-        judged(task, policy, steps=steps, episodes=TRIED_EPISODES, level=TRIED_LEVEL, rng=rng) for policy in policies
-    ]
-    return np.array([[value.reward, *value.margin] for value in values])
+    task, rng = tasks.task(parameter), np.random.default_rng(seed)
+    return np.array([_values_of(task, policy, rng) for policy in policies])
+
+
+def _values_of(task: Task, policy: Policy, rng: np.random.Generator) -> list[float]:
+    """Reward and margins, exact or the mean over a few episodes."""
+    if isinstance(task, ReadableTask):
+        values = task.values(policy)
+        return [values.reward, *values.margin]
+    outcomes = task.episodes(policy, task.units.episode_length).run(TRIED_EPISODES, rng)
+    return [outcomes.reward.mean(), *(task.units.budget - outcomes.cost.mean(axis=0))]
 
 
 def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> int:
