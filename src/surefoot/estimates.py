@@ -23,7 +23,7 @@ from surefoot.confidence import Betting, State
 from surefoot.errors import InvalidInput
 
 # The first of several rounds has this share of the episodes: enough to see whether more are needed.
-FIRST_ROUND = 1 / 8
+FIRST_ROUND = 1 / 4
 
 # enough(lower [1+m], upper [1+m]): whether no more needs to be known of the reward and the margins of a policy.
 Enough: TypeAlias = Callable[[Floats, Floats], bool]

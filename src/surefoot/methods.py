@@ -106,8 +106,8 @@ def adapt(
         method, horizon: as for `learner`.
         optimal_reward: V* of a task that cannot say so itself; without it the regret on such a task is unknown (NaN).
         observer: called with (episodes done, episodes in all), for progress bars.
-        judged_on: where the task cannot be read, the most fresh episodes on which each deployed policy is judged; an
-            eighth of them where that shows whether what was deployed keeps the budgets.
+        judged_on: where the task cannot be read, the most fresh episodes on which each deployed policy is judged; a
+            quarter of them where that shows whether what was deployed keeps the budgets.
     """
     episodes = whole("episodes", episodes)
     check_task(task)

@@ -26,9 +26,9 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
 FIRST_CHUNK = 128  # episodes simulated at once; fewer would cost as much
 ROUNDING = 1e-9  # of margins, in units of the cost scale where that is less than 1
 KEPT_STREAMS = 64  # policies whose simulated episodes are kept at hand
-# Where a task cannot be read: the most episodes on which each deployed policy is judged, an eighth of them at first,
+# Where a task cannot be read: the most episodes on which each deployed policy is judged, a quarter of them at first,
 # and the probability that one is judged wrongly, the error of its values being too small.
-JUDGED_EPISODES, JUDGED_ERROR = 32_000, 1e-3
+JUDGED_EPISODES, JUDGED_ERROR = 16_000, 1e-3
 
 Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
 

@@ -1,0 +1,238 @@
+"""Simulated bounds that cost no more than they must: rounds, laziness, one side, ranges of sums, a budget of steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from point_mass import PointMass, Rollouts, lane, speed, true_values
+from surefoot.arrays import Floats
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
+from surefoot.confidence import State
+from surefoot.errors import InvalidInput
+from surefoot.estimates import Intervals, bounds_in_rounds, rounds
+from surefoot.policyset.cells import Cells
+from surefoot.tasks.distribution import Uniform
+from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
+from surefoot.training import sampled_cells
+from surefoot.training.envelopes import build_cells, safe_policy_risk
+from surefoot.training.sampled_cells import ALL_SHARE, FEASIBLE_SHARE, _sure_widening, _widening
+from surefoot.training.settings import Envelopes
+
+FALSE_ALARM = 1e-4
+UNITS = lane(budget=0.3, horizon=6)
+POLICIES: list[Policy] = [speed(0.2), speed(0.7), speed(1.0)]
+RNG = np.random.default_rng
+
+
+def masses(units: Units = UNITS, low: float = 0.5, high: float = 0.8) -> TaskDistribution:
+    return family(lambda drift: PointMass(drift, units), Uniform(low, high))
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts simulated steps."""
+    run, count = Rollouts.run, Counter[str]()
+
+    def counted(self: Rollouts, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        count["steps"] += episodes * self.steps
+        return run(self, episodes, rng, transitions)
+
+    monkeypatch.setattr(Rollouts, "run", counted)
+    return count
+
+
+# --------------------------------------------------------------------------------------------------------------- rounds
+
+
+@given(st.integers(1, 5000))
+def test_rounds_add_up_and_double(most: int) -> None:
+    sizes = list(rounds(most))
+    assert sum(sizes) == most
+    assert all(size == sum(sizes[:k]) for k, size in enumerate(sizes) if 0 < k < len(sizes) - 1)
+
+
+def stopped_at_the_worst_time(count: int, error: float) -> int:
+    """How often a lower bound lies above the reward if the rounds end as soon as it does: the most that a rule of
+    stopping can do to it."""
+    task, policy = PointMass(0.6, UNITS), speed(0.7)
+    truth, intervals = true_values(task, policy).reward, Intervals(UNITS, 6, error)
+
+    def enough(lower: Floats, upper: Floats) -> bool:
+        return bool(lower[0] > truth)
+
+    found = [bounds_in_rounds(task.episodes(policy, 6), intervals, 256, RNG([7, k]), enough)[0] for k in range(count)]
+    return sum(lower[0] > truth for lower in found)
+
+
+def p_value(wrong: int, count: int, error: float) -> float:
+    return float(stats.binomtest(wrong, count, error, alternative="greater").pvalue)
+
+
+@pytest.mark.parametrize("error", [0.1, 0.4])
+def test_stopping_whenever_one_likes_makes_no_bound_wrong_more_often(error: float) -> None:
+    assert p_value(stopped_at_the_worst_time(400, error), 400, error) > FALSE_ALARM
+
+
+def test_intervals_for_one_time_only_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The normal approximation, right at any fixed number of episodes."""
+
+    def start(self: Intervals) -> Any:
+        return []
+
+    def update(self: Intervals, state: Any, outcomes: Outcomes) -> Any:
+        return [*state, *outcomes.reward]
+
+    def bounds(self: Intervals, state: Any) -> tuple[Floats, Floats]:
+        if not state:
+            return np.full(2, -np.inf), np.full(2, np.inf)
+        reach = stats.norm.isf(self.error) * np.std(state) / np.sqrt(len(state))
+        return np.array([np.mean(state) - reach, -np.inf]), np.array([np.mean(state) + reach, np.inf])
+
+    for name, mutant in (("start", start), ("update", update), ("bounds", bounds)):
+        monkeypatch.setattr(Intervals, name, mutant)
+    assert p_value(stopped_at_the_worst_time(400, 0.1), 400, 0.1) < FALSE_ALARM
+
+
+def test_one_side_alone_is_that_side_of_both() -> None:
+    outcomes = PointMass(0.6, UNITS).episodes(speed(0.7), 6).run(300, RNG(0))
+    both, one = Intervals(UNITS, 6, 0.01), Intervals(UNITS, 6, 0.01, margins_only=True)
+    (lower, _), (below, above) = (each.bounds(each.update(each.start(), outcomes)) for each in (both, one))
+    assert below[1:].tolist() == lower[1:].tolist()
+    assert below[0] == -np.inf
+    assert (above == np.inf).all()
+
+
+# ------------------------------------------------------------------------------------------------------------- laziness
+
+
+def engines(strongest: float) -> TaskDistribution:
+    """Four engines of unknown strength: values within a cell vary by more than simulation blurs them."""
+    return family(lambda drifts: PointMass(drifts, lane(budget=0.4, horizon=10)), Uniform([0.1] * 4, [strongest] * 4))
+
+
+def cells_with(
+    level: Callable[..., float] | None, monkeypatch: pytest.MonkeyPatch, seed: int = 0, strongest: float = 0.6
+) -> Cells:
+    if level is not None:
+        monkeypatch.setattr(sampled_cells, "_sure_widening", level)
+    settings = Envelopes(cells=4, holdout=120, uncovered=0.1, episodes=160)
+    policies = [speed(*[0.1] * 4), *(speed(*row) for row in np.eye(4)[:2])]
+    return build_cells(engines(strongest), policies, seed=seed, envelopes=settings)
+
+
+def never(*_: Any) -> float:
+    return -np.inf
+
+
+@pytest.mark.parametrize(("seed", "strongest"), [(0, 0.6), (1, 0.6), (0, 2.0)])
+def test_what_is_left_out_changes_nothing(
+    seed: int, strongest: float, steps: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the safe policy is infeasible on some tasks, which are then counted."""
+    lazy = cells_with(None, monkeypatch, seed, strongest)
+    cost = steps.pop("steps")
+    whole = cells_with(never, monkeypatch, seed, strongest)
+    assert (lazy.uncovered > 0.1) == (strongest == 2.0)
+    assert [lazy.lower.tobytes(), lazy.upper.tobytes()] == [whole.lower.tobytes(), whole.upper.tobytes()]
+    assert lazy.uncovered == whole.uncovered
+    assert cost < steps["steps"]
+    assert steps["steps"] <= (16 + 120) * 3 * 160 * 10
+
+
+def test_leaving_out_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = cells_with(None, monkeypatch)
+    assert not np.array_equal(cells_with(lambda *_: np.inf, monkeypatch).lower, lazy.lower)
+
+
+@given(st.lists(st.one_of(st.floats(0, 10), st.just(np.inf)), min_size=60, max_size=60), st.integers(0, 60))
+def test_the_widening_is_never_less_than_it_was_sure_to_be(scores: list[float], known: int) -> None:
+    granted = 0.15
+    found = np.array(scores)
+    if np.isfinite(found).sum() + 1 < 1 / (FEASIBLE_SHARE * granted):
+        return
+    assert 1 / (ALL_SHARE * granted) < 60 + 1
+    assert _sure_widening(found[:known], 60, granted) <= _widening(found, granted)[0]
+
+
+def test_the_safe_policy_alone_is_simulated_until_it_is_shown(steps: Counter[str]) -> None:
+    few = Envelopes(holdout=50, uncovered=0.1, episodes=400)
+    easy = safe_policy_risk(masses(), speed(0.2), seed=0, envelopes=few)
+    cost = steps.pop("steps")
+    hard = safe_policy_risk(masses(), speed(0.66), seed=0, envelopes=few)
+    assert easy < hard
+    assert cost == 50 * 100 * 6 < steps["steps"] <= 50 * 400 * 6
+
+
+# ------------------------------------------------------------------------------------------------------ budget of steps
+
+
+def test_a_budget_of_steps_is_kept(steps: Counter[str]) -> None:
+    tasks = (4 * 3 + 40) * 3 * 6
+    found = build_cells(
+        masses(), POLICIES, seed=0, envelopes=Envelopes(cells=3, holdout=40, uncovered=0.2, steps=100 * tasks)
+    )
+    same = Envelopes(cells=3, holdout=40, uncovered=0.2, episodes=100)
+    assert 0 < steps["steps"] <= 100 * tasks
+    assert np.array_equal(build_cells(masses(), POLICIES, seed=0, envelopes=same).lower, found.lower)
+    few, points = from_arrays([PointMass(0.5, UNITS)]), Envelopes(uncovered=0.2, steps=200 * 3 * 6)
+    steps.clear()
+    build_cells(few, POLICIES, seed=0, envelopes=points)
+    assert steps["steps"] == 200 * 3 * 6
+
+
+def test_a_budget_that_can_show_nothing_is_refused_with_the_least_that_might(steps: Counter[str]) -> None:
+    few = from_arrays([PointMass(0.5, UNITS)])
+    with pytest.raises(
+        InvalidInput, match=r"steps must be at least .* for 1 tasks, 3 policies and episodes of 6 steps"
+    ):
+        build_cells(few, POLICIES, seed=0, envelopes=Envelopes(steps=10))
+    with pytest.raises(InvalidInput, match="steps must be at least") as refused:
+        safe_policy_risk(masses(), POLICIES[0], seed=0, envelopes=Envelopes(steps=10, holdout=200))
+    assert steps["steps"] == 0, "before anything is simulated"
+    least = int(str(refused.value).split("at least ")[1].split()[0])
+    assert safe_policy_risk(masses(), speed(0.0), seed=0, envelopes=Envelopes(steps=least, holdout=200)) < 1
+    with pytest.raises(InvalidInput, match="steps must be"):
+        Envelopes(steps=0)
+
+
+# ------------------------------------------------------------------------------------------------------- ranges of sums
+
+
+def test_a_range_of_sums_makes_bounds_narrower_and_no_less_right() -> None:
+    """Per step a cost of up to 10 is declared, where it is at most 1."""
+    plain = Units(0.5, (0.0, 1.0), [(0.0, 10.0)], [0.3], 6)
+    known = Units(0.5, (0.0, 1.0), [(0.0, 10.0)], [0.3], 6, cost_sum_range=(0.0, 2.0))
+    truth = true_values(PointMass(0.6, plain), speed(0.7)).margin[0]
+    widths = []
+    for units in (plain, known):
+        outcomes = PointMass(0.6, units).episodes(speed(0.7), 6).run(400, RNG(0))
+        intervals = Intervals(units, 6, 0.01)
+        lower, upper = intervals.bounds(intervals.update(intervals.start(), outcomes))
+        assert lower[1] <= truth <= upper[1]
+        widths.append(upper[1] - lower[1])
+    assert widths[1] < 0.9 * widths[0]
+
+
+def test_a_range_of_sums_that_is_not_kept_is_refused() -> None:
+    liar = Units(0.5, (0.0, 1.0), [(0.0, 1.0)], [0.3], 6, cost_sum_range=(0.0, 0.1))
+    with pytest.raises(InvalidInput, match="simulated sums must lie in the ranges that it declares"):
+        build_cells(masses(liar), POLICIES, seed=0, envelopes=Envelopes(cells=3, holdout=40, uncovered=0.2))
+
+
+def test_a_range_of_sums_that_is_not_enforced_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With clipped sums instead of a refusal the upper bound on the cost is wrong."""
+    liar = Units(0.5, (0.0, 1.0), [(0.0, 1.0)], [0.3], 6, cost_sum_range=(0.0, 0.1))
+    monkeypatch.setattr("surefoot.estimates.first_breach", lambda outcomes, units: len(outcomes))
+    task, intervals = PointMass(0.8, liar), Intervals(liar, 6, 0.01)
+    state: State = intervals.update(intervals.start(), task.episodes(speed(1.0), 6).run(400, RNG(0)))
+    assert intervals.bounds(state)[0][1] > true_values(task, speed(1.0)).margin[0]
