@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surefoot.tabular.policy import TabularPolicy, TimedPolicy
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
+    from surefoot.tasks.gym_check import check_env
     from surefoot.training.greedy_cover import greedy_cover
     from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
@@ -59,6 +60,7 @@ else:  # each is imported from its module when it is first used
             "tabular.policy": "TabularPolicy TimedPolicy",
             "tabular.rollout": "Simulator",
             "tabular.solve": "solve solve_many",
+            "tasks.gym_check": "check_env",
             "training.greedy_cover": "greedy_cover",
             "training.policy_set": "policy_set",
             "training.preflight": "preflight",
@@ -100,6 +102,7 @@ __all__ = [
     "Units",
     "Values",
     "adapt",
+    "check_env",
     "controller",
     "distance",
     "evaluate",

@@ -81,6 +81,14 @@ class Units:
         """Steps of an episode: the horizon, or as many as leave a negligible tail."""
         return self.horizon or theory.horizon(self.discount, NEGLIGIBLE / (1 - self.discount))
 
+    @property
+    def kind(self) -> str:
+        """What the budget is on, in words: stands beside every printed number."""
+        over = "" if self.horizon is None else f" over {self.horizon} steps"
+        if self.discount == 1:
+            return f"expected cost{over}"
+        return f"expected discounted cost{over} (discount {self.discount:g})"
+
     def missed(self, steps: int) -> float:
         """The share of the discounted whole that an episode of `steps` steps may lack, the paper's γ^H."""
         if self.horizon is None:
