@@ -120,7 +120,7 @@ class _Trial:
                 raise InvalidInput(
                     f"the seed must decide about an episode, got two different ones of equal actions with "
                     f"seed={SEEDS[0]}, the second in {where}: draw all that is random from a generator that "
-                    "reset(seed=...) seeds"
+                    "reset(seed=...) seeds, and keep nothing from one episode to the next (as running averages do)"
                 )
 
     def seeds_matter(self) -> None:
@@ -146,7 +146,8 @@ class _Trial:
             if one is other:
                 return
             alone = self._episode(one, SEEDS[0])
-            turns = zip(self._steps(one, SEEDS[0], COMPARED), self._steps(other, SEEDS[1], COMPARED), strict=False)
+            steps = self._compared
+            turns = zip(self._steps(one, SEEDS[0], steps), self._steps(other, SEEDS[1], steps), strict=False)
             together = [_numbers(step) for step, _ in turns]
         if not _equal(alone[1 : 1 + len(together)], together):
             raise InvalidInput(
@@ -188,8 +189,12 @@ class _Trial:
 
     def _episode(self, env: Any, seed: int) -> list[list[float | str]]:
         """All that was seen in the first steps of one."""
-        steps = min(COMPARED, self.system.units.episode_length)
-        return [flat(first_observation(env, seed)), *(_numbers(step) for step in self._steps(env, seed, steps))]
+        first = flat(first_observation(env, seed))
+        return [first, *(_numbers(step) for step in self._steps(env, seed, self._compared))]
+
+    @property
+    def _compared(self) -> int:
+        return min(COMPARED, self.system.units.episode_length)
 
 
 def _check_observation(env: Any, observation: Any, where: str) -> None:
