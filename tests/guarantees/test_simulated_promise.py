@@ -23,14 +23,15 @@ from scipy import stats
 from point_mass import PointMass, lane, speed, true_margins, true_values
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.units import Units
+from surefoot.cmdp.task import Episodes
 from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.estimates import Enough, Intervals
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import bounds, sampled_cells
+from surefoot.training import sampled_cells, simulation
 from surefoot.training.envelopes import build_cells
 from surefoot.training.settings import Envelopes
 
@@ -134,7 +135,7 @@ def p_value(least: ArrayLike, risk: float) -> float:
 # --------------------------------------------------------------------------------------------- broken variants, caught
 
 
-@pytest.mark.parametrize(("risk", "trials"), [(0.5, 60), (0.1, 20)])
+@pytest.mark.parametrize(("risk", "trials"), [(0.5, 120), (0.1, 20)])
 def test_intervals_shrunk_to_points_are_caught(risk: float, trials: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch)
     assert p_value([trial("few", risk, seed)[0] for seed in range(trials)], risk) < FALSE_ALARM
@@ -149,8 +150,11 @@ def test_points_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means in place of intervals."""
 
-    def means(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:
-        found = np.array([outcomes.reward.mean(), *(units.budget - outcomes.cost.mean(axis=0))])
+    def means(
+        simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Enough | None
+    ) -> tuple[Floats, Floats]:
+        outcomes = simulated.run(most, rng)
+        found = np.array([outcomes.reward.mean(), *(UNITS.budget - outcomes.cost.mean(axis=0))])
         return found, found
 
-    monkeypatch.setattr(bounds, "value_bounds", means)
+    monkeypatch.setattr(simulation, "bounds_in_rounds", means)

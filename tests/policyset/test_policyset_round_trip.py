@@ -124,7 +124,7 @@ def test_the_files_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: P
             "safe_reward": entry.safe_reward,
             "safe_margin": list(entry.safe_margin),
         }
-    assert (manifest["format"], manifest["format_version"]) == ("surefoot.policyset", [1, 2])
+    assert (manifest["format"], manifest["format_version"]) == ("surefoot.policyset", [1, 3])
     assert manifest["budget"] == list(policies.units.budget)
     assert manifest["cost_range"] == policies.units.cost_range.tolist()
     assert manifest["policy_kind"] == "tabular"

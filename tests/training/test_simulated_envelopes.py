@@ -16,17 +16,19 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes
 from surefoot.cmdp.units import Units
+from surefoot.confidence import State
 from surefoot.errors import InvalidInput
+from surefoot.estimates import Intervals
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import bounds, sampled_cells
-from surefoot.training.bounds import simulated_values
+from surefoot.training import sampled_cells, simulation
 from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.settings import SIMULATION_SHARE, Envelopes, Settled
+from surefoot.training.simulation import Everything, simulated_bounds
 
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)
@@ -50,11 +52,18 @@ def outside(values: Floats, lower: Floats, upper: Floats) -> bool:
 # ------------------------------------------------------------------------------------------------------------ intervals
 
 
+def spending(error: float, episodes: int) -> Settled:
+    """Settings that let intervals be wrong with this probability."""
+    settings = Settled(1, 1, error * 2 / SIMULATION_SHARE, 1, episodes, simulated=True)
+    assert settings.error_now == pytest.approx(error)
+    return settings
+
+
 def wrong_intervals(count: int, error: float, episodes: int = 60) -> int:
     """Tasks of which some interval does not hold the true value."""
-    values, rng = simulated_values(POLICIES, episodes, error), RNG(0)
-    tasks = masses()
-    found = [(tasks.task(drift), *values(tasks.task(drift), rng)) for drift in tasks.sample(count, rng)]
+    tasks, rng, settings = masses(), RNG(0), spending(error, episodes)
+    sampled = [tasks.task(drift) for drift in tasks.sample(count, rng)]
+    found = [(task, *simulated_bounds(task, POLICIES, settings, rng, Everything())) for task in sampled]
     return sum(outside(truth(task), lower[..., 0], upper[..., 0]) for task, lower, upper in found)
 
 
@@ -65,13 +74,13 @@ def test_intervals_of_a_task_are_wrong_as_rarely_as_they_say(error: float) -> No
 
 
 def test_intervals_half_as_wide_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = bounds.value_bounds
+    exact = Intervals.bounds
 
-    def halved(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:
-        lower, upper = exact(outcomes, units, steps, level)
+    def halved(self: Intervals, state: State) -> tuple[Floats, Floats]:
+        lower, upper = exact(self, state)
         return lower + (upper - lower) / 4, upper - (upper - lower) / 4
 
-    monkeypatch.setattr(bounds, "value_bounds", halved)
+    monkeypatch.setattr(Intervals, "bounds", halved)
     assert stats.binomtest(wrong_intervals(200, 0.05), 200, 0.05, alternative="greater").pvalue < FALSE_ALARM
 
 
@@ -102,7 +111,7 @@ def test_cut_off_tails_are_allowed_for_when_no_step_is_worth_nothing(
 ) -> None:
     """Episodes of 4 steps: most of the value lies in the tail, far from the width of the range."""
     monkeypatch.setattr(Units, "episode_length", 4)
-    lower, upper = simulated_values([SLOW], 10_000, 0.5)(Steady(worth, 4), RNG(0))
+    lower, upper = simulated_bounds(Steady(worth, 4), [SLOW], spending(0.5, 10_000), RNG(0), Everything())
     assert not outside(np.array([[10 * worth, -10 * worth]]), lower[..., 0], upper[..., 0])
 
 
@@ -141,13 +150,16 @@ def test_a_fresh_task_breaks_simulated_bounds_with_probability_at_most_uncovered
 
 
 def test_points_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "value_bounds", means)
+    monkeypatch.setattr(simulation, "bounds_in_rounds", means)
     monkeypatch.setattr(sampled_cells, "_widening", lambda scores, granted: (0.0, 0.0))
     assert broken(60, small)[1] < FALSE_ALARM
 
 
-def means(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:
-    found = np.array([outcomes.reward.mean(), *(units.budget - outcomes.cost.mean(axis=0))])
+def means(
+    simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Any
+) -> tuple[Floats, Floats]:
+    outcomes = simulated.run(most, rng)
+    found = np.array([outcomes.reward.mean(), *(intervals.units.budget - outcomes.cost.mean(axis=0))])
     return found, found
 
 

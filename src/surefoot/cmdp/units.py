@@ -32,6 +32,10 @@ class Units:
         cost_range: [m, 2] low and high of one step's cost, per constraint.
         budget: [m] bound on the expected discounted cost.
         horizon: H, after which every episode has ended; None if it goes on for ever.
+        reward_sum_range: (low, high) of an episode's discounted sum of rewards where more is known of it than follows
+            from reward_range; None if not.
+        cost_sum_range: [m, 2] the same for each cost. Who declares these declares them of every episode of every
+            policy: a sum outside voids what was concluded, as a step outside its range does.
     """
 
     discount: float
@@ -39,6 +43,8 @@ class Units:
     cost_range: Floats
     budget: Floats
     horizon: int | None = None
+    reward_sum_range: tuple[float, float] | None = None
+    cost_sum_range: Floats | None = None
 
     def __post_init__(self) -> None:
         horizon = None if self.horizon is None else whole("horizon", self.horizon)
@@ -53,8 +59,15 @@ class Units:
             raise InvalidInput(f"budget must be a number or [m] with m ≥ 1, got shape {list(budget.shape)}")
         assign(self, discount=discount, horizon=horizon, budget=budget)
         assign(
-            self, reward_range=_reward_range(self.reward_range), cost_range=_cost_range(self.cost_range, len(budget))
+            self,
+            reward_range=_reward_range("reward_range", self.reward_range),
+            cost_range=_cost_range("cost_range", self.cost_range, len(budget)),
         )
+        if self.reward_sum_range is not None:
+            assign(self, reward_sum_range=_reward_range("reward_sum_range", self.reward_sum_range))
+        if self.cost_sum_range is not None:
+            assign(self, cost_sum_range=_cost_range("cost_sum_range", self.cost_sum_range, len(budget)))
+        _check_possible(self)
 
     @cached_property
     def rate(self) -> float:
@@ -135,9 +148,30 @@ class Units:
 
     @cached_property
     def reachable(self) -> Floats:
-        """[1+m, 2] range of the discounted reward and costs of an episode, which may stop early: 0 is always in it."""
+        """[1+m, 2] range of the discounted reward and costs of an episode, which may stop early: 0 is in it, unless the
+        declared range of the sums says otherwise."""
+        stepwise, declared = self._stepwise, self._declared_sums
+        low, high = np.maximum(stepwise[:, 0], declared[:, 0]), np.minimum(stepwise[:, 1], declared[:, 1])
+        return frozen(np.column_stack([low, high]))
+
+    def tail(self, steps: int) -> Floats:
+        """[1+m, 2] the least and the most that steps after the first `steps` add to the discounted sums: what is known
+        of whole sums says nothing of their parts."""
+        return self.missed(steps) * self._stepwise
+
+    @cached_property
+    def _stepwise(self) -> Floats:
+        """[1+m, 2] what the ranges of single steps allow for sums of any number of them."""
         ends = np.stack([np.array(self.reward_value_range), *self.cost_value_range])
         return frozen(np.column_stack([np.minimum(ends[:, 0], 0.0), np.maximum(ends[:, 1], 0.0)]))
+
+    @property
+    def _declared_sums(self) -> Floats:
+        """[1+m, 2] infinite where nothing is declared."""
+        anything = (-np.inf, np.inf)
+        reward = anything if self.reward_sum_range is None else self.reward_sum_range
+        cost = [anything] * len(self.budget) if self.cost_sum_range is None else self.cost_sum_range
+        return np.array([reward, *cost])
 
     def unit_reward(self, reward: Floats) -> Floats:
         """One step's reward [...] as the paper's r in [0, 1]."""
@@ -174,21 +208,33 @@ class Units:
             and self.reward_range == other.reward_range
             and np.array_equal(self.cost_range, other.cost_range)
             and np.array_equal(self.budget, other.budget)
+            and np.array_equal(self._declared_sums, other._declared_sums)
         )
 
 
-def _reward_range(declared: object) -> tuple[float, float]:
-    bounds = finite_array("reward_range", declared)
+def _reward_range(name: str, declared: object) -> tuple[float, float]:
+    bounds = finite_array(name, declared)
     if bounds.shape != (2,) or bounds[0] > bounds[1]:
-        raise InvalidInput(f"reward_range must be (low, high) with low ≤ high, got {bounds.tolist()}")
+        raise InvalidInput(f"{name} must be (low, high) with low ≤ high, got {bounds.tolist()}")
     return float(bounds[0]), float(bounds[1])
 
 
-def _cost_range(declared: object, constraints: int) -> Floats:
+def _cost_range(name: str, declared: object, constraints: int) -> Floats:
     """[m, 2], also from one (low, high) for all constraints."""
-    bounds = finite_array("cost_range", declared)
+    bounds = finite_array(name, declared)
     if bounds.shape == (2,):
         bounds = np.tile(bounds, (constraints, 1))
     if bounds.shape != (constraints, 2) or (bounds[:, 0] > bounds[:, 1]).any():
-        raise InvalidInput(f"cost_range must be (low, high) or [m, 2] with low ≤ high, got {bounds.tolist()}")
+        raise InvalidInput(f"{name} must be (low, high) or [m, 2] with low ≤ high, got {bounds.tolist()}")
     return bounds
+
+
+def _check_possible(units: Units) -> None:
+    """Declared sums must leave something of what the ranges of the steps allow."""
+    low, high = units.reachable.T
+    if (low > high).any():
+        raise InvalidInput(
+            "reward_sum_range and cost_sum_range must meet what reward_range and cost_range allow for sums, "
+            f"{units._stepwise.tolist()}, got {units.reward_sum_range} and "
+            f"{None if units.cost_sum_range is None else units.cost_sum_range.tolist()}"
+        )

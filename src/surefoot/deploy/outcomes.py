@@ -108,9 +108,8 @@ def checked_reason(reason: Any) -> str:
 
 def _well_inside(plain: Mapping[str, Any], units: Units) -> bool:
     """The common case without arrays: one constraint, both sums strictly inside their ranges."""
-    (low, high), rate = units.reward_range, units.rate
-    least, most = units.cost_range[0].tolist()
-    inside: bool = low < plain["reward"] * rate < high and least < plain["cost"][0] * rate < most
+    (low, high), (least, most) = units.reachable.tolist()
+    inside: bool = low < plain["reward"] < high and least < plain["cost"][0] < most
     return inside
 
 

@@ -66,6 +66,8 @@ def header(learner: Learner, key: str | None = None) -> dict[str, Any]:
             "reward_range": list(units.reward_range),
             "cost_range": units.cost_range.tolist(),
             **({} if units.horizon is None else {"task_horizon": units.horizon}),
+            **({} if units.reward_sum_range is None else {"reward_sum_range": list(units.reward_sum_range)}),
+            **({} if units.cost_sum_range is None else {"cost_sum_range": units.cost_sum_range.tolist()}),
             "key": key,
         }
     )

@@ -49,11 +49,17 @@ def range_alarm(episode: int, outcome: Outcomes, units: Units) -> Event:
     return Event(
         episode,
         "alarm",
-        f"observed reward {reward:g}, cost {cost} outside the declared ranges "
-        f"{list(units.reward_value_range)}, {units.cost_value_range.tolist()}: "
+        f"observed reward {reward:g}, cost {cost} outside the declared ranges {_sum_ranges(units)}: "
         "certificate void, safe policy from now on",
         {"reward": reward, "cost": cost},
     )
+
+
+def _sum_ranges(units: Units) -> str:
+    """Those of sums where they are declared, otherwise what follows from those of steps."""
+    reward = units.reward_value_range if units.reward_sum_range is None else units.reward_sum_range
+    cost = units.cost_value_range if units.cost_sum_range is None else units.cost_sum_range
+    return f"{list(reward)}, {cost.tolist()}"
 
 
 def risk_left(risk: float, failing: float, remedy: str = "") -> float:

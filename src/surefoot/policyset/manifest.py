@@ -108,6 +108,8 @@ class Manifest(_Strict):
     cost_range: list[Bounds]
     budget: list[float]
     horizon: Annotated[int, Field(ge=1)] | None = None  # since 1.2, and only where there is one
+    reward_sum_range: Bounds | None = None  # since 1.3, and only where declared, as the next
+    cost_sum_range: list[Bounds] | None = None
     epsilon: float | None = None  # since 1.3 these three are not there without a cover
     delta: float | None = None
     xi: float | None = None
@@ -167,6 +169,8 @@ def fields(policy_set: Contents) -> dict[str, Any]:
         "cost_range": units.cost_range.tolist(),
         "budget": units.budget.tolist(),
         **({} if units.horizon is None else {"horizon": units.horizon}),
+        **({} if units.reward_sum_range is None else {"reward_sum_range": list(units.reward_sum_range)}),
+        **({} if units.cost_sum_range is None else {"cost_sum_range": units.cost_sum_range.tolist()}),
         **(
             {}
             if policy_set.epsilon is None

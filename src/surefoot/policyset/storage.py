@@ -242,6 +242,10 @@ def _rebuild(
                 np.array(manifest.cost_range),
                 np.array(manifest.budget),
                 manifest.horizon,
+                None
+                if manifest.reward_sum_range is None
+                else (manifest.reward_sum_range[0], manifest.reward_sum_range[1]),
+                None if manifest.cost_sum_range is None else np.array(manifest.cost_sum_range),
             ),
             epsilon=manifest.epsilon,
             delta=manifest.delta,

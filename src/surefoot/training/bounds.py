@@ -1,4 +1,4 @@
-"""Values of the policies on a task as bounds, exact or by simulation; and cells made of bounds."""
+"""Values of the policies on a task that can be read, as bounds that coincide; and cells made of bounds."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
-from surefoot.estimates import value_bounds
 from surefoot.policyset.cells import Cells, Source
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.expansion import reward_and_margin
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_model import TransitionModel
-from surefoot.training.settings import Settled
 
-# values(task, rng) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
+# values(task) -> lower, upper [P, 1+m, 1+S]: from the start distribution, then from each state
 # (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
-Evaluator: TypeAlias = Callable[[Any, np.random.Generator], tuple[Floats, Floats]]
+Evaluator: TypeAlias = Callable[[Any], tuple[Floats, Floats]]
 
 
-def evaluator(example: Task, policies: Sequence[Policy], settings: Settled) -> Evaluator:
-    """The most that tasks like `example` tell of the values of policies."""
+def evaluator(example: Task, policies: Sequence[Policy]) -> Evaluator:
+    """The most that readable tasks like `example` tell of the values of policies."""
     tables = stationary_tables(example, policies)
-    return start_values(example, policies, settings) if tables is None else state_by_state(tables)
+    return exact_values(policies) if tables is None else state_by_state(tables)
 
 
 def stationary_tables(example: Task, policies: Sequence[Policy]) -> list[TabularPolicy] | None:
@@ -45,7 +43,7 @@ def is_timeless_table(task: Task) -> bool:
 def state_by_state(policies: Sequence[TabularPolicy]) -> Evaluator:
     """Exact values of tables without a horizon, also from every state: lower and upper coincide."""
 
-    def values(task: TabularCMDP, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def values(task: TabularCMDP) -> tuple[Floats, Floats]:
         per_policy = np.stack([state_values(task, policy.probabilities) for policy in policies])  # [P, 1+m, S]
         every = np.concatenate([(per_policy @ task.start)[:, :, None], per_policy], axis=2)
         return reward_and_margin(every, every, task.units)
@@ -53,33 +51,13 @@ def state_by_state(policies: Sequence[TabularPolicy]) -> Evaluator:
     return values
 
 
-def start_values(example: Task, policies: Sequence[Policy], settings: Settled) -> Evaluator:
-    """Values from the start distribution: as a readable task says, otherwise by simulation."""
-    if isinstance(example, ReadableTask):
-        return exact_values(policies)
-    return simulated_values(policies, settings.episodes, settings.error_now)
-
-
 def exact_values(policies: Sequence[Policy]) -> Evaluator:
     """Exact values of readable tasks: lower and upper coincide."""
 
-    def values(task: ReadableTask, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def values(task: ReadableTask) -> tuple[Floats, Floats]:
         found = [task.values(policy) for policy in policies]
         every = np.array([[value.reward, *value.margin] for value in found])[:, :, None]
         return every, every
-
-    return values
-
-
-def simulated_values(policies: Sequence[Policy], episodes: int, error: float) -> Evaluator:
-    """Intervals from `episodes` episodes of each policy, right for all policies and values of a task at once with
-    probability 1 - error. Each call simulates afresh."""
-
-    def values(task: Task, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        steps, level = task.units.episode_length, error / len(policies)
-        simulated = (task.episodes(policy, steps).run(episodes, rng) for policy in policies)
-        bounds = np.array([value_bounds(outcomes, task.units, steps, level) for outcomes in simulated])  # [P, 2, 1+m]
-        return bounds[:, 0, :, None], bounds[:, 1, :, None]
 
     return values
 

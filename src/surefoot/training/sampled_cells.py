@@ -4,10 +4,10 @@ they held on a second, independent sample (Theorem 1b)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Any
+from functools import cached_property, partial, reduce
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -16,7 +16,9 @@ from scipy.special import betaincinv
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
+from surefoot.estimates import Enough, rounds
 from surefoot.policyset.cells import Cells, Source
+from surefoot.progress import Progress, silent
 from surefoot.tabular.distance import distance
 from surefoot.tabular.expansion import ROUNDING, rounding
 from surefoot.tabular.model import TabularCMDP
@@ -26,6 +28,15 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, is_timeless_table
 from surefoot.training.settings import DEFAULT, Settled
+from surefoot.training.simulation import (
+    FINITE_STAGE,
+    HOLDOUT_STAGE,
+    SAFE,
+    SAMPLE_STAGE,
+    Everything,
+    Simulation,
+    Wanted,
+)
 
 # The first sample holds this many tasks per cell.
 MEMBERS = 4
@@ -34,13 +45,19 @@ MEMBERS = 4
 # values change fast from task to task by much, elsewhere by little. Any widths that the first sample fixes are valid.
 NEIGHBOURS = 3
 
+ALL = slice(0, None)
+STAGES = {SAMPLE_STAGE: "the tasks that cells are made of", HOLDOUT_STAGE: "held-out tasks"}
+
 # How what is granted to a draw of held-out tasks is spent: on bounds from all of them; on bounds from those on which
 # the safe policy is feasible, used when too many are not; and, then, on the count of the latter being misleading.
 ALL_SHARE, FEASIBLE_SHARE, DOUBT_SHARE = 0.6, 0.3, 0.1
 
 
 def finite_cells(
-    tasks: TaskDistribution, policies: Sequence[Policy], settings: Settled | None = None, seed: int = 0
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    settings: Settled | None = None,
+    simulation: Simulation | None = None,
 ) -> Cells:
     """One cell per task of a finite distribution, without those on which the safe policy is not shown to be feasible.
 
@@ -51,10 +68,14 @@ def finite_cells(
     if not isinstance(distribution, Finite):
         raise InvalidInput(f"distribution must be Finite, got {type(distribution).__name__}")
     settings = settings or DEFAULT.settled(tasks.example)
-    values = evaluator(tasks.example, policies, settings)
-    rng = np.random.default_rng([seed, 2, settings.attempt])
     members = [tasks.task(point) for point in distribution.points]
-    lower, upper = (np.stack(side) for side in zip(*(values(task, rng) for task in members), strict=True))
+    if simulation is None:
+        values = evaluator(tasks.example, policies)
+        found = [values(task) for task in members]
+    else:
+        wanted = [Everything(feasible=True)] * len(members)
+        found = list(simulation.bounds("simulating every task", FINITE_STAGE, distribution.points, wanted, ALL))
+    lower, upper = (np.stack(side) for side in zip(*found, strict=True))
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     if settings.simulated and not feasible.any():
         raise InvalidInput(
@@ -62,6 +83,7 @@ def finite_cells(
             f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)"
         )
     points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
+    upper = np.maximum(upper, lower)  # intersections of wrong intervals may be empty
     members = [members[k] for k in np.flatnonzero(feasible)]
     sizes = np.maximum(np.abs(lower), np.abs(upper)).max(axis=-1)  # [n, P, 1+m]
     slack = np.array([_allowance(size, task) for size, task in zip(sizes, members, strict=True)]).reshape(sizes.shape)
@@ -92,7 +114,13 @@ def _balls(centres: Sequence[Any], radius: Floats) -> TransitionModel | None:
 # ------------------------------------------------------------------------------------------------------- held-out tasks
 
 
-def holdout_cells(tasks: TaskDistribution, values: Evaluator, rng: np.random.Generator, settings: Settled) -> Cells:
+def holdout_cells(
+    tasks: TaskDistribution,
+    values: Evaluator | Simulation,
+    rng: np.random.Generator,
+    settings: Settled,
+    show: Progress = silent,
+) -> Cells:
     """Voronoi cells around sampled tasks, with bounds that a fresh task keeps unless it is among the uncovered.
 
     The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
@@ -102,9 +130,10 @@ def holdout_cells(tasks: TaskDistribution, values: Evaluator, rng: np.random.Gen
     _check_holdout(settings)
     sample = tasks.sample(MEMBERS * settings.cells, rng)
     partition = _Partition(tasks, np.unique(sample[: settings.cells], axis=0))  # one task may be drawn twice
-    base = _base_bounds(partition, sample, values, rng)
+    measure = partial(_simulated, values) if isinstance(values, Simulation) else partial(_read, values, show)
+    base = _base_bounds(partition, measure(partition, sample, SAMPLE_STAGE))
     second = tasks.sample(settings.holdout, rng)
-    scores = np.array([base.score(j, values(task, rng), away) for j, task, away in partition.placed(second)])
+    scores = _scores(partition, base, second, measure, settings)
     widening, infeasible = _widening(scores, settings.granted)
     lower, upper = base.lower - widening * base.width, base.upper + widening * base.width
     lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
@@ -114,6 +143,11 @@ def holdout_cells(tasks: TaskDistribution, values: Evaluator, rng: np.random.Gen
     prior = (1 - uncovered) * base.count / base.count.sum()
     source: Source = "monte-carlo" if settings.simulated else "holdout"
     return cells_of_bounds(partition.centres, partition.centres, prior, lower, upper, source, uncovered, model)
+
+
+def sampled_tasks(settings: Settled) -> int:
+    """How many tasks are drawn for `holdout_cells`."""
+    return MEMBERS * settings.cells + settings.holdout
 
 
 def _check_holdout(settings: Settled) -> None:
@@ -132,10 +166,15 @@ class _Partition:
     family: TaskDistribution
     centres: Floats
 
+    def cells(self, parameters: Floats) -> list[int]:
+        """The cell of each parameter [n, d]."""
+        nearest: list[int] = self._tree.query(parameters / self._scale)[1].tolist()
+        return nearest
+
     def placed(self, parameters: Floats) -> Iterator[tuple[int, Any, float]]:
         """Cell and task of each parameter [n, d], built once, and its distance d from the centre, the radius of a ball
         (Theorem 3); 0 where there is no transition model."""
-        for parameter, j in zip(parameters, self._tree.query(parameters / self._scale)[1].tolist(), strict=True):
+        for parameter, j in zip(parameters, self.cells(parameters), strict=True):
             task = self.family.task(parameter)
             yield j, task, distance(task, self.tables[j]) if self.tables else 0.0
 
@@ -187,22 +226,102 @@ class _Base:
     def radius_width(self) -> float:
         return max(float(self.radius.mean()), ROUNDING)
 
-    def score(self, j: int, values: tuple[Floats, Floats], away: float) -> float:
-        """By how many widths cell j must grow to hold a task with these values, so far away from its centre."""
-        low, high = values
+    def fits(self, j: int, level: float) -> Fits:
+        return Fits(self.lower[j], self.upper[j], self.width[j], level)
+
+    def score(self, found: Measured) -> float:
+        """By how many widths its cell must grow to hold a task."""
+        j, low, high, away = found
         if (low[0, 1:, 0] < 0).any():
             return math.inf
-        below, above = (self.lower[j] - low) / self.width[j], (high - self.upper[j]) / self.width[j]
-        return float(max(0.0, below.max(), above.max(), (away - self.radius[j]) / self.radius_width))
+        grown = _growth(self.lower[j], self.upper[j], self.width[j], low, high)
+        return max(0.0, grown, float((away - self.radius[j]) / self.radius_width))
 
 
-def _base_bounds(partition: _Partition, sample: Floats, values: Evaluator, rng: np.random.Generator) -> _Base:
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Whether a simulated task needs no wider a cell than `level` widths: then nobody asks by how much less.
+
+    lower, upper, width: [P, 1+m, 1] of its cell.
+    """
+
+    lower: Floats
+    upper: Floats
+    width: Floats
+    level: float
+    feasible: bool = True
+
+    def enough(self, policy: int) -> Enough:
+        below, above, width = (side[policy, :, 0] for side in (self.lower, self.upper, self.width))
+
+        def enough(lower: Floats, upper: Floats) -> bool:
+            shown = policy != SAFE or bool((lower[1:] >= 0).all())
+            return shown and _growth(below, above, width, lower, upper) <= self.level
+
+        return enough
+
+
+def _growth(lower: Floats, upper: Floats, width: Floats, low: Floats, high: Floats) -> float:
+    """By how many widths bounds must grow at least to hold [low, high]; all of one shape."""
+    return float(max(((lower - low) / width).max(), ((high - upper) / width).max()))
+
+
+def _everything(j: int) -> Everything:
+    return Everything()
+
+
+# Cell, lower and upper [P, 1+m, 1+S], and distance from the centre of the cell.
+Measured: TypeAlias = tuple[int, Floats, Floats, float]
+
+
+class _Measure(Protocol):
+    def __call__(
+        self,
+        partition: _Partition,
+        parameters: Floats,
+        stage: int,
+        wanted: Callable[[int], Wanted] = ...,
+        part: slice = ...,
+    ) -> Iterator[Measured]:
+        """A part of the tasks of parameters [n, d]; of one in cell j what `wanted(j)` says will do."""
+        ...
+
+
+def _read(
+    values: Evaluator,
+    show: Progress,
+    partition: _Partition,
+    parameters: Floats,
+    stage: int,
+    wanted: Callable[[int], Wanted] = _everything,
+    part: slice = ALL,
+) -> Iterator[Measured]:
+    """In one process: that several of them have fewer threads each for linear algebra would show in the last digits."""
+    for done, (j, task, away) in enumerate(partition.placed(parameters[part]), start=part.start):
+        show(f"evaluating {STAGES[stage]}", done, len(parameters))
+        yield j, *values(task), away
+
+
+def _simulated(
+    simulation: Simulation,
+    partition: _Partition,
+    parameters: Floats,
+    stage: int,
+    wanted: Callable[[int], Wanted] = _everything,
+    part: slice = ALL,
+) -> Iterator[Measured]:
+    cells = partition.cells(parameters[part])
+    bounds = simulation.bounds(f"simulating {STAGES[stage]}", stage, parameters, [wanted(j) for j in cells], part)
+    for j, (low, high) in zip(cells, bounds, strict=True):
+        yield j, low, high, 0.0
+
+
+def _base_bounds(partition: _Partition, measured: Iterator[Measured]) -> _Base:
     """The smallest and largest values over the sampled members of each cell, and the largest distance."""
     cells = len(partition.centres)
     bounds: tuple[Floats, Floats] | None = None
     radius, count = np.zeros(cells), np.zeros(cells)
-    for j, task, away in partition.placed(sample):
-        low, high = values(task, rng)
+    for j, low, high, away in measured:
         if bounds is None:
             bounds = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
         lower, upper = bounds
@@ -212,6 +331,28 @@ def _base_bounds(partition: _Partition, sample: Floats, values: Evaluator, rng: 
     if bounds is None:
         raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
     return _Base(*bounds, radius, count, partition.neighbours)
+
+
+def _scores(partition: _Partition, base: _Base, second: Floats, measure: _Measure, settings: Settled) -> Floats:
+    """[n] by how much each held-out task asks the bounds to be widened.
+
+    One group after the other: those that ask for less than the widening is sure to be by then need not be known
+    exactly, and are not simulated any further. The widening is the same as if they were (docs/guarantees.md, 2.4).
+    """
+    scores: list[float] = []
+    for size in rounds(len(second)):
+        wanted = partial(base.fits, level=_sure_widening(np.array(scores), len(second), settings.granted))
+        group = slice(len(scores), len(scores) + size)
+        scores += [base.score(found) for found in measure(partition, second, HOLDOUT_STAGE, wanted, group)]
+    return np.array(scores)
+
+
+def _sure_widening(scores: Floats, holdout: int, granted: float) -> float:
+    """What `_widening` will be at least when all of the scores are known: as many finite ones are as large as may
+    exceed it."""
+    exceeding = holdout + 1 - _rank(holdout, ALL_SHARE * granted)
+    finite = np.sort(scores[np.isfinite(scores)])
+    return float(finite[-exceeding]) if len(finite) >= exceeding else 0.0
 
 
 def _widening(scores: Floats, granted: float) -> tuple[float, float]:
@@ -226,7 +367,7 @@ def _widening(scores: Floats, granted: float) -> tuple[float, float]:
 
 def _quantile(scores: Floats, level: float) -> float:
     """The score that a further one exceeds with probability at most `level`."""
-    rank = math.ceil((1 - level) * (len(scores) + 1))
+    rank = _rank(len(scores), level)
     if rank > len(scores):
         raise InvalidInput(
             f"holdout must leave at least {math.ceil(1 / level) - 1} tasks on which the safe policy is feasible, got "
@@ -234,6 +375,11 @@ def _quantile(scores: Floats, level: float) -> float:
             "are simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
         )
     return float(np.sort(scores)[rank - 1])
+
+
+def _rank(count: int, level: float) -> int:
+    """The k for which the k-th smallest of `count` scores is exceeded by a further one with probability ≤ `level`."""
+    return math.ceil((1 - level) * (count + 1))
 
 
 def binomial_upper(failures: int, trials: int, error: float) -> float:

@@ -27,7 +27,8 @@ class Envelopes:
             nor finite, or simulated. What the samples leave open about the feasibility of the safe policy comes on top.
         attempt: 1, and one more each time that tasks have been drawn or simulated, looked at and not been used. Each
             attempt has half as much to grant as the one before, so that all of them together keep to `uncovered`.
-        episodes: simulated per task and policy, where tasks cannot be read.
+        episodes: simulated per task and policy, where tasks cannot be read; at most, fewer where they suffice.
+        steps: of simulated episodes, at most and in all; None sets no limit but `episodes`.
     """
 
     cells: int | None = None
@@ -35,9 +36,10 @@ class Envelopes:
     uncovered: float | None = None
     attempt: int = 1
     episodes: int = 500
+    steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("cells", 0), ("holdout", 1), ("attempt", 1), ("episodes", 1)):
+        for name, least in (("cells", 0), ("holdout", 1), ("attempt", 1), ("episodes", 1), ("steps", 1)):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least)
         if self.cells is not None and self.cells > MAX_CELLS:

@@ -14,6 +14,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.fan_out import check_jobs
 from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
 from surefoot.policyset.cells import Cells
@@ -43,6 +44,7 @@ def train(
     progress: bool = True,
     cells: int | None = None,
     envelopes: Envelopes | None = None,
+    jobs: int = 1,
 ) -> PolicyValueSet:
     """The policy-value set Û and the safe policy π_s for a distribution over tasks.
 
@@ -55,8 +57,11 @@ def train(
         progress: show a progress bar on a terminal.
         cells: number of cells for the certified methods, about; 0 builds none. Short for Envelopes(cells=...).
         envelopes: how the value bounds for the certified methods are made.
+        jobs: tasks simulated at a time for these bounds, in processes of their own or by the active backend of joblib;
+            the numbers are the same for any of them.
     """
     check_accuracy(epsilon, delta, xi)
+    check_jobs(jobs)
     envelopes = _envelopes(cells, envelopes)
     rng = np.random.default_rng(seed)
     oracles = oracles or exact_oracles(tasks)
@@ -75,7 +80,8 @@ def train(
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
         show("bounding the values of every policy over all tasks", 0, 0)
-        bounds = _guarantees(tasks, [safe.policy, *(best.policy for best in optimal)], envelopes, seed)
+        policies = [safe.policy, *(best.policy for best in optimal)]
+        bounds = _guarantees(tasks, policies, envelopes, seed, jobs, show)
 
     if guard.satisfied and guard.needed > attained:
         warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
@@ -175,12 +181,12 @@ def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
 
 
 def _guarantees(
-    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int
+    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int, jobs: int, show: Progress
 ) -> tuple[Cells | None, float | None]:
     """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
     if envelopes.cells == 0:
-        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes)
-    return build_cells(tasks, policies, seed=seed, envelopes=envelopes), None
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
+    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
 
 
 def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePolicy) -> tuple[Entry, ...]:

@@ -75,7 +75,7 @@ def _keeps_bounds(
 ) -> bool:
     """Whether the exact values lie within the bounds of the cell, and the transitions within its radius."""
     tabular = [policy for policy in policies.policies if isinstance(policy, TabularPolicy)]
-    values, _ = state_by_state(tabular)(tasks.task(parameter), np.random.default_rng(0))  # exact values draw nothing
+    values, _ = state_by_state(tabular)(tasks.task(parameter))
     bounds = [(values[..., 0], cells.lower[cell], cells.upper[cell])]
     if cells.start_lower is not None and cells.start_upper is not None:
         bounds.append((values[..., 1:], cells.start_lower[cell], cells.start_upper[cell]))

@@ -157,7 +157,7 @@ class ModelFree:
         """[m] lower confidence bound on the margins, truncation included."""
         low, high = self._cost_ends
         upper = self._sequence(index).interval(state.costs[index])[1]
-        tail = self.units.missed(self.horizon) * self.units.reachable[1:, 1]
+        tail = self.units.tail(self.horizon)[1:, 1]
         return self.units.budget - (low + upper * (high - low)) - tail
 
     def _sequence(self, index: int) -> Betting:

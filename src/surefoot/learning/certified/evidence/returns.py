@@ -216,9 +216,8 @@ class ReturnProcess:
         low = np.concatenate([lower[..., :1], budget - upper[..., 1:]], axis=-1)
         high = np.concatenate([upper[..., :1], budget - lower[..., 1:]], axis=-1)
         # A truncated sum misses a tail between γ^H times the ends of the range (0 included).
-        missed = self.units.missed(self.horizon)
-        least, most = self.units.reachable.T
-        low, high = low - missed * most, high - missed * least
+        least, most = self.units.tail(self.horizon).T
+        low, high = low - most, high - least
         return (
             np.clip((low - self._offset) / self._span, 0.0, 1.0),
             np.clip((high - self._offset) / self._span, 0.0, 1.0),

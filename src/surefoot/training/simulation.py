@@ -1,0 +1,171 @@
+"""Intervals for the values of every policy on tasks that must be simulated: each task is a piece of work of its own.
+
+A piece of work has generators of its own as well, one per policy. Its numbers depend neither on the process that does
+it nor on what other policies and tasks took, so that one process, several and a cluster agree to the last bit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from surefoot.arrays import Floats, Mask
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Task
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.estimates import Enough, Intervals, bounds_in_rounds
+from surefoot.fan_out import each
+from surefoot.progress import Progress, silent
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.settings import Settled
+
+SAFE = 0  # the place of π_s among the policies
+
+# What is simulated for different purposes has random numbers of its own; 2 and 3 draw parameters.
+FINITE_STAGE, SAMPLE_STAGE, HOLDOUT_STAGE, SAFE_STAGE = 4, 5, 6, 7
+
+MANY = 2**17  # episodes with which nothing more is shown than with any number
+
+
+class Wanted(Protocol):
+    """What is wanted of the intervals of one task; decided from its own episodes and what was fixed before them."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether nothing else is wanted of a task on which the safe policy is not shown to be feasible."""
+        ...
+
+    def enough(self, policy: int) -> Enough | None:
+        """Says of bounds on the values of this policy whether no more needs to be known; None: all of the episodes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everything:
+    """As narrow as all episodes make them."""
+
+    feasible: bool = False
+
+    def enough(self, policy: int) -> None:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Simulated intervals of tasks of a family, for all policies of a set, `jobs` tasks at a time."""
+
+    tasks: TaskDistribution
+    policies: tuple[Policy, ...]
+    settings: Settled
+    seed: int
+    jobs: int = 1
+    show: Progress = silent
+
+    def bounds(
+        self, what: str, stage: int, parameters: Floats, wanted: Sequence[Wanted], part: slice
+    ) -> Iterator[tuple[Floats, Floats]]:
+        """Lower and upper [P, 1+m, 1] of a part of the tasks of parameters [n, d], of each what is wanted."""
+        numbers = range(len(parameters))[part]
+        calls = [(parameters[k], self._entropy(stage, k), own) for k, own in zip(numbers, wanted, strict=True)]
+        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings)
+
+        def show(what: str, done: int, total: int) -> None:
+            self.show(what, numbers.start + done, len(parameters))
+
+        return each(f"{what}, {self._most(len(parameters))}", work, calls, self.jobs, show)
+
+    def shown_feasible(self, parameters: Floats) -> Mask:
+        """[n] whether the safe policy is shown to be feasible on the task of each parameter [n, d]."""
+        calls = [(parameter, self._entropy(SAFE_STAGE, k)) for k, parameter in enumerate(parameters)]
+        work = partial(_feasible_on_one, self.tasks, self.policies[SAFE], self.settings)
+        shown = each(f"simulating the safe policy, {self._most(len(calls))}", work, calls, self.jobs, self.show)
+        return np.fromiter(shown, dtype=bool, count=len(calls))
+
+    def _entropy(self, stage: int, number: int) -> list[int]:
+        return [self.seed, stage, self.settings.attempt, number]
+
+    def _most(self, tasks: int) -> str:
+        steps = tasks * len(self.policies) * self.settings.episodes * self.tasks.units.episode_length
+        return f"at most {steps:,} steps"
+
+
+def _bounds_of_one(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    settings: Settled,
+    parameter: Floats,
+    entropy: list[int],
+    wanted: Wanted,
+) -> tuple[Floats, Floats]:
+    return simulated_bounds(tasks.task(parameter), policies, settings, np.random.default_rng(entropy), wanted)
+
+
+def simulated_bounds(
+    task: Task, policies: Sequence[Policy], settings: Settled, rng: np.random.Generator, wanted: Wanted
+) -> tuple[Floats, Floats]:
+    """Lower and upper [P, 1+m, 1], right for all policies and values of the task at once with probability
+    1 - settings.error_now (docs/guarantees.md, 2.4), whatever is wanted."""
+    steps = task.units.episode_length
+    intervals = Intervals(task.units, steps, settings.error_now / len(policies))
+    lower, upper = (np.tile(side, (len(policies), 1)) for side in intervals.bounds(intervals.start()))
+    for p, (policy, own) in enumerate(zip(policies, rng.spawn(len(policies)), strict=True)):
+        simulated = task.episodes(policy, steps)
+        lower[p], upper[p] = bounds_in_rounds(simulated, intervals, settings.episodes, own, wanted.enough(p))
+        if p == SAFE and wanted.feasible and not _feasible(lower[p], upper[p]):
+            break
+    return lower[..., None], upper[..., None]
+
+
+def _feasible_on_one(
+    tasks: TaskDistribution, safe: Policy, settings: Settled, parameter: Floats, entropy: list[int]
+) -> bool:
+    return shown_feasible(tasks.task(parameter), safe, settings, np.random.default_rng(entropy))
+
+
+def shown_feasible(task: Task, safe: Policy, settings: Settled, rng: np.random.Generator) -> bool:
+    """Whether all margins of the safe policy are at least 0, which is wrongly said with probability at most
+    settings.error_now: only their lower ends matter, and of these only the signs."""
+    steps = task.units.episode_length
+    intervals = Intervals(task.units, steps, settings.error_now, margins_only=True)
+    return _feasible(*bounds_in_rounds(task.episodes(safe, steps), intervals, settings.episodes, rng, _feasible))
+
+
+def _feasible(lower: Floats, upper: Floats) -> bool:
+    return bool((lower[1:] >= 0).all())
+
+
+# ------------------------------------------------------------------------------------------------ what may be simulated
+
+
+def affordable(settings: Settled, steps: int | None, tasks: int, policies: int, units: Units) -> Settled:
+    """As many episodes per task and policy as `steps` steps in all are enough for, at most those of the settings."""
+    once = tasks * policies * units.episode_length
+    if steps is None or steps >= once * settings.episodes:
+        return settings
+    fewest = _fewest_episodes(settings.error_now / policies, units)
+    if steps < fewest * once:
+        raise InvalidInput(
+            f"steps must be at least {fewest * once} for {tasks} tasks, {policies} policies and episodes of "
+            f"{units.episode_length} steps: fewer than {fewest} episodes each would not show that the safe policy is "
+            f"feasible even if none of them cost anything, got {steps}"
+        )
+    return replace(settings, episodes=steps // once)
+
+
+def _fewest_episodes(level: float, units: Units) -> int:
+    """How many episodes at the least possible cost show that a policy is feasible; very many if none do."""
+    intervals = Intervals(units, units.episode_length, level)
+
+    def show_it(episodes: int) -> bool:
+        reward, *cost = units.reachable[:, 0]
+        cheapest = Outcomes(np.full(episodes, reward), np.tile(cost, (episodes, 1)))
+        return _feasible(*intervals.bounds(intervals.update(intervals.start(), cheapest)))
+
+    return 1 + bisect_left(range(1, MANY), True, key=show_it)
