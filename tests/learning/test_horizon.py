@@ -19,9 +19,9 @@ from surefoot.deploy.outcomes import breach
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
 from surefoot.experiments.promise.twins import overconfident
-from surefoot.policyset.certifiable import advice
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.methods import METHODS
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite

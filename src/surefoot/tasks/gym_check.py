@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.tasks.gym_episodes import Played, first_observation, played
 from surefoot.tasks.gym_signals import Cost
@@ -39,6 +40,8 @@ def check_env(
     reward_range: ArrayLike,
     cost_range: ArrayLike,
     cost: Cost | None = None,
+    reward_sum_range: ArrayLike | None = None,
+    cost_sum_range: ArrayLike | None = None,
     after_termination: tuple[float, ArrayLike] = (0.0, 0.0),
     clip_actions: bool = False,
     set_task: SetTask = None,
@@ -49,20 +52,8 @@ def check_env(
 
     Returns quietly, or raises an error that names what is wrong and what would be right.
     """
-    system = declared(
-        make_env,
-        budget=budget,
-        horizon=horizon,
-        discount=discount,
-        reward_range=reward_range,
-        cost_range=cost_range,
-        cost=cost,
-        after_termination=after_termination,
-        clip_actions=clip_actions,
-        set_task=set_task,
-        make_vector=make_vector,
-        lanes=lanes,
-    )
+    units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
+    system = declared(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
     trial = _Trial(system, parameter_of(parameter))
     with _errors_named(trial.parameter):
         trial.environments_are_new()

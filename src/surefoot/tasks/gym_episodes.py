@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, generator, whole
-from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.episode import Outcomes, first_breach
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -41,7 +41,7 @@ class OneByOne:
         seeds, acting = drawn(episodes, rng)
         with self.system.opened(self.parameter) as env:
             sums = np.array([self._sums(env, int(seed), acting) for seed in seeds])
-        return Outcomes(sums[:, 0], sums[:, 1:])
+        return in_range(Outcomes(sums[:, 0], sums[:, 1:]), self.system.units)
 
     def _sums(self, env: Any, seed: int, acting: np.random.Generator) -> Floats:
         """[1+m] discounted sums of one episode."""
@@ -77,6 +77,17 @@ def drawn(episodes: int, rng: np.random.Generator) -> tuple[Integers, np.random.
     """A seed for each episode [n], and a stream for the policy."""
     seeds = generator("rng", rng).integers(SEEDS, size=whole("episodes", episodes))
     return seeds, np.random.default_rng(rng.integers(2**63, size=2))
+
+
+def in_range(outcomes: Outcomes, units: Units) -> Outcomes:
+    """The outcomes themselves; refused where a sum leaves the range that was declared of it."""
+    outside = first_breach(outcomes, units)
+    if outside == len(outcomes):
+        return outcomes
+    raise InvalidInput(
+        f"an episode's reward and cost must lie in reward_sum_range and cost_sum_range (0 included), "
+        f"{units.reachable.tolist()}, got {outcomes.reward[outside]:g} and {outcomes.cost[outside].tolist()}"
+    )
 
 
 class Played(NamedTuple):

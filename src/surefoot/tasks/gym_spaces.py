@@ -50,8 +50,10 @@ def taken_action(space: Any, action: Any, t: int, clip: bool, batch: tuple[int, 
         if array.dtype.kind not in "iub" or array.shape != batch:
             raise _refused(action, t, f"a whole number{_each(batch)}")
         first = int(getattr(space, "start", 0))
-        if not ((array >= first) & (array < first + int(space.n))).all():
-            raise _refused(action, t, f"from {first} to {first + int(space.n) - 1}")
+        last = first + int(space.n) - 1
+        lowest, highest = (array.min(), array.max()) if batch else (array, array)
+        if lowest < first or highest > last:
+            raise _refused(action, t, f"from {first} to {last}")
         return array.astype(np.int64) if batch else int(array)
     shape = (*batch, *space.shape)
     if array.dtype.kind not in ("iu" if np.dtype(space.dtype).kind in "iu" else "iuf") or array.shape != shape:

@@ -85,12 +85,7 @@ class System:
 
 def declared(
     make_env: MakeEnv,
-    *,
-    budget: ArrayLike,
-    horizon: int | None,
-    discount: float,
-    reward_range: ArrayLike,
-    cost_range: ArrayLike,
+    units: Units,
     cost: Cost | None,
     after_termination: tuple[float, ArrayLike],
     clip_actions: bool,
@@ -106,7 +101,6 @@ def declared(
         raise InvalidInput(f"set_task must be True, False or a function of the parameter, got {set_task!r}")
     if not isinstance(clip_actions, bool):
         raise InvalidInput(f"clip_actions must be True or False, got {clip_actions!r}")
-    units = Units(discount, reward_range, cost_range, budget, horizon)  # type: ignore[arg-type]
     paid = _after(after_termination, units)
     return System(make_env, units, cost, paid, clip_actions, set_task, make_vector, whole("lanes", lanes))
 

@@ -1,4 +1,14 @@
-"""Environments of one's own as a family of tasks: `sf.tasks.from_gym`. Known through their simulators only."""
+"""Environments of one's own as a family of tasks: `sf.tasks.from_gym`. Known through their simulators only.
+
+A step's cost is what a `cost` function says if there is one; otherwise the third of six values (Safety-Gymnasium),
+otherwise info["cost"]. If there is none of these, that is an error, never 0. A reward or cost that is not finite or
+leaves its declared range stops the run, and so does an action outside of the action space.
+
+What an episode's end means is stated by whoever declares the system. `terminated` is an end of the system: by default
+nothing more is earned or paid, so that ENDING EARLY MAY BE CHEAP: a cart that falls over stops paying. Where each step
+that is then missing up to the horizon earns or costs something, `after_termination` says so. `truncated` before the
+horizon is refused: a time limit is no end of the system, and the costs after it would be lost.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +48,8 @@ def from_gym(
     reward_range: ArrayLike,
     cost_range: ArrayLike,
     cost: Cost | None = None,
+    reward_sum_range: ArrayLike | None = None,
+    cost_sum_range: ArrayLike | None = None,
     after_termination: tuple[float, ArrayLike] = (0.0, 0.0),
     clip_actions: bool = False,
     set_task: SetTask = None,
@@ -45,15 +57,6 @@ def from_gym(
     lanes: int = LANES,
 ) -> TaskDistribution:
     """A family of environments as a task distribution. Try it with `sf.check_env` first.
-
-    A step's cost is what `cost` says if it is given; otherwise the third of six values (Safety-Gymnasium), otherwise
-    info["cost"]. If there is none of these, that is an error, never 0. A reward or cost that is not finite or leaves
-    its declared range stops the run with an error, and so does an action outside of the action space.
-
-    What an episode's end means is for you to state. `terminated` is an end of the system: with the default nothing more
-    is earned or paid, so that **ending early may be cheap**: a cart that falls over stops paying. State
-    `after_termination` if each step that is missing up to the horizon earns or costs something. `truncated` before the
-    horizon is refused: a time limit is no end of the system, and the costs after it would be lost.
 
     Args:
         make_env: environment of a parameter [d], in the form of Gymnasium, a new one each time. It is closed after use.
@@ -64,6 +67,8 @@ def from_gym(
         reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs.
         cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
             [n] or [n, m]. The action is the one that was taken, after clipping.
+        reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
+            once): value bounds become narrower.
         after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon; 0 or in range.
         clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
             rule: it is part of every policy that is evaluated here.
@@ -74,20 +79,8 @@ def from_gym(
             vector environments: faster, in law the same.
         lanes: episodes side by side at most.
     """
-    system = declared(
-        make_env,
-        budget=budget,
-        horizon=horizon,
-        discount=discount,
-        reward_range=reward_range,
-        cost_range=cost_range,
-        cost=cost,
-        after_termination=after_termination,
-        clip_actions=clip_actions,
-        set_task=set_task,
-        make_vector=make_vector,
-        lanes=lanes,
-    )
+    units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
+    system = declared(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
     return TaskDistribution(partial(GymTask, system), distribution)
 
 
@@ -129,6 +122,7 @@ class GymTask:
             "reward_range": units.reward_range,
             "cost_range": units.cost_range.tolist(),
             "budget": units.budget.tolist(),
+            "sum_ranges": units.reachable.tolist(),
             "after_termination": self.system.after_termination.tolist(),
             "clip_actions": self.system.clip_actions,
             "first_steps": first if first == again else None,

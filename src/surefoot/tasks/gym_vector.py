@@ -18,7 +18,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.tasks.gym_episodes import Payments, cut_off, drawn, first_observation
+from surefoot.tasks.gym_episodes import Payments, cut_off, drawn, first_observation, in_range
 from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpacked
 from surefoot.tasks.gym_spaces import taken_action
 from surefoot.tasks.gym_system import System
@@ -39,7 +39,7 @@ class SideBySide:
         seeds, acting = drawn(episodes, rng)
         batches = [seeds[k : k + self.system.lanes] for k in range(0, episodes, self.system.lanes)]
         sums = np.concatenate([self._batch(batch.tolist(), acting) for batch in batches])
-        return Outcomes(sums[:, 0], sums[:, 1:])
+        return in_range(Outcomes(sums[:, 0], sums[:, 1:]), self.system.units)
 
     def _batch(self, seeds: list[int], acting: np.random.Generator) -> Floats:
         """[n, 1+m] discounted sums of one episode per seed."""
@@ -54,7 +54,8 @@ class SideBySide:
             drawn_actions = self.policy.act(observation, np.full(lanes, t), acting)
             actions = taken_action(self.action_space, drawn_actions, t, self.system.clip_actions, (lanes,))
             signal = unpacked(env.step(actions), t)
-            sums[running] += payments.weights[t] * self._rows(signal, observation, actions, running, t, env)[running]
+            counted = running if not running.all() else slice(None)  # a mask costs more than the sums
+            sums[counted] += payments.weights[t] * self._rows(signal, observation, actions, running, t, env)[counted]
             ended, stopped = (_flags(flag, lanes, t) for flag in (signal.terminated, signal.truncated))
             if (running & stopped & ~ended).any() and t + 1 < self.steps:
                 raise cut_off(t, self.steps, self.system.units)
