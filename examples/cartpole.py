@@ -97,9 +97,8 @@ def say(family: sf.tasks.TaskDistribution, what: str, run: sf.Run) -> None:
     print(f"{what}: {run.method}, budget {budget:g} on the {family.units.kind}")
     for k in (0, -1):
         reward, margin = run.reward[k], run.margin[k]
-        print(
-            f"  episode {k % run.episodes + 1}: weight {run.weight[k]:.2f}, reward {reward:.1f}, cost {budget - margin:.2f}"
-        )
+        print(f"  episode {k % run.episodes + 1}: weight {run.weight[k]:.2f}, ", end="")
+        print(f"reward {reward:.2f}, cost {budget - margin:.2f}")
     print(f"  unsafe in {run.unsafe_episodes} episodes, undecided in {run.undecided_episodes}")
 
 

@@ -1,4 +1,4 @@
-"""The cart of `cartpole.py` as a deployment: orders from a journal, outcomes into it, a crash in between, and the proof.
+"""The cart of `cartpole.py` as a deployment: orders from a journal, outcomes into it, a crash in between, the proof.
 
 The loop below is what runs beside the real system. Here a simulated cart stands in for it, of a length that only it
 knows. After some episodes the process dies in the midst of an episode, as processes do; a second one opens the same
@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from cartpole import CANDIDATES, ENVELOPES, HORIZON, SAFE, Cart, tasks
 
 import surefoot as sf
+from cartpole import CANDIDATES, ENVELOPES, HORIZON, SAFE, Cart, tasks
 from surefoot.deploy.verify import Verdict, verify
 
 LENGTH, RISK = 0.4, 0.1
@@ -47,7 +47,7 @@ def serve(folder: Path, episodes: int, crash_at: int | None = None) -> None:
             order = deployment.ask()
             rewards, costs = one_episode(Cart(LENGTH), order.policy, seed=1000 + order.episode)
             if order.episode == crash_at:
-                os._exit(1)  # the power fails: this episode was run, and nobody was told
+                os._exit(9)  # the power fails: this episode was run, and nobody was told
             deployment.tell(order, rewards=rewards, costs=costs)
 
 

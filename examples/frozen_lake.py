@@ -1,8 +1,8 @@
 """A lake on which nobody knows how slippery the ice is, known through its simulator only.
 
-Gymnasium's FrozenLake, states and actions being numbers, and the same side by side in NumPy. An episode pays at most once and
-falls in at most once: said so, value bounds are those of coins and not of sums over 40 steps. The careful route never
-faces a hole it could slip into; the quick one is better where the ice is rough.
+Gymnasium's FrozenLake, states and actions being numbers, and the same side by side in NumPy. An episode pays at most
+once and falls in at most once: declared so, value bounds are those of coins and not of sums over 40 steps. The careful
+route hardly ever faces a hole it could slip into; the quick one is better where the ice is rough, and wet elsewhere.
 
     python examples/frozen_lake.py
 """
@@ -13,9 +13,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from cartpole import say
 
 import surefoot as sf
+from cartpole import say
 
 # ------------------------------------------------------------------------------------------------------ the environment
 
@@ -30,6 +30,26 @@ def make_env(parameter: Any) -> gymnasium.Env[Any, Any]:
 
 def cost(state: Any, action: Any, after: Any, info: Any) -> Any:
     return 1.0 * np.isin(after, HOLES)
+
+
+SYSTEM: dict[str, Any] = {
+    "budget": 0.2,  # falls per episode
+    "horizon": 40,
+    "reward_range": (0, 1),
+    "cost_range": (0, 1),
+    "reward_sum_range": (0, 1),
+    "cost_sum_range": (0, 1),
+    "cost": cost,
+    "make_vector": lambda parameter, n: Lakes(float(parameter[0]), n),
+    "lanes": 1024,
+}
+
+
+def tasks() -> sf.tasks.TaskDistribution:
+    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.6, 1.0), **SYSTEM)
+
+
+# --------------------------------------------------------------------------- the same side by side, for the speed of it
 
 
 class Lakes:
@@ -54,23 +74,6 @@ class Lakes:
         ]
         ended = np.isin(self.state, (*HOLES, 15))
         return self.state, 1.0 * (self.state == 15), ended, np.zeros(self.n, dtype=bool), {}
-
-
-SYSTEM: dict[str, Any] = {
-    "budget": 0.2,  # falls per episode
-    "horizon": 40,
-    "reward_range": (0, 1),
-    "cost_range": (0, 1),
-    "reward_sum_range": (0, 1),
-    "cost_sum_range": (0, 1),
-    "cost": cost,
-    "make_vector": lambda parameter, n: Lakes(float(parameter[0]), n),
-    "lanes": 1024,
-}
-
-
-def tasks() -> sf.tasks.TaskDistribution:
-    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.6, 1.0), **SYSTEM)
 
 
 # ------------------------------------------------------------------------------------------------------ the controllers

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cartpole import say
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 import surefoot as sf
+from cartpole import say
 
 # ------------------------------------------------------------------------------------------------------ the environment
 
@@ -29,6 +29,25 @@ def make_env(parameter: Any) -> PendulumEnv:
     env = PendulumEnv()
     env.l = float(parameter[0])
     return env
+
+
+SYSTEM: dict[str, Any] = {
+    "budget": 5.0,  # steps of 100 in which it races
+    "horizon": 100,
+    "reward_range": (-16.2736045, 0),
+    "cost_range": (0, 1),
+    "cost": cost,
+    "clip_actions": True,  # the motor can do no more than 2 Nm, whatever a controller asks for
+    "make_vector": lambda parameter, n: Pendulums(float(parameter[0]), n),
+    "lanes": 512,
+}
+
+
+def tasks() -> sf.tasks.TaskDistribution:
+    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.9, 1.3), **SYSTEM)
+
+
+# --------------------------------------------------------------------------- the same side by side, for the speed of it
 
 
 class Pendulums:
@@ -53,22 +72,6 @@ class Pendulums:
 
     def seen(self) -> Any:
         return np.stack([np.cos(self.angle), np.sin(self.angle), self.speed], axis=1).astype(np.float32)
-
-
-SYSTEM: dict[str, Any] = {
-    "budget": 5.0,  # steps of 100 in which it races
-    "horizon": 100,
-    "reward_range": (-16.2736045, 0),
-    "cost_range": (0, 1),
-    "cost": cost,
-    "clip_actions": True,  # the motor can do no more than 2 Nm, whatever a controller asks for
-    "make_vector": lambda parameter, n: Pendulums(float(parameter[0]), n),
-    "lanes": 512,
-}
-
-
-def tasks() -> sf.tasks.TaskDistribution:
-    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.9, 1.3), **SYSTEM)
 
 
 # ------------------------------------------------------------------------------------------------------ the controllers

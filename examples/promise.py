@@ -111,7 +111,7 @@ def line(risk: float, found: list[Found]) -> str:
 
 
 def clopper_pearson(count: int, n: int, level: float = 0.05) -> tuple[float, float]:
-    """Interval for the probability behind `count` of `n` independent tasks (those of one training are a little less)."""
+    """Interval for the probability behind `count` of `n` independent tasks (those of one training are not quite)."""
     low = 0.0 if count == 0 else float(beta.ppf(level / 2, count, n - count + 1))
     high = 1.0 if count == n else float(beta.ppf(1 - level / 2, count + 1, n - count))
     return low, high

@@ -8,10 +8,13 @@ Written as somebody would who has a simulator and controllers, and no table.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
+import surefoot as sf
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
@@ -61,3 +64,27 @@ def _wheel(parameter: Floats) -> Wheel:
 
 def wheels() -> TaskDistribution:
     return family(_wheel, Uniform(0.2, 1.2))
+
+
+class Pushes:
+    """As a recurrent model: rests in every second step."""
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        turn = np.zeros(len(observation), int) if state is None else np.where(episode_start, 0, state)
+        return turn % 2, turn + 1
+
+
+CONTROLLERS: dict[str, Any] = {
+    "rest": lambda observation: 0,
+    "careful": lambda observation: int(observation[0] < 0.2),
+    "every second": Pushes(),
+}
+QUICK = sf.Envelopes(cells=4, holdout=39, uncovered=0.2, episodes=80)
+
+
+@cache
+def wheel_set() -> sf.PolicyValueSet:
+    safe, *others = (sf.controller(function, name=name) for name, function in CONTROLLERS.items())
+    return sf.policy_set(wheels(), safe=safe, candidates=others, seed=1, envelopes=QUICK, progress=False)

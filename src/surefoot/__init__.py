@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surefoot.learning.spec import MethodSpec
     from surefoot.methods import METHODS, adapt, learner, plan
     from surefoot.oracles.interface import Oracles
+    from surefoot.policyset.certifiable import advice
     from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
     from surefoot.simulate.run import Run
     from surefoot.tabular.distance import distance
@@ -51,6 +52,7 @@ else:  # each is imported from its module when it is first used
             "learning.spec": "MethodSpec",
             "methods": "METHODS adapt learner plan",
             "oracles.interface": "Oracles",
+            "policyset.certifiable": "advice",
             "policyset.policy_value_set": "Entry PolicyValueSet",
             "simulate.run": "Run",
             "tabular.distance": "distance",
@@ -102,6 +104,7 @@ __all__ = [
     "Units",
     "Values",
     "adapt",
+    "advice",
     "check_env",
     "controller",
     "distance",

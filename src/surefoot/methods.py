@@ -17,6 +17,7 @@ from surefoot.learning.certified import choice
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper import algorithm_2, elimination, published, safe_only
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
@@ -111,14 +112,19 @@ def adapt(
 
 
 def plan(
-    policies: PolicyValueSet, *, episodes: int, risk: float, tasks: TaskDistribution | None = None
+    policies: PolicyValueSet, *, episodes: int, risk: float = 0.05, tasks: TaskDistribution | None = None
 ) -> tuple[PlanLine, ...]:
     """How long each method that can tell stays on the safe policy, in a run of `episodes` episodes.
+
+    The first line is about `certified`: which of the others it is, why, and what a stronger one would need to know.
 
     Args:
         tasks: the family that the set was trained on, to try methods on where the set alone can make no tasks.
     """
-    return planned(METHODS.values(), policies, episodes=episodes, risk=risk, tasks=tasks)
+    lines = planned(METHODS.values(), policies, episodes=whole("episodes", episodes), risk=risk, tasks=tasks)
+    found = advice(policies)
+    same = next(line for line in lines if line.method == found.method)
+    return (PlanLine("certified", same.certified, same.episodes, "; ".join(found.sentences)), *lines)
 
 
 def _spec(method: str | MethodSpec) -> MethodSpec:

@@ -15,7 +15,7 @@ from guarantees.mutants import STAY_CALM, STAY_RICH, rooms, rooms_policies
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.choice import certified_method, strongest
+from surefoot.learning.certified.choice import certified_method
 from surefoot.learning.certified.evidence.ball import TransitionBall
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.evidence.returns import ReturnProcess
@@ -26,6 +26,7 @@ from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
 from surefoot.methods import learner
 from surefoot.policyset.cells import Cells
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy
@@ -283,11 +284,11 @@ def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:
     affine = changed_cells(uncovered=0.1)
     held_out = replace(affine, cells=replace(affine.cells, source="holdout"))  # type: ignore[type-var]
     for risk in (0.1, 0.04):
-        for policies, advice in (
+        for policies, remedy in (
             (affine, "a safer safe policy"),
             (held_out, "what the held-out tasks leave open.*more held-out tasks"),
         ):
-            with pytest.raises(InvalidInput, match=f"risk must exceed 0.1, .*{advice}.*got {risk:g}"):
+            with pytest.raises(InvalidInput, match=f"risk must exceed 0.1, .*{remedy}.*got {risk:g}"):
                 certified_method(policies, "certified-returns", risk, horizon=HORIZON)
     certified_method(affine, "certified-returns", 0.1 + 1e-9, horizon=HORIZON)
     with pytest.raises(InvalidInput, match=r"risk must exceed 0.1, .*that the safe policy itself breaks a budget"):
@@ -376,9 +377,9 @@ def test_certified_picks_the_strongest_method_that_is_possible(
     assert isinstance(method if expected is ModelFree else method.evidence, expected)
     assert method.name == "certified"
     assert why in method.note
-    kind, reason = strongest(policies(), observes)
-    assert reason == why or why in reason
-    named: Any = certified_method(policies(), kind, 0.1, horizon=HORIZON)
+    found = advice(policies(), observes)
+    assert why in found.why
+    named: Any = certified_method(policies(), found.method, 0.1, horizon=HORIZON)
     assert isinstance(named if expected is ModelFree else named.evidence, expected)
     assert named.note == ""
     assert Learner(method).events[0].message == method.note
@@ -422,7 +423,7 @@ def test_planned_policies_need_first_states() -> None:
 
 def test_what_is_observed_must_be_known() -> None:
     with pytest.raises(InvalidInput, match="observes must be one of sums, first-state, transitions, got 'pixels'"):
-        strongest(rooms_policies(20), "pixels")  # type: ignore[arg-type]
+        advice(rooms_policies(20), "pixels")  # type: ignore[arg-type]
 
 
 def test_small_risks_still_rule_cells_out() -> None:

@@ -14,7 +14,9 @@ import safetensors.numpy
 from hypothesis import HealthCheck, settings
 from test_cells import make_cells
 
+from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.units import Units
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset import Entry, PolicyValueSet
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.policy import TabularPolicy
@@ -61,6 +63,21 @@ def make_set(
             rng, policies=1 + entries, constraints=constraints, states=states, actions=actions, model=model
         ),
     )
+
+
+def make_mixed() -> PolicyValueSet:
+    """Networks of different sizes, a controller that is recognised by what it does and one that its owner knows."""
+    plain, rng = make_set(entries=1), np.random.default_rng(0)
+
+    def network(hidden: int) -> MLPPolicy:
+        weights = rng.normal(size=(hidden, 3)), rng.normal(size=(2, hidden))
+        return MLPPolicy(weights, (np.zeros(hidden), np.zeros(2)), np.zeros(2), np.zeros(3), np.ones(3))
+
+    seen = OwnPolicy("seen", False, rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(5, 2)))
+    mine = OwnPolicy("mine", True, np.empty((0, 3)), np.empty((0, 1)), given="v7")
+    entries = tuple(replace(plain.entries[0], policy=policy) for policy in (network(4), seen, mine))
+    names = ("calm", "quick", "seen", "mine")
+    return replace(plain, entries=entries, safe_policy=network(9), names=names, epsilon=None, delta=None, xi=None)
 
 
 def assert_same(first: PolicyValueSet, second: PolicyValueSet) -> None:

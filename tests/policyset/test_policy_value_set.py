@@ -132,12 +132,12 @@ def test_bad_entries_are_refused(changes: dict[str, Any], message: str) -> None:
         ({"entries": (entry(), entry(parameter=[1, 2]))}, r"entries\[1\].parameter must have as many .* \(1\), got 2"),
         (
             {"entries": (entry(), entry(policy=TabularPolicy(np.ones((2, 1)))))},
-            r"entries\[1\].policy must have arrays .* \{'probabilities': \[1, 2\]\}, got \{'probabilities': \[2, 1\]\}",
+            r"entries\[1\].policy must be for \{'states and actions': \[1, 2\]\} as the safe policy, got .*\[2, 1\]",
         ),
-        (
-            {"entries": (entry(policy=Linear(np.ones((1, 2)))),)},
-            r"entries\[0\].policy must be of the safe policy's kind 'tabular', got 'linear'",
-        ),
+        ({"epsilon": None}, r"epsilon, delta and xi must be given all, or None .* got only \['delta', 'xi'\]"),
+        ({"names": ("a",)}, "names must be 2 different ones, .* got \\('a',\\)"),
+        ({"names": ("a", "a")}, "names must be 2 different ones"),
+        ({"names": ("a", "b\n")}, "names must be a printable text"),
         ({"safe_policy": None}, "safe_policy must be a policy .* got NoneType"),
         ({"units": 1}, "units must be a Units, got int"),
         ({"epsilon": 0.0}, "epsilon must lie strictly between 0 and inf, got 0.0"),

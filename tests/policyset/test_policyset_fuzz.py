@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 import safetensors.numpy
-from policy_sets import make_set
+from policy_sets import make_mixed, make_set
 
 from peak_memory import in_a_process
 from surefoot.errors import ArtifactError, SurefootError
@@ -43,7 +43,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=memory) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers as large as numbers are
         folder = Path(place) / "set"
-        originals = [saved(folder, model) for model in (None, "none", "balls", "affine")]
+        originals = [saved(folder, model) for model in (None, "none", "balls", "affine", "mixed")]
         for _ in range(count):
             files = originals[rng.integers(len(originals))]
             mutation = MUTATIONS[rng.integers(len(MUTATIONS))]
@@ -54,7 +54,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
 
 
 def saved(folder: Path, model: str | None) -> Files:
-    make_set(model=model).save(folder)
+    (make_mixed() if model == "mixed" else make_set(model=model)).save(folder)
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 

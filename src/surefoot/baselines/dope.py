@@ -362,6 +362,7 @@ def _row(algorithm: Algorithm, preset: Preset, why: str, colour: int, certified:
         observes="transitions",
         options=tuple(field.name for field in fields(PlanningOptions)),
         state=(PlanningState, Compact),
+        needs_cover=True,
         needs_episodes=True,
         colour=colour,
     )

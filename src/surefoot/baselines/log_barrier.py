@@ -363,6 +363,7 @@ def _row(name: str, why: str, colour: int) -> MethodSpec:
         observes="transitions",
         options=("start", *(field.name for field in fields(BarrierRules))),
         state=(Climb, GradientSums, TabularPolicy),
+        needs_cover=True,
         needs_episodes=True,
         colour=colour,
     )

@@ -304,6 +304,7 @@ def _row(name: str, why: str, colour: int) -> MethodSpec:
         observes="transitions",
         options=("start", *(field.name for field in fields(AdaptationRules))),
         state=(Adaptations, VisitSums, TabularPolicy),
+        needs_cover=True,
         colour=colour,
     )
 

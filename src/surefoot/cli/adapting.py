@@ -9,7 +9,18 @@ import typer
 
 from surefoot.arrays import fraction
 from surefoot.cli.families import rebuilt
-from surefoot.cli.terminal import Json, Risk, Seed, numbers, print_json, print_path, progress, show, show_all
+from surefoot.cli.terminal import (
+    Json,
+    Risk,
+    Seed,
+    numbers,
+    print_json,
+    print_lines,
+    print_path,
+    progress,
+    show,
+    show_all,
+)
 from surefoot.errors import ArtifactError
 from surefoot.experiments.adapt.page import adapt_page, tables
 from surefoot.experiments.adapt.run import adapt_one
@@ -17,6 +28,7 @@ from surefoot.experiments.adapt.settings import Settings
 from surefoot.experiments.options import MOST_EPISODES
 from surefoot.experiments.results import check_folder, plain_plan, plan_table, write_report
 from surefoot.methods import METHODS, plan
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
@@ -46,6 +58,8 @@ def adapt_command(
     if tasks.digest() != policies.task_digest:
         raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
     settings = Settings(numbers("task", task), method, episodes, risk, seed)
+    if method == "certified" and not as_json:
+        print_lines(advice(policies).lines)
     with progress(not as_json) as report:
         results = adapt_one(policies, tasks, settings, report)
     if out is not None:
@@ -67,8 +81,10 @@ def plan_command(
 ) -> None:
     """How many episodes each method needs before it may leave the safe policy."""
     fraction("risk", risk)
-    lines = plain_plan(plan(PolicyValueSet.load(path), episodes=episodes, risk=risk))
+    policies = PolicyValueSet.load(path)
+    lines = plain_plan(plan(policies, episodes=episodes, risk=risk))
     if as_json:
         print_json(lines)
     else:
+        print_lines(advice(policies).lines)
         show(plan_table(lines))

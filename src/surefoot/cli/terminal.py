@@ -143,6 +143,11 @@ def print_path(path: Path, beside: str = "") -> None:
         console().print(f"({beside})", style="dim", highlight=False, soft_wrap=True)
 
 
+def print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        console().print(printable(line), markup=False, highlight=False, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 

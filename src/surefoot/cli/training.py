@@ -12,6 +12,7 @@ from surefoot.cli.signatures import with_options
 from surefoot.cli.terminal import Json, Out, Seed, console, print_json
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.files import check_folder
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.storage import check_target
 from surefoot.training.preflight import preflight
 from surefoot.training.training_phase import train
@@ -56,7 +57,7 @@ def train_command(
     policies.save(out, force=force)
     made = {"policies": len(policies), "xi": policies.xi, "safe_risk": policies.safe_risk}
     if as_json:
-        print_json({**made, **policies.training, "path": str(out)})
+        print_json({**made, **policies.training, "path": str(out), "advice": advice(policies).as_dict()})
     else:
         console().print(
             f"{len(policies)} policies from {policies.training['samples']:,} tasks, safe margin ξ = {policies.xi:.4g}, "

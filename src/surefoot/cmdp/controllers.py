@@ -25,6 +25,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 
 LONGEST_NAME = 100
+NUMBERS = (int, float, bool, np.bool_, np.int64, np.float64)
 
 
 @dataclass(eq=False)
@@ -82,7 +83,9 @@ class Controller:
         single = not is_batch(observations, step, self.observation_shape, self.name)
         if single:
             observations = observations[None]
-        steps = np.broadcast_to(step, len(observations))
+        steps = np.asarray(step) if np.ndim(step) else np.full(len(observations), step)
+        if steps.shape != (len(observations),):
+            raise InvalidInput(f"step must be one, or one of {len(observations)} each, got shape {list(steps.shape)}")
         starts = self._begun(steps)
         ask = self._at_once if self.vectorised else self._one_by_one
         actions = ask(observations, steps, starts, rng)
@@ -117,16 +120,22 @@ class Controller:
     ) -> NDArray[Any]:
         remembered = self._memory.state or [None] * len(observations)
         found = []
-        for k, (observation, step) in enumerate(zip(observations, steps.tolist(), strict=True)):
+        for k, step in enumerate(steps.tolist()):
             state = None if starts[k] else remembered[k]
-            found.append(self._step(_plain(observation), step, state, starts[k : k + 1], rng))
+            found.append(self._step(_plain(observations[k]), step, state, starts[k : k + 1], rng))
         states = [state for _, state in found]
         self._memory.state = None if all(state is None for state in states) else states
-        actions = [_flat(as_action(raw, self.name)[None]) for raw, _ in found]
-        if len({action.shape for action in actions}) > 1:
-            shapes = sorted({action.shape[1:] for action in actions})
-            raise InvalidInput(f"controller {self.name!r} must return actions of one shape, got {shapes}")
-        return np.concatenate(actions)
+        return self._joined([raw for raw, _ in found])
+
+    def _joined(self, raws: list[Any]) -> NDArray[Any]:
+        """[n, ...] from single actions; plain numbers, as most are, all at once."""
+        if all(type(raw) in NUMBERS for raw in raws):
+            return as_action(raws, self.name)
+        actions = [as_action(raw, self.name) for raw in raws]
+        shapes = {action.shape for action in actions}
+        if len(shapes) > 1:
+            raise InvalidInput(f"controller {self.name!r} must return actions of one shape, got {sorted(shapes)}")
+        return _flat(np.stack(actions))
 
     @property
     def remembers(self) -> bool:

@@ -56,7 +56,7 @@ class _Calling:
     def __call__(
         self, observation: Any, step: Any, state: Any, starts: Any, rng: np.random.Generator
     ) -> tuple[Any, Any]:
-        given = {"step": step, "rng": rng}
+        given = {"step": step, "rng": rng} if self.wanted else {}
         found = self.function(observation, **{each: given[each] for each in self.wanted})
         return _without_state(found, self.name), None
 
@@ -138,18 +138,19 @@ def _takes_one(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 def as_action(raw: Any, name: str) -> NDArray[Any]:
     """An action or several as int64 or float64, from what libraries return: tensors, arrays, numbers, lists."""
-    for conversion in ("detach", "cpu", "numpy"):  # of a tensor, wherever it lives
-        raw = getattr(raw, conversion)() if callable(getattr(raw, conversion, None)) else raw
+    if not isinstance(raw, np.ndarray | np.generic | int | float | list):
+        for conversion in ("detach", "cpu", "numpy"):  # of a tensor, wherever it lives
+            raw = getattr(raw, conversion)() if callable(getattr(raw, conversion, None)) else raw
     try:
         array = np.asarray(raw)
     except ValueError:  # lists of different lengths
         array = np.asarray(None)
     if array.dtype.kind in "biu":
-        return array.astype(np.int64)
+        return array.astype(np.int64, copy=False)
     if array.dtype.kind != "f":
         raise InvalidInput(
             f"controller {name!r} must return an action, a number or an array of them, got {raw!r}"[:300]
         )
     if not np.isfinite(array).all():
         raise InvalidInput(f"controller {name!r} must return finite actions, got {array.tolist()}"[:300])
-    return array.astype(np.float64)
+    return array.astype(np.float64, copy=False)

@@ -148,6 +148,11 @@ class Watched:
 
     def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
         observations = np.asarray(observation)
+        if observations.dtype.kind not in "biuf":
+            raise InvalidInput(
+                f"controller {self.name!r} must get observations that are arrays of numbers, got "
+                f"{type(observation).__name__}; flatten them (as gymnasium.wrappers.FlattenObservation does)"
+            )
         batch = is_batch(observations, step, self.own.observation_shape, self.name)
         self.seen.append(np.array(observations if batch else observations[None]))
         return self.own.act(observation, step, rng)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from surefoot.bounded_json import Limits, parse
+from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import InvalidInput, SurefootError
@@ -163,6 +164,7 @@ def _order(deployment: Deployment, order: Order) -> dict[str, Any]:
     return {
         "episode": None if fallback else order.episode,
         "policy": order.policy_index,
+        "name": order.policy_name,
         "weight": order.weight,
         "horizon": deployment.learner.horizon,
         "fallback": fallback,
@@ -191,4 +193,6 @@ def _policy(deployment: Deployment, index: Any) -> dict[str, Any]:
         policy = deployment.learner.policy(index)
     except IndexError:
         raise InvalidInput(f"policy must be the number in an order, got {_echo(index)}, which does not exist") from None
-    return {"kind": policy.kind, "arrays": {name: array.tolist() for name, array in policy.to_arrays().items()}}
+    arrays = {name: array.tolist() for name, array in policy.to_arrays().items()}
+    own = {"fingerprint": policy.fingerprint} if isinstance(policy, OwnPolicy) else {}
+    return {"kind": policy.kind, "name": deployment.learner.policy_name(index), **own, "arrays": arrays}

@@ -277,7 +277,7 @@ class Deployment:
         self._journal.save_snapshot(state)
 
     def _fallback(self) -> Order:
-        return Order(FALLBACK, SAFE, self.learner.policy(SAFE), 0.0, SAFE_ONLY)
+        return Order(FALLBACK, SAFE, self.learner.policy(SAFE), 0.0, SAFE_ONLY, self.learner.policy_name(SAFE))
 
 
 # A learner follows one journal: outcomes of one system must not steer another.

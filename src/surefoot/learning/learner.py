@@ -22,6 +22,7 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.checks import check_observed, check_outcomes, range_alarm
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, Step
+from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Random numbers kept at hand.
 AHEAD = 256
@@ -29,13 +30,17 @@ AHEAD = 256
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Run `policy` for one whole episode, then tell the learner how it went."""
+    """Run `policy` for one whole episode, then tell the learner how it went.
+
+    `policy_name` is its name in the policy set; None if nobody named it.
+    """
 
     episode: int
     policy_index: int
     policy: Policy
     weight: float
     deployed: Deployed
+    policy_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +111,8 @@ class Learner:
         """The next order. Asking again before telling returns an equal one."""
         orders = self.ask_block(1)
         index = int(orders.drawn[0])
-        return Order(orders.episode, index, self.policy(index), orders.deployed.weight, orders.deployed)
+        weight, name = orders.deployed.weight, self.policy_name(index)
+        return Order(orders.episode, index, self.policy(index), weight, orders.deployed, name)
 
     def tell(self, order: Order, outcome: Outcome) -> None:
         """Take note of the outcome of the latest order; a stale order or a malformed outcome changes nothing."""
@@ -136,6 +142,11 @@ class Learner:
 
     def policy(self, index: int) -> Policy:
         return self.method.policy(self.state.method, index)
+
+    def policy_name(self, index: int) -> str | None:
+        """Of the policy set that the method chooses from, if there is one and it has names."""
+        policies = getattr(self.method, "policies", None)
+        return policies.name(index) if isinstance(policies, PolicyValueSet) else None
 
     def ask_block(self, episodes: int) -> Orders:
         deployed = self.deployed

@@ -66,6 +66,7 @@ class MethodSpec:
     options: names of the options that `make` takes.
     state: dataclasses that its states are made of, besides plain data and arrays. Snapshots hold nothing else.
     needs_episodes: whether the number of episodes must be known in advance.
+    needs_cover: whether it concludes from the values of entries to other tasks, which takes a cover of these (`train`).
     plan: how long it stays on the safe policy, told before it begins; "trial" to find out on simulated training tasks.
     colour: its place among the colours of figures; None for one that depends on the name alone.
     """
@@ -78,6 +79,7 @@ class MethodSpec:
     options: tuple[str, ...] = ()
     state: tuple[type, ...] = ()
     needs_episodes: bool = False
+    needs_cover: bool = False
     plan: Plan | Literal["trial"] | None = None
     colour: int | None = None
 
@@ -100,4 +102,13 @@ class MethodSpec:
             raise InvalidInput(f"method {self.name!r} takes no option {unknown[0]!r}{takes}")
         if self.needs_episodes:
             terms.planned()
+        if self.needs_cover:
+            self.check_cover(policies)
         return self.make(policies, terms, **options)
+
+    def check_cover(self, policies: PolicyValueSet) -> None:
+        if policies.epsilon is None:
+            raise InvalidInput(
+                f"method {self.name!r} needs a policy set that train made, whose entries cover the tasks, got a set of "
+                "given policies; use certified, which rests on value bounds alone"
+            )

@@ -30,10 +30,15 @@ class Advice:
     stronger: tuple[tuple[str, str], ...] = ()
 
     @property
+    def sentences(self) -> tuple[str, ...]:
+        first = f"will be {self.method}, since {self.why}"
+        return (first, *(f"{method} would take {needed}" for method, needed in self.stronger))
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """For a terminal."""
-        first = f"method certified will be {self.method}, since {self.why}"
-        return (first, *(f"  for {method} it would take {needed}" for method, needed in self.stronger))
+        first, *others = self.sentences
+        return (f"method certified {first}", *(f"  {each}" for each in others))
 
     def as_dict(self) -> dict[str, Any]:
         stronger = [{"method": method, "needs": needs} for method, needs in self.stronger]
@@ -123,7 +128,7 @@ def _wants_model(policies: Contents) -> str:
     parts = [_wants_cells(policies)] if policies.cells is None else []
     if not any(policy.kind in TABLES for policy in policies.policies):
         parts.append("a model of the transitions: tasks that are tables (TabularCMDP), and policies of their states")
-    elif policies.cells is not None and policies.cells.model is None and policies.units.horizon is None:
+    elif (policies.cells is None or policies.cells.model is None) and policies.units.horizon is None:
         parts.append(
             "a model of the transitions: tables that share rewards, costs and start and differ in transitions only"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from surefoot.policyset.manifest import (
     CELLS,
     INTEGERS,
     MANIFEST,
+    MAX_ELEMENTS,
     MIXED,
     POLICIES,
     Manifest,
@@ -70,7 +72,7 @@ def _policy_arrays(policy_set: Contents) -> Arrays:
 def _lossless(name: str, array: NDArray[Any]) -> Floats:
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise ArtifactError(f"policy array {name!r} has type {array.dtype}, must be float64 or a smaller float")
-    return np.ascontiguousarray(array, dtype="<f8")
+    return np.array(array, dtype="<f8", order="C")  # ascontiguousarray would make [1] of a single number
 
 
 def _cell_arrays(cells: Cells) -> Arrays:
@@ -105,16 +107,13 @@ def policies_of(folder: Path, manifest: Manifest, arrays: Arrays) -> list[Policy
     names = manifest.names or [""] * count
     if len(names) != count:
         raise ArtifactError(f"{folder / MANIFEST}: names must hold {count}, found {len(names)}")
-    parts: list[Arrays] = [{} for _ in range(count)]
+    parts: dict[str, Arrays] = {str(k): {} for k in range(count)}
     for key, array in arrays.items():
         number, _, name = key.partition(".")
-        if not (number.isdecimal() and number == str(int(number)) and int(number) < count):
+        if number not in parts:
             raise ArtifactError(f"{path}: arrays must be named as '0.probabilities', found {reprlib.repr(key)}")
-        parts[int(number)][name] = array
-    return [
-        _decoded(folder, k, stored, names[k], part)
-        for k, (stored, part) in enumerate(zip(manifest.policies, parts, strict=True))
-    ]
+        parts[number][name] = array
+    return [_decoded(folder, k, manifest.policies[k], names[k], parts[str(k)]) for k in range(count)]
 
 
 def _stacked_policies(folder: Path, kind: str, count: int, stacked: Arrays) -> list[Policy]:
@@ -152,6 +151,8 @@ def _decoded(folder: Path, k: int, stored: StoredPolicy, name: str, arrays: Arra
 def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
     """The name and what the controller is recognised by; the controller is not in the file."""
     shape, given = tuple(stored.observation_shape), stored.fingerprint if stored.given else None
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise InvalidInput(f"observations must have at most {MAX_ELEMENTS} numbers, got shape {list(shape)}")
     nothing = stored.given or stored.fingerprint is None
     observations = np.empty((0, *shape)) if nothing else arrays["observations"]
     actions = np.empty((0, 1)) if nothing else arrays["actions"]

@@ -11,7 +11,7 @@ from surefoot.arrays import Mask
 from surefoot.cmdp.task import Task
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
-from surefoot.learning.spec import MethodSpec, PlanLine, Terms
+from surefoot.learning.spec import MethodSpec, Plan, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -39,7 +39,7 @@ def planned(
         if spec.plan == "trial":
             lines.append(_tried(spec, policies, terms, trials))
         elif spec.plan is not None:
-            lines.append(spec.plan(policies, terms))
+            lines.append(_told(spec, spec.plan, policies, terms))
     return tuple(lines)
 
 
@@ -52,6 +52,16 @@ def _trial_tasks(policies: PolicyValueSet, tasks: TaskDistribution | None) -> li
         return []
     drawn = rng.choice(len(cells), TRIAL_TASKS, p=cells.prior / cells.prior.sum())
     return [cells.model.task(cells.centre[cell], policies.units) for cell in drawn]
+
+
+def _told(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: Terms) -> PlanLine:
+    """What the method says itself, if it is possible at all."""
+    try:
+        if spec.needs_cover:
+            spec.check_cover(policies)
+    except InvalidInput as error:
+        return PlanLine(spec.name, spec.certified, math.inf, f"not possible: {error}")
+    return plan(policies, terms)
 
 
 def _tried(spec: MethodSpec, policies: PolicyValueSet, terms: Terms, trials: Sequence[Task]) -> PlanLine:

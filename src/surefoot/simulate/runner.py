@@ -51,6 +51,7 @@ def run_learner(
         observer: called with (episodes done, episodes in all).
         judged_on: episodes on which the values of each deployed policy are estimated where the task cannot be read.
     """
+    _check_task(task)
     if not learner.method.units.same_as(task.units):
         raise InvalidInput(
             "task must share discount, horizon, ranges and budgets with the policy set: "
@@ -154,6 +155,18 @@ class EpisodeStream:
 
     def _simulate(self) -> Outcomes:
         return self.episodes.run(self._chunk, self.rng, transitions=self.transitions)
+
+
+def _check_task(task: object) -> None:
+    if isinstance(task, Task):
+        return
+    missing = [part for part in ("units", "spaces", "digest", "episodes") if not hasattr(task, part)]
+    env = all(callable(getattr(task, part, None)) for part in ("reset", "step"))
+    wrap = "; an environment becomes a task in a family made by surefoot.tasks.from_gym" if env else ""
+    raise InvalidInput(
+        f"task must be a task, such as TabularCMDP or what a task distribution makes, got {type(task).__name__} "
+        f"without {', '.join(missing)}{wrap}"
+    )
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

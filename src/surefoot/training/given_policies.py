@@ -53,7 +53,8 @@ def usable(example: Task, given: Any, name: str, seed: int) -> Policy:
     policy = as_policy(given, name)
     if not isinstance(policy, Controller):
         return policy
-    return _recognised(example, replace(policy, name=name), seed)
+    shape = policy.observation_shape or getattr(example, "observation_shape", None)  # which a task may tell
+    return _recognised(example, replace(policy, name=name, observation_shape=shape), seed)
 
 
 def _own_name(given: Any, otherwise: str) -> str:

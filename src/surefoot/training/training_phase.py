@@ -18,8 +18,9 @@ from surefoot.fan_out import check_jobs
 from surefoot.oracles.exact import ParameterDistance, exact_oracles
 from surefoot.oracles.interface import CheckOracle, FeasiblePolicy, Oracles, PolicyValues
 from surefoot.policyset.cells import Cells
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.progress import Progress, shown
+from surefoot.progress import Progress, say, shown
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.greedy_cover import greedy_cover
@@ -87,9 +88,11 @@ def train(
         warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
     entries = _entries(parameters[centres], optimal, safe)
     record = _record(guard, seed, len(parameters), len(centres), attained)
-    return PolicyValueSet(
+    made = PolicyValueSet(
         entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
     )
+    say(progress, *advice(made).lines)
+    return made
 
 
 def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:

@@ -11,6 +11,7 @@ from surefoot.experiments.adapt.page import task_text
 from surefoot.experiments.adapt.settings import Settings
 from surefoot.experiments.results import experiment_results
 from surefoot.methods import adapt
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress
 from surefoot.report.metrics import summarise
@@ -45,7 +46,7 @@ def adapt_one(
         seed=settings.seed,
         observer=lambda done, total: progress(settings.method, done, total),
     )
-    return experiment_results(
+    results = experiment_results(
         "adapt",
         settings={**asdict(settings), "task": list(settings.task), "risk_split": dict(run.risk_split)},
         seconds={"adapting": time.perf_counter() - began},
@@ -53,3 +54,4 @@ def adapt_one(
         events={settings.method: [run.events]},
         policies=policies,
     )
+    return {**results, "advice": advice(policies).as_dict()}

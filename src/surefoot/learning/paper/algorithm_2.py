@@ -202,6 +202,7 @@ SPECS = (
         why="Theorem P: the paper's constants with its errata mended",
         options=("assume_safe",),
         state=(Trial, Sums),
+        needs_cover=True,
         needs_episodes=True,
         plan=paper_plan,
         colour=2,

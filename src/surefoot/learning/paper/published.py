@@ -107,6 +107,7 @@ SPECS = (
         certified=False,
         why="the constants behind the paper's figure, tuned to its gridworld: no proof",
         state=(PooledTrial, Sums),
+        needs_cover=True,
         plan=_plan,
         colour=1,
     ),

@@ -58,8 +58,11 @@ class SafeOnly:
         return Step(None, 1)
 
     def account(self, state: None) -> Account:
-        """The least margin that training found for the safe policy."""
-        return Account(0, 0, np.min([entry.safe_margin for entry in self.policies.entries], axis=0))
+        """The least margin of the safe policy over the cover; without one over the cells, or nothing."""
+        if self.policies.epsilon is not None:
+            return Account(0, 0, np.min([entry.safe_margin for entry in self.policies.entries], axis=0))
+        cells = self.policies.cells
+        return Account(0, 0, None if cells is None else cells.lower[:, 0, 1:].min(axis=0))
 
 
 def _safe_only(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) -> SafeOnly:
