@@ -59,8 +59,11 @@ def make_env(parameter: Any) -> Cart:
     return Cart(float(parameter[0]))
 
 
-def tasks() -> sf.tasks.TaskDistribution:
-    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.3, 0.8), **SYSTEM)
+LENGTHS = sf.tasks.Uniform(0.3, 0.8)
+
+
+def tasks(lengths: Any = LENGTHS) -> sf.tasks.TaskDistribution:
+    return sf.tasks.from_gym(make_env, lengths, **SYSTEM)
 
 
 # ------------------------------------------------------------------------------------------------------ the controllers
@@ -81,10 +84,10 @@ CANDIDATES = [steering("eager", 0.45), steering("most eager", 0.6)]
 ENVELOPES = sf.Envelopes(cells=10, holdout=79, uncovered=0.05, episodes=600)
 
 
-def main(episodes: int = 2000, seed: int = 0, envelopes: sf.Envelopes = ENVELOPES, jobs: int = 1) -> sf.Run:
+def main(lengths: Any = LENGTHS, episodes: int = 2000, envelopes: sf.Envelopes = ENVELOPES, seed: int = 0) -> sf.Run:
     sf.check_env(make_env, 0.5, **SYSTEM)
-    carts = tasks()
-    policies = sf.policy_set(carts, safe=SAFE, candidates=CANDIDATES, seed=seed, envelopes=envelopes, jobs=jobs)
+    carts = tasks(lengths)
+    policies = sf.policy_set(carts, safe=SAFE, candidates=CANDIDATES, seed=seed, envelopes=envelopes)
     length = carts.sample(1, np.random.default_rng(seed))[0]
     run = sf.adapt(policies, carts.task(length), method="certified", episodes=episodes, risk=0.1, seed=seed)
     say(carts, f"half a pole of {length[0]:.2f} m", run)

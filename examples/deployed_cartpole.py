@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import surefoot as sf
-from cartpole import CANDIDATES, ENVELOPES, HORIZON, SAFE, Cart, tasks
+from cartpole import CANDIDATES, ENVELOPES, HORIZON, LENGTHS, SAFE, Cart, tasks
 from surefoot.deploy.verify import Verdict, verify
 
 LENGTH, RISK = 0.4, 0.1
@@ -59,8 +59,8 @@ def learner(folder: Path) -> sf.Learner:
     return sf.learner(policies, method="certified", risk=RISK, seed=1)
 
 
-def main(folder: Path, episodes: int = 60, envelopes: sf.Envelopes = ENVELOPES, jobs: int = 1) -> Verdict:
-    policies = sf.policy_set(tasks(), safe=SAFE, candidates=CANDIDATES, seed=0, envelopes=envelopes, jobs=jobs)
+def main(folder: Path, lengths: Any = LENGTHS, episodes: int = 60) -> Verdict:
+    policies = sf.policy_set(tasks(lengths), safe=SAFE, candidates=CANDIDATES, seed=0, envelopes=ENVELOPES)
     policies.save(folder / "cart.set")
     first = multiprocessing.get_context("spawn").Process(target=serve, args=(folder, episodes, episodes // 2))
     first.start()

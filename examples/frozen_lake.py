@@ -45,8 +45,11 @@ SYSTEM: dict[str, Any] = {
 }
 
 
-def tasks() -> sf.tasks.TaskDistribution:
-    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.6, 1.0), **SYSTEM)
+CHANCES = sf.tasks.Uniform(0.6, 1.0)
+
+
+def tasks(chances: Any = CHANCES) -> sf.tasks.TaskDistribution:
+    return sf.tasks.from_gym(make_env, chances, **SYSTEM)
 
 
 # --------------------------------------------------------------------------- the same side by side, for the speed of it
@@ -92,10 +95,10 @@ CANDIDATES = {"quick": along(QUICK)}
 ENVELOPES = sf.Envelopes(cells=16, holdout=119, uncovered=0.05, episodes=2000)
 
 
-def main(episodes: int = 2000, seed: int = 0, envelopes: sf.Envelopes = ENVELOPES, jobs: int = 1) -> sf.Run:
+def main(chances: Any = CHANCES, episodes: int = 2000, envelopes: sf.Envelopes = ENVELOPES, seed: int = 0) -> sf.Run:
     sf.check_env(make_env, 0.8, **SYSTEM)
-    lakes = tasks()
-    policies = sf.policy_set(lakes, safe=SAFE, candidates=CANDIDATES, seed=seed, envelopes=envelopes, jobs=jobs)
+    lakes = tasks(chances)
+    policies = sf.policy_set(lakes, safe=SAFE, candidates=CANDIDATES, seed=seed, envelopes=envelopes)
     rough = lakes.sample(1, np.random.default_rng(seed))[0]
     run = sf.adapt(policies, lakes.task(rough), method="certified", episodes=episodes, risk=0.1, seed=seed)
     say(lakes, f"a step succeeds with probability {rough[0]:.2f}", run)

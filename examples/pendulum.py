@@ -43,8 +43,11 @@ SYSTEM: dict[str, Any] = {
 }
 
 
-def tasks() -> sf.tasks.TaskDistribution:
-    return sf.tasks.from_gym(make_env, sf.tasks.Uniform(0.9, 1.3), **SYSTEM)
+LENGTHS = sf.tasks.Uniform(0.9, 1.3)
+
+
+def tasks(lengths: Any = LENGTHS) -> sf.tasks.TaskDistribution:
+    return sf.tasks.from_gym(make_env, lengths, **SYSTEM)
 
 
 # --------------------------------------------------------------------------- the same side by side, for the speed of it
@@ -102,10 +105,10 @@ CANDIDATES = [sf.controller(pumping(torque), name=f"pump with {torque} Nm", vect
 ENVELOPES = sf.Envelopes(cells=8, holdout=79, uncovered=0.05, episodes=400)
 
 
-def main(episodes: int = 2000, seed: int = 0, envelopes: sf.Envelopes = ENVELOPES, jobs: int = 1) -> sf.Run:
+def main(lengths: Any = LENGTHS, episodes: int = 2000, envelopes: sf.Envelopes = ENVELOPES, seed: int = 0) -> sf.Run:
     sf.check_env(make_env, 1.0, **SYSTEM)
-    pendulums = tasks()
-    policies = sf.policy_set(pendulums, safe=SAFE, candidates=CANDIDATES, seed=seed, envelopes=envelopes, jobs=jobs)
+    pendulums = tasks(lengths)
+    policies = sf.policy_set(pendulums, safe=SAFE, candidates=CANDIDATES, seed=seed, envelopes=envelopes)
     length = pendulums.sample(1, np.random.default_rng(seed))[0]
     run = sf.adapt(policies, pendulums.task(length), method="certified", episodes=episodes, risk=0.1, seed=seed)
     say(pendulums, f"a pendulum of {length[0]:.2f} m", run)
