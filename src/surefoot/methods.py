@@ -21,7 +21,7 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
-from surefoot.simulate.runner import Observer, run_learner
+from surefoot.simulate.runner import Observer, check_task, run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
 
 # Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
@@ -107,6 +107,7 @@ def adapt(
         observer: called with (episodes done, episodes in all), for progress bars.
     """
     episodes = whole("episodes", episodes)
+    check_task(task)
     chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
     return run_learner(chosen, task, episodes=episodes, seed=seed, optimal_reward=optimal_reward, observer=observer)
 

@@ -107,4 +107,4 @@ def test_what_is_no_task_is_refused_in_words() -> None:
 
     for given, words in ((Env(), r"got Env without units, .*surefoot.tasks.from_gym"), (3, "got int without")):
         with pytest.raises(InvalidInput, match=f"task must be a task, .*{words}"):
-            sf.adapt(make_set(), given, method="safe-only", episodes=10, seed=0)  # type: ignore[arg-type]
+            sf.adapt(make_set(), given, method="certified", episodes=10, seed=0)  # type: ignore[arg-type]

@@ -52,8 +52,11 @@ def test_controllers_of_a_simulator_get_bounds_names_and_no_cover() -> None:
     assert made().digest() == policies.digest()
 
 
+@pytest.mark.long
 def test_several_processes_give_the_same_set() -> None:
-    assert made(jobs=2).digest() == made().digest()
+    """Functions without a name go to other processes too."""
+    changes = {"candidates": {"lambda": lambda observation: int(observation[0] < 0.1)}}
+    assert made(jobs=2, **changes).digest() == made(**changes).digest()
 
 
 def test_certified_runs_on_it_and_methods_that_need_a_cover_refuse() -> None:
@@ -103,6 +106,12 @@ def test_an_unsafe_safe_controller_is_refused_with_where_and_by_how_much() -> No
     tasks = family(lambda parameter: Wheel(float(parameter[0])), Uniform(1.1, 1.2))
     with pytest.raises(InvalidInput, match=r"safe must keep the budget on most tasks, got 'safe', which breaks .*1\.5"):
         sf.policy_set(tasks, safe=always, candidates=[never], seed=0, envelopes=QUICK, progress=False)
+
+
+def test_too_few_episodes_to_show_that_the_safe_controller_is_safe() -> None:
+    few = sf.Envelopes(cells=4, holdout=39, uncovered=0.2, episodes=2)
+    with pytest.raises(InvalidInput, match=r"must leave .* On 16 tasks tried 'safe' seems to keep the budget on 16"):
+        made(envelopes=few)
 
 
 def test_a_generator_of_its_own_is_told() -> None:

@@ -51,7 +51,7 @@ def run_learner(
         observer: called with (episodes done, episodes in all).
         judged_on: episodes on which the values of each deployed policy are estimated where the task cannot be read.
     """
-    _check_task(task)
+    check_task(task)
     if not learner.method.units.same_as(task.units):
         raise InvalidInput(
             "task must share discount, horizon, ranges and budgets with the policy set: "
@@ -157,7 +157,8 @@ class EpisodeStream:
         return self.episodes.run(self._chunk, self.rng, transitions=self.transitions)
 
 
-def _check_task(task: object) -> None:
+def check_task(task: object) -> None:
+    """Refuse what is no task; an environment is told how to become one."""
     if isinstance(task, Task):
         return
     missing = [part for part in ("units", "spaces", "digest", "episodes") if not hasattr(task, part)]

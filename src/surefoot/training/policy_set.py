@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Mask, whole
+from surefoot.arrays import Floats, whole
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.estimates import judged
@@ -57,34 +57,37 @@ def policy_set(
     included. On tables, functions of the state become tables. Elsewhere the code stays with its owner, and the set
     stores the name of the controller and a few of its actions, to recognise it by.
     """
-    if not isinstance(tasks, TaskDistribution):
-        raise InvalidInput(
-            f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
-        )
-    whole("seed", seed, least=0)
-    check_jobs(jobs)
-    envelopes = envelopes or DEFAULT
+    _check(tasks, seed, jobs)
     names, given = named(safe, candidates)
     with shown(progress) as show:
         show("looking at the controllers", 0, 0)
         policies = [usable(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
         parameters, values = _tried(tasks, policies, seed, jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
-        cells, safe_risk = _bounds(tasks, policies, envelopes, seed, jobs, show)
+        try:
+            cells, safe_risk = _bounds(tasks, policies, envelopes or DEFAULT, seed, jobs, show)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error}{_hint(tasks, names[0], values[:, 0], error)}") from None
     made = PolicyValueSet(
         _entries(parameters, policies, values),
         policies[0],
         tasks.units,
-        *(None, None, None),
-        tasks.digest(),
-        tasks.recipe,
-        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": int(failing.sum())},
-        cells,
-        safe_risk,
-        names,
+        *(None, None, None, tasks.digest(), tasks.recipe),
+        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": failing},
+        *(cells, safe_risk, names),
     )
+    say(progress and failing > 0, f"{names[0]} broke a budget on {failing} of {len(parameters)} tasks tried")
     say(progress, *advice(made).lines)
     return made
+
+
+def _check(tasks: Any, seed: int, jobs: int) -> None:
+    if not isinstance(tasks, TaskDistribution):
+        raise InvalidInput(
+            f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
+        )
+    whole("seed", seed, least=0)
+    check_jobs(jobs)
 
 
 def _tried(
@@ -110,11 +113,11 @@ def _values_on(tasks: TaskDistribution, parameter: Floats, policies: Sequence[Po
     return np.array([[value.reward, *value.margin] for value in values])
 
 
-def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> Mask:
-    """[T] on which of the tasks tried the safe policy broke a budget; refused where it is safe on none of them."""
+def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> int:
+    """On how many of the tasks tried the safe policy broke a budget; refused where it is safe on none of them."""
     units = tasks.units
     margin = units.unit_margin(values[:, 1:])  # [T, m]
-    failing = np.array([(each < 0).any() for each in margin])
+    failing = (margin < 0).any(axis=1)
     if failing.all():
         best, worst = int(np.argmax(margin.min(axis=1))), int(np.argmin(margin.min(axis=1)))
         costs = units.budget - values[:, 1:]
@@ -123,7 +126,7 @@ def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: 
             f"tasks tried: budget {units.budget.tolist()}, cost {costs[best].tolist()} at best (parameter "
             f"{parameters[best].tolist()}) and {costs[worst].tolist()} at worst ({parameters[worst].tolist()})"
         )
-    return failing
+    return int(failing.sum())
 
 
 def _bounds(
@@ -131,8 +134,20 @@ def _bounds(
 ) -> tuple[Cells | None, float | None]:
     """Value bounds of every policy, the safe one first; without them at least how often that one fails."""
     if envelopes.cells == 0:
-        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes)
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
     return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
+
+
+def _hint(tasks: TaskDistribution, name: str, values: Floats, error: InvalidInput) -> str:
+    """Where the safe policy could not be shown to be feasible: that may be its fault, or that of few episodes."""
+    if not str(error).startswith(("holdout", "episodes")):
+        return ""
+    least = (values[:, 1:] / np.abs(tasks.units.reachable[1:]).max(axis=1)).min(axis=1)
+    return (
+        f". On {len(values)} tasks tried {name!r} seems to keep the budget on {int((least >= 0).sum())}, with a margin "
+        f"of {least.min():.2g} to {least.max():.2g} of the largest possible cost: simulated intervals must be narrower "
+        "than that to show it"
+    )
 
 
 def _entries(parameters: Floats, policies: Sequence[Policy], values: Floats) -> tuple[Entry, ...]:
