@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from surefoot import theory
 from surefoot.arrays import Floats, assign, finite_array, frozen, number, whole
+from surefoot.cmdp.wording import kind_of_cost
 from surefoot.errors import InvalidInput
 
 # Episodes of a task without a horizon are cut where the discounted tail is below this fraction of the whole.
@@ -97,10 +98,7 @@ class Units:
     @property
     def kind(self) -> str:
         """What the budget is on, in words: stands beside every printed number."""
-        over = "" if self.horizon is None else f" over {self.horizon} steps"
-        if self.discount == 1:
-            return f"expected cost{over}"
-        return f"expected discounted cost{over} (discount {self.discount:g})"
+        return kind_of_cost(self.discount, self.horizon)
 
     def missed(self, steps: int) -> float:
         """The share of the discounted whole that an episode of `steps` steps may lack, the paper's γ^H."""
