@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import surefoot as sf
+from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -94,6 +95,7 @@ def test_a_deployment_survives_a_crash(tmp_path: Path, capsys: pytest.CaptureFix
     assert "ended with exit code 9" in printed
     assert f"12 episodes; all {verdict.rows} rows follow" in printed
     journal = tmp_path / "cart.journal"
+    assert ("budget", "6 on the expected cost over 80 steps") in facts(read_status(journal))
     tampered = journal.read_bytes().replace(b'"episode":5', b'"episode":6', 1)
     journal.write_bytes(tampered)
     with pytest.raises(sf.SurefootError):

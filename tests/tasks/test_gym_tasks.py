@@ -164,6 +164,13 @@ def test_what_is_out_of_range_stops_the_run(payments: Any, message: str) -> None
         sums(Script(payments))
 
 
+def test_a_sum_out_of_its_declared_range_stops_the_run() -> None:
+    declared = {"reward_sum_range": (0, 1), "cost_sum_range": (0, 1)}
+    assert sums(Script([(0.5, 0.0), (0.5, 1.0)]), **declared) == [1.0, 1.0]
+    with pytest.raises(sf.InvalidInput, match=r"cost_sum_range .* got 1 and \[1.25\]"):
+        sums(Script([(0.5, 0.25), (0.5, 1.0)]), **declared)
+
+
 def test_rounding_is_no_breach() -> None:
     assert sums(Script([(1 + 1e-12, -1e-12)])) == [1 + 1e-12, -1e-12]
     assert sums(Script([(np.float32(1), np.array([1], np.int64))])) == [1.0, 1.0]
