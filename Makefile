@@ -25,8 +25,8 @@ test-all: lint
 	$(BIN)/pytest -n 2
 
 lint: $(READY_DEV)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from surefoot.tabular.policy import TabularPolicy, TimedPolicy
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
+    from surefoot.tasks.gym_check import check_env
     from surefoot.training.greedy_cover import greedy_cover
     from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
@@ -61,6 +62,7 @@ else:  # each is imported from its module when it is first used
             "tabular.policy": "TabularPolicy TimedPolicy",
             "tabular.rollout": "Simulator",
             "tabular.solve": "solve solve_many",
+            "tasks.gym_check": "check_env",
             "training.greedy_cover": "greedy_cover",
             "training.policy_set": "policy_set",
             "training.preflight": "preflight",
@@ -103,6 +105,7 @@ __all__ = [
     "Values",
     "adapt",
     "advice",
+    "check_env",
     "controller",
     "distance",
     "evaluate",

@@ -67,6 +67,7 @@ def adapt_command(
     if as_json:
         print_json(results)
         return
+    print_lines([f"margins: budget minus {policies.units.kind}"])
     show_all(tables(results), results["seconds"])
     if out is not None:
         print_path(out / "report.html", "curves.png and results.json beside it")
@@ -82,9 +83,10 @@ def plan_command(
     """How many episodes each method needs before it may leave the safe policy."""
     fraction("risk", risk)
     policies = PolicyValueSet.load(path)
+    budget = ", ".join(f"{value:g}" for value in policies.units.budget)
     lines = plain_plan(plan(policies, episodes=episodes, risk=risk))
     if as_json:
         print_json(lines)
     else:
-        print_lines(advice(policies).lines)
+        print_lines([*advice(policies).lines, f"budget {budget} on the {policies.units.kind}"])
         show(plan_table(lines))

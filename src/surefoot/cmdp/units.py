@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from surefoot import theory
 from surefoot.arrays import Floats, assign, finite_array, frozen, number, whole
+from surefoot.cmdp.wording import kind_of_cost
 from surefoot.errors import InvalidInput
 
 # Episodes of a task without a horizon are cut where the discounted tail is below this fraction of the whole.
@@ -93,6 +94,11 @@ class Units:
     def episode_length(self) -> int:
         """Steps of an episode: the horizon, or as many as leave a negligible tail."""
         return self.horizon or theory.horizon(self.discount, NEGLIGIBLE / (1 - self.discount))
+
+    @property
+    def kind(self) -> str:
+        """What the budget is on, in words: stands beside every printed number."""
+        return kind_of_cost(self.discount, self.horizon)
 
     def missed(self, steps: int) -> float:
         """The share of the discounted whole that an episode of `steps` steps may lack, the paper's γ^H."""

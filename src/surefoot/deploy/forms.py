@@ -63,6 +63,7 @@ FORMS: dict[str, dict[str, Check]] = {
         "settings": lambda value: isinstance(value, dict),
         "discount": lambda value: _number(value) and 0 < value <= 1,
         "budget": _numbers,
+        "task_horizon": _maybe(lambda value: _count(value) and value > 0),
     },
     "event": {"episode": _count, "kind": _text, "message": _text},
     "decision": {

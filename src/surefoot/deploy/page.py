@@ -74,7 +74,7 @@ def _page(history: History) -> Page:
                 "Over time",
                 figure=png(history_figure(history)),
                 caption=(
-                    "Margin: budget minus discounted cost, smallest over the constraints. The line is what the method "
+                    f"Margin: budget minus {status.kind}, smallest over the constraints. The line is what the method "
                     "claims of the mixture in force (a lower bound if it is certified), the dots are means of observed "
                     "episodes. Weight: probability of leaving the safe policy. Surviving: cells or candidates that are "
                     "not ruled out. Dashed lines are alarms."

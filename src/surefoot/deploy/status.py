@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from surefoot.cmdp.wording import kind_of_cost
 from surefoot.deploy.chain import Damaged, Row, read, understood
 from surefoot.deploy.forms import checked
 
@@ -25,6 +26,7 @@ class Status:
     weight: probability with which the mixture in force leaves the safe policy.
     surviving, total: cells or candidates that are still possible, and all.
     margin: [m] what the method says of the mixture: a lower bound if certified.
+    budget: [m], and `kind` of cost that it is on, in words.
     rows, head: of the journal; the head is the hash of its last row.
     """
 
@@ -44,6 +46,8 @@ class Status:
     head: str
     policies: str | None
     settings: dict[str, Any]
+    budget: list[float]
+    kind: str
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "alarms": list(self.alarms)}
@@ -52,6 +56,7 @@ class Status:
 def facts(status: Status) -> tuple[tuple[str, str], ...]:
     """A status in words, as the terminal and the page show it."""
     claimed = "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
+    budget = ", ".join(f"{value:g}" for value in status.budget)
     return (
         ("state", f"{status.state}: {status.why}"),
         ("method", f"{status.method} ({'certified' if status.certified else 'no certificate'})"),
@@ -59,6 +64,7 @@ def facts(status: Status) -> tuple[tuple[str, str], ...]:
         ("outstanding order", "none" if status.outstanding is None else f"episode {status.outstanding:,}"),
         ("weight", f"{status.weight:.6g}"),
         ("surviving", f"{status.surviving:,} of {status.total:,}"),
+        ("budget", f"{budget} on the {status.kind}"),
         ("claimed margin", claimed),
         *(("alarm", alarm) for alarm in status.alarms),
         ("settings", ", ".join(f"{name} {value}" for name, value in sorted(status.settings.items()))),
@@ -105,6 +111,8 @@ class Tally:
             head.hex(),
             opened["policies"],
             opened["settings"],
+            opened["budget"],
+            kind_of_cost(opened["discount"], opened.get("task_horizon")),
         )
 
     def _standing(self, decision: dict[str, Any], fault: str | None) -> tuple[str, str]:

@@ -3,6 +3,8 @@
 from surefoot.tasks.distribution import Finite, Independent, Normal, Uniform
 from surefoot.tasks.factored_tasks import factored
 from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.gym_system import cost_in_info
+from surefoot.tasks.gym_tasks import from_gym
 from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
 from surefoot.tasks.inventory_tasks import inventory
 from surefoot.tasks.layered_tasks import layered
@@ -18,9 +20,11 @@ __all__ = [
     "Normal",
     "TaskDistribution",
     "Uniform",
+    "cost_in_info",
     "factored",
     "family",
     "from_arrays",
+    "from_gym",
     "from_gymnasium_table",
     "gridworld",
     "inventory",

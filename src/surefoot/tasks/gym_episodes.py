@@ -1,0 +1,151 @@
+"""Episodes of an environment, one after the other.
+
+Each begins with a fresh seed, an independent draw: episodes are independent if the seed decides about everything that
+is random in one, which `check_env` tries. The policy draws from a stream of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from surefoot.arrays import Floats, Integers, generator, whole
+from surefoot.cmdp.episode import Outcomes, first_breach
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.tasks.gym_signals import cost_of, unpacked
+from surefoot.tasks.gym_spaces import taken_action
+from surefoot.tasks.gym_system import System
+
+Act: TypeAlias = Callable[[Any, int], Any]  # (observation, step) -> action
+
+SEEDS = 2**31  # some environments take no larger ones
+
+
+@dataclass(frozen=True, eq=False)
+class OneByOne:
+    """Episodes of `policy` that end after `steps` steps at the latest."""
+
+    system: System
+    parameter: Floats
+    policy: Policy
+    steps: int
+
+    def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        """Sums of `episodes` episodes; states are not told, since nobody knows what they are."""
+        seeds, acting = drawn(episodes, rng)
+        with self.system.opened(self.parameter) as env:
+            sums = np.array([self._sums(env, int(seed), acting) for seed in seeds])
+        return in_range(Outcomes(sums[:, 0], sums[:, 1:]), self.system.units)
+
+    def _sums(self, env: Any, seed: int, acting: np.random.Generator) -> Floats:
+        """[1+m] discounted sums of one episode."""
+
+        def act(observation: Any, t: int) -> Any:
+            return self.policy.act(observation, t, acting)
+
+        sums = np.zeros(1 + len(self.system.units.budget))
+        for step in played(env, self.system, act, seed, self.steps):
+            sums += self._payments.weights[step.t] * np.array(step.numbers)
+            if step.terminated:
+                sums += self._payments.after[step.t + 1] * self.system.after_termination
+        return sums
+
+    @cached_property
+    def _payments(self) -> Payments:
+        return Payments.of(self.system.units, self.steps)
+
+
+class Payments(NamedTuple):
+    """Weights γ^t [steps], and after [steps+1]: the sum of those from t on, what all steps after an end weigh."""
+
+    weights: Floats
+    after: Floats
+
+    @classmethod
+    def of(cls, units: Units, steps: int) -> Payments:
+        weights: Floats = np.power(units.discount, np.arange(steps, dtype=np.float64))
+        return cls(weights, np.append(np.cumsum(weights[::-1])[::-1], 0.0))
+
+
+def drawn(episodes: int, rng: np.random.Generator) -> tuple[Integers, np.random.Generator]:
+    """A seed for each episode [n], and a stream for the policy."""
+    seeds = generator("rng", rng).integers(SEEDS, size=whole("episodes", episodes))
+    return seeds, np.random.default_rng(rng.integers(2**63, size=2))
+
+
+def in_range(outcomes: Outcomes, units: Units) -> Outcomes:
+    """The outcomes themselves; refused where a sum leaves the range that was declared of it."""
+    outside = first_breach(outcomes, units)
+    if outside == len(outcomes):
+        return outcomes
+    raise InvalidInput(
+        f"an episode's reward and cost must lie in reward_sum_range and cost_sum_range (0 included), "
+        f"{units.reachable.tolist()}, got {outcomes.reward[outside]:g} and {outcomes.cost[outside].tolist()}"
+    )
+
+
+class Played(NamedTuple):
+    """Step t: the numbers [1+m] that it paid, the observation after it and whether the system ended there."""
+
+    t: int
+    numbers: list[float]
+    observation: Any
+    terminated: bool
+
+
+def played(env: Any, system: System, act: Act, seed: int, steps: int) -> Iterator[Played]:
+    """One episode, step by step: up to its end, or `steps` of them."""
+    observation = first_observation(env, seed)
+    for t in range(steps):
+        action = taken_action(env.action_space, act(observation, t), t, system.clip_actions)
+        signal = unpacked(_stepped(env, action), t)
+        cost = cost_of(signal, observation, action, system.cost, t)
+        numbers = system.ranges.row(signal.reward, cost, t)
+        observation, terminated = signal.observation, bool(signal.terminated)
+        yield Played(t, numbers, observation, terminated)
+        if terminated:
+            return
+        if signal.truncated and t + 1 < steps:
+            raise cut_off(t, steps, system.units)
+
+
+def first_observation(env: Any, seed: Any) -> Any:
+    """Of an episode, or of several side by side, that is seeded."""
+    try:
+        found = env.reset(seed=seed)
+    except TypeError as error:
+        if "seed" not in str(error):
+            raise
+        raise InvalidInput(f"reset must take seed=, as in Gymnasium, got {error}") from error
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
+        what = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
+        raise InvalidInput(f"reset must return (observation, info), info being a dictionary, got {what}")
+    return found[0]
+
+
+def _stepped(env: Any, action: Any) -> Any:
+    try:
+        return env.step(action)
+    except ValueError as error:
+        if "unpack" not in str(error):
+            raise
+        raise InvalidInput(
+            f"a wrapper does not know what the environment inside it returns ({error}); if these are "
+            "Safety-Gymnasium's six values, put sf.tasks.cost_in_info(env) innermost and wrappers around it"
+        ) from error
+
+
+def cut_off(t: int, steps: int, units: Units) -> InvalidInput:
+    """A time limit is no end of the system: what would have been paid after it is unknown."""
+    whole_episode = f"horizon={units.horizon}" if units.horizon else f"discount {units.discount:g} without a horizon"
+    return InvalidInput(
+        f"an episode must go on for {steps} steps ({whole_episode}) or terminate, but was truncated after {t + 1}, at "
+        f"step {t}: its further costs would be lost; make the environment without its time limit, "
+        f"e.g. gymnasium.make(..., max_episode_steps=-1), or declare horizon={t + 1}"
+    )

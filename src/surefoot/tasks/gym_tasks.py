@@ -1,0 +1,172 @@
+"""Environments of one's own as a family of tasks: `sf.tasks.from_gym`. Known through their simulators only.
+
+A step's cost is what a `cost` function says if there is one; otherwise the third of six values (Safety-Gymnasium),
+otherwise info["cost"]. If there is none of these, that is an error, never 0. A reward or cost that is not finite or
+leaves its declared range stops the run, and so does an action outside of the action space.
+
+What an episode's end means is stated by whoever declares the system. `terminated` is an end of the system: by default
+nothing more is earned or paid, so that ENDING EARLY MAY BE CHEAP: a cart that falls over stops paying. Where each step
+that is then missing up to the horizon earns or costs something, `after_termination` says so. `truncated` before the
+horizon is refused: a time limit is no end of the system, and the costs after it would be lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.arrays import Floats, whole
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Episodes
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.tasks.distribution import ParameterDistribution
+from surefoot.tasks.gym_episodes import OneByOne, first_observation, played
+from surefoot.tasks.gym_signals import Cost
+from surefoot.tasks.gym_spaces import described, flat, random_action
+from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, declared
+from surefoot.tasks.gym_vector import SideBySide
+from surefoot.tasks.task_distribution import TaskDistribution
+
+# The episode of random actions by which tasks are told apart, and the digits of it that all processors agree on.
+DIGEST_SEED, DIGEST_STEPS, DIGEST_DIGITS = 20_777, 8, 6
+
+
+def from_gym(
+    make_env: MakeEnv,
+    distribution: ParameterDistribution,
+    *,
+    budget: ArrayLike,
+    horizon: int | None,
+    discount: float = 1.0,
+    reward_range: ArrayLike,
+    cost_range: ArrayLike,
+    cost: Cost | None = None,
+    reward_sum_range: ArrayLike | None = None,
+    cost_sum_range: ArrayLike | None = None,
+    after_termination: tuple[float, ArrayLike] = (0.0, 0.0),
+    clip_actions: bool = False,
+    set_task: SetTask = None,
+    make_vector: MakeVector | None = None,
+    lanes: int = LANES,
+) -> TaskDistribution:
+    """A family of environments as a task distribution. Try it with `sf.check_env` first.
+
+    Args:
+        make_env: environment of a parameter [d], in the form of Gymnasium, a new one each time. It is closed after use.
+        distribution: of the parameter.
+        budget: on the expected cost of an episode, or [m] on m costs: on the plain sum over the horizon with discount
+            1, on the discounted sum with a smaller one.
+        horizon: steps of an episode; None with a discount below 1 for systems that go on for ever.
+        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs.
+        cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
+            [n] or [n, m]. The action is the one that was taken, after clipping.
+        reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
+            once): value bounds become narrower.
+        after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon; 0 or in range.
+        clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
+            rule: it is part of every policy that is evaluated here.
+        set_task: for environments with that method (garage, learn2learn, Metaworld), which is called after `make_env`
+            with the parameter [d], or with what a function given here makes of it; the environment may then be the same
+            for all tasks and is not closed. False if `make_env` has set the task already.
+        make_vector: (parameter, n) -> the same environment n times side by side, with the methods of Gymnasium's
+            vector environments: faster, in law the same.
+        lanes: episodes side by side at most.
+    """
+    units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
+    system = declared(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
+    return TaskDistribution(partial(GymTask, system), distribution)
+
+
+@dataclass(frozen=True, eq=False)
+class GymTask:
+    """The environment of a parameter [d]: a task that can be simulated and not be read."""
+
+    system: System
+    parameter: Floats
+
+    @property
+    def units(self) -> Units:
+        return self.system.units
+
+    @property
+    def spaces(self) -> str:
+        return self._spaces[0]
+
+    def episodes(self, policy: Policy, steps: int) -> Episodes:
+        """One by one, or side by side where the system can."""
+        if not callable(getattr(policy, "act", None)):
+            raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+        whole("steps", steps)
+        if self.system.make_vector is None:
+            return OneByOne(self.system, self.parameter, policy, steps)
+        return SideBySide(self.system, self.parameter, policy, steps, self._spaces[1])
+
+    def digest(self) -> str:
+        """SHA-256 of the parameter, of what was declared, of what the environment is called and of the first steps of
+        an episode of random actions, where the seed decides about it. Environments that agree on all that and differ
+        later have one digest."""
+        first, again = self._first_steps(), self._first_steps()
+        units = self.system.units
+        told = {
+            "parameter": self.parameter.tolist(),
+            "spaces": self.spaces,
+            "discount": units.discount,
+            "horizon": units.horizon,
+            "reward_range": units.reward_range,
+            "cost_range": units.cost_range.tolist(),
+            "budget": units.budget.tolist(),
+            "sum_ranges": units.reachable.tolist(),
+            "after_termination": self.system.after_termination.tolist(),
+            "clip_actions": self.system.clip_actions,
+            "first_steps": first if first == again else None,
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _spaces(self) -> tuple[str, Any]:
+        """In words, and that of actions."""
+        with self.system.opened(self.parameter) as env:
+            observations, actions = described(env.observation_space), described(env.action_space)
+            words = f"{len(self.units.budget)} constraint(s), observations {observations}, actions {actions}"
+            return words, env.action_space
+
+    def _first_steps(self) -> list[str]:
+        """Names and numbers, these rounded."""
+        with self.system.opened(self.parameter) as env:
+            policy, rng = RandomActions(env.action_space), np.random.default_rng(DIGEST_SEED)
+            seen = [*_names(env), *_rounded(flat(first_observation(env, DIGEST_SEED)))]
+            steps = min(DIGEST_STEPS, self.units.episode_length)
+            for step in played(env, self.system, lambda seen, t: policy.act(seen, t, rng), DIGEST_SEED, steps):
+                seen += _rounded([*step.numbers, *flat(step.observation)])
+        return seen
+
+
+@dataclass(frozen=True, eq=False)
+class RandomActions:
+    """Uniform over the action space: what environments are tried with."""
+
+    space: Any
+    kind: ClassVar[str] = "random"
+
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> NDArray[Any]:
+        return random_action(self.space, rng, np.shape(step))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+
+def _names(env: Any) -> list[str]:
+    """Of the innermost class, and what it is registered as."""
+    spec = getattr(env, "spec", None)
+    return [type(getattr(env, "unwrapped", env)).__qualname__, str(getattr(spec, "id", ""))]
+
+
+def _rounded(numbers: list[float | str]) -> list[str]:
+    return [value if isinstance(value, str) else f"{round(value, 9):.{DIGEST_DIGITS}g}" for value in numbers]

@@ -1,0 +1,138 @@
+"""The examples run as a newcomer runs them, with less of everything, and show what they say they show."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import surefoot as sf
+from surefoot.deploy.status import facts, read_status
+from surefoot.estimates import value_bounds
+
+FOLDER = Path(__file__).parents[2] / "examples"
+NAMES = ["cartpole", "pendulum", "frozen_lake"]
+SMALL = sf.Envelopes(cells=2, holdout=41, uncovered=0.09, episodes=160)
+
+
+def few(name: str) -> sf.tasks.Finite:
+    """The ends and the middle of a family: as many tasks as cells, so that little needs to be simulated."""
+    low, high = import_module(name).tasks().distribution.support[0]
+    return sf.tasks.Finite(np.linspace(low, high, 3))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Something better than the safe policy is deployed, at a cost below the budget."""
+    example = import_module(name)
+    run = example.main(few(name), episodes=60)
+    assert run.certified
+    assert run.unsafe_episodes == run.undecided_episodes == 0
+    assert run.weight[-1] > 0
+    printed = capsys.readouterr().out
+    assert re.search(r"budget [\d.]+ on the expected cost over \d+ steps", printed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_safety_is_not_trivial(name: str) -> None:
+    """The safe controller keeps the budget at both ends of the family and in the middle; some candidate breaks it
+    somewhere, and somewhere keeps it with a larger reward: shown beyond doubt by intervals."""
+    example = import_module(name)
+    family = example.tasks()
+    candidates = example.CANDIDATES.values() if isinstance(example.CANDIDATES, dict) else example.CANDIDATES
+    broken = better = False
+    for parameter in few(name).points:
+        safe, *others = (values(family.task(parameter), policy) for policy in (example.SAFE, *candidates))
+        assert safe[0][1] > 0
+        broken |= any(upper[1] < 0 for _, upper in others)
+        better |= any(lower[1] > 0 and lower[0] > safe[1][0] for lower, _ in others)
+    assert broken
+    assert better
+
+
+def values(task: Any, policy: Any) -> Any:
+    outcomes = task.episodes(policy, task.units.horizon).run(1500, np.random.default_rng(0))
+    return value_bounds(outcomes, task.units, task.units.horizon, 1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_side_by_side_is_one_by_one_in_law(name: str) -> None:
+    """What was written in NumPy for speed is the environment of Gymnasium."""
+    example = import_module(name)
+    alone = sf.tasks.from_gym(example.make_env, example.tasks().distribution, **{**example.SYSTEM, "make_vector": None})
+    middle = alone.distribution.support.mean()
+    policy = list(example.CANDIDATES.values() if isinstance(example.CANDIDATES, dict) else example.CANDIDATES)[-1]
+    one, other = (
+        family.task(middle).episodes(policy, alone.units.horizon).run(300, np.random.default_rng(5))
+        for family in (alone, example.tasks())
+    )
+    for part in ("reward", "cost"):
+        first, second = (np.ravel(getattr(each, part)) for each in (one, other))
+        assert stats.ks_2samp(first, second).pvalue > 1e-4
+        assert np.ptp(first) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_environment_takes_fewer_than_thirty_lines(name: str) -> None:
+    text = (FOLDER / f"{name}.py").read_text()
+    part = re.search(r"\n# -+ the environment\n(.*?)\n# -----", text, re.DOTALL)
+    assert part
+    written = [line for line in part[1].splitlines() if line.strip() and not line.strip().startswith(('"""', "#"))]
+    assert 10 < len(written) < 30
+
+
+def test_a_deployment_survives_a_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = import_module("deployed_cartpole")
+    verdict = example.main(tmp_path, few("cartpole"), episodes=12)
+    assert verdict.holds
+    assert verdict.episodes == 12
+    printed = capsys.readouterr().out
+    assert "ended with exit code 9" in printed
+    assert f"12 episodes; all {verdict.rows} rows follow" in printed
+    journal = tmp_path / "cart.journal"
+    assert ("budget", "6 on the expected cost over 80 steps") in facts(read_status(journal))
+    tampered = journal.read_bytes().replace(b'"episode":5', b'"episode":6', 1)
+    journal.write_bytes(tampered)
+    with pytest.raises(sf.SurefootError):
+        example.serve(tmp_path, 13)
+
+
+def test_the_promise_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    promise = import_module("promise")
+    found = promise.main("frozen_lake", tasks=4, risks=(0.5, 0.1), each=2, episodes=60, judged=500, envelopes=SMALL)
+    assert [one.risk for one in found].count(0.1) == 4
+    assert {one.verdict for one in found} <= {"safe", "undecided"}
+    printed = capsys.readouterr().out
+    assert "2 trainings, 4 tasks" in printed
+    assert len(printed.splitlines()) == 5
+
+
+def test_intervals_of_counts() -> None:
+    """Against the textbook: exactly the values at which so many, or so few, have probability 0.025."""
+    promise = import_module("promise")
+    low, high = promise.clopper_pearson(3, 40)
+    assert stats.binom.sf(2, 40, low) == pytest.approx(0.025)
+    assert stats.binom.cdf(3, 40, high) == pytest.approx(0.025)
+    assert promise.clopper_pearson(0, 40)[0] == 0
+    assert promise.clopper_pearson(40, 40)[1] == 1
+
+
+def test_an_unsafe_policy_is_counted_as_such() -> None:
+    """The mutant: a set whose safe policy is the one that falls in."""
+    promise, lake = import_module("promise"), import_module("frozen_lake")
+    family = lake.tasks()
+    policies = sf.policy_set(
+        sf.tasks.from_gym(lake.make_env, sf.tasks.Finite([0.95, 1.0]), **lake.SYSTEM),
+        safe=lake.CANDIDATES["quick"],
+        candidates={"careful": lake.SAFE},
+        seed=0,
+        envelopes=sf.Envelopes(uncovered=0.09, episodes=400),
+        progress=False,
+    )
+    assert promise.tried_on(policies, family.task(0.6), 0.1, 20, 500, 0).verdict == "unsafe"
+    assert promise.tried_on(policies, family.task(0.99), 0.1, 20, 500, 0).verdict == "safe"
