@@ -200,7 +200,7 @@ class Compared:
     def near(self, first: Sequence[Any], second: Sequence[Any]) -> Mask:
         """[n, m]"""
         if isinstance(self.check, BatchDistance):
-            return np.asarray(self.check.between(first, second) <= self.epsilon)
+            return self.check.within(first, second, self.epsilon)
         return np.array([[self._asked(a, b) for b in second] for a in first])
 
     def symmetric(self, batch: Sequence[Any]) -> Mask:
