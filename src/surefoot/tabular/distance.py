@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.units import Units
@@ -74,11 +75,11 @@ class AffineDistance:
 
     def within(self, first: Floats, second: Floats, epsilon: float) -> Mask:
         """[n, m] whether d ≤ ε: exact for those pairs that a few linear bounds do not tell apart."""
-        origin = second[0]
-        single = np.arange(len(self.bounds))
-        least = largest_sums((first - origin) @ self.bounds.T, (second - origin) @ self.bounds.T, single)
-        near = least <= epsilon * (1 + 1e-9)
-        row, column = np.nonzero(near)
+        origin, near = second[0], np.zeros((len(first), len(second)), dtype=bool)
+        tree = cKDTree((second - origin) @ self.bounds.T)
+        close = tree.query_ball_point((first - origin) @ self.bounds.T, epsilon * (1 + 1e-9), p=np.inf)
+        row = np.repeat(np.arange(len(first)), [len(each) for each in close])
+        column = np.array([k for each in close for k in each], dtype=np.intp)
         for k in range(0, len(row), step := max(1, AT_ONCE // len(self.forms))):
             some = slice(k, k + step)
             apart = np.abs((first[row[some]] - second[column[some]]) @ self.forms.T)
