@@ -431,3 +431,25 @@ def test_random_distributions_have_the_mean_they_are_given() -> None:
         assert probability.sum() == pytest.approx(1.0)
         assert ((points >= -1e-15) & (points <= 1 + 1e-15)).all()
         np.testing.assert_allclose(probability @ points, mean, atol=1e-12)
+
+
+def test_bounds_for_some_first_states_count_as_before_and_nothing_is_staked_elsewhere() -> None:
+    """The same capital as with bounds for all states where episodes begin in the former, none gained or lost else."""
+    rng = np.random.default_rng(0)
+    cells, units = made_up(rng)
+    assert cells.start_lower is not None
+    assert cells.start_upper is not None
+    known = np.array([0, 2])
+    bounds = {"start_lower": cells.start_lower[..., known], "start_upper": cells.start_upper[..., known]}
+    some = replace(cells, **bounds, first_states=known)
+    stakes, scaled = random_stakes(rng, 2), rng.random((6, 2))
+    drawn = np.array([0, 1, 0, 1, 0, 1])
+    settled = []
+    for each in (cells, some):
+        process = ReturnProcess(each, units, 12)
+        state = process.observe(with_stakes(process, stakes), drawn, told(units, scaled, [0, 2, 2, 0, 0, 2]))
+        settled.append(process.settle(state, np.ones(len(cells), dtype=bool), ()).capital)
+    np.testing.assert_allclose(settled[1], settled[0], rtol=1e-12)
+    process = ReturnProcess(some, units, 12)
+    state = process.observe(with_stakes(process, stakes), drawn, told(units, scaled, [1, 1, 1, 1, 1, 1]))
+    assert not process.settle(state, np.ones(len(cells), dtype=bool), ()).capital.any()

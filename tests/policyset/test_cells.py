@@ -352,3 +352,22 @@ def test_centre_danger_and_transitions_by_hand() -> None:
         assert task.transitions[s, a, t] == pytest.approx(expected, abs=1e-15)
     with pytest.raises(InvalidInput, match="affine must be known"):
         replace(model, affine=None).task(point, units)
+
+
+@pytest.mark.parametrize(
+    ("first_states", "message"),
+    [
+        ([2, 0, 1], r"first_states\[1\] must be states in ascending order, got 0"),
+        ([0, 1, 1], r"first_states\[2\] must be states in ascending order, got 1"),
+        ([-1, 0, 1], r"first_states\[0\] must be states in ascending order, got -1"),
+        ([0, 1], r"first_states must have shape \[F\] = \[3\], got \[2\]"),
+        ([0.0, 1.0, 2.0], "first_states must be an array of whole numbers"),
+        ([0, 1, 3], r"first_states must lie in \[0, 3\), got 3"),
+    ],
+)
+def test_first_states_are_states(first_states: list[int], message: str) -> None:
+    cells = make_cells(np.random.default_rng(0))
+    with pytest.raises(InvalidInput, match=message):
+        replace(cells, first_states=np.array(first_states))
+    with pytest.raises(InvalidInput, match="first_states must come with start_lower and start_upper"):
+        replace(cells, start_lower=None, start_upper=None, first_states=np.array([0, 1, 2]))

@@ -371,3 +371,28 @@ def test_cells_saved_in_the_past_still_bound_the_values() -> None:
             assert (by_start <= cells.start_upper[j, p]).all()
             assert (cells.lower[j, p] <= by_start[:, 0]).all()
             assert (by_start[:, 0] <= cells.upper[j, p]).all()
+
+
+def test_bounds_for_some_first_states_survive_the_disk(tmp_path: Path) -> None:
+    policies = make_set(states=5, model="affine")
+    cells = policies.cells
+    assert cells is not None
+    assert cells.start_lower is not None
+    assert cells.start_upper is not None
+    some = replace(
+        cells,
+        start_lower=cells.start_lower[..., [1, 4]],
+        start_upper=cells.start_upper[..., [1, 4]],
+        first_states=np.array([1, 4]),
+    )
+    small = replace(policies, cells=some)
+    small.save(tmp_path / "set")
+    loaded = PolicyValueSet.load(tmp_path / "set")
+    assert loaded.digest() == small.digest() != policies.digest()
+    assert loaded.cells is not None
+    assert loaded.cells.first_states is not None
+    assert loaded.cells.first_states.tolist() == [1, 4]
+    others = replace(policies, cells=replace(some, first_states=np.array([0, 4])))
+    assert others.digest() != small.digest()
+    with pytest.raises(ArtifactError, match=r"first_states must be states of the policies, < 5, got 7"):
+        replace(policies, cells=replace(some, model=None, first_states=np.array([0, 7]))).save(tmp_path / "other")

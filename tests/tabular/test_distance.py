@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from random_tasks import Arrays, as_sparse, nearby, random_arrays, random_policy, random_sparse_cmdp, task_arrays
+from random_tasks import (
+    Arrays,
+    as_sparse,
+    nearby,
+    random_arrays,
+    random_distributions,
+    random_policy,
+    random_sparse_cmdp,
+    seeds,
+    task_arrays,
+)
 from surefoot import theory
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.tabular.distance import distance
+from surefoot.tabular.affine import affine_through
+from surefoot.tabular.distance import affine_distance, batch_distance, distance, numbers
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -192,3 +203,45 @@ def test_units_keep_the_drifting_pair_within_the_paper_s_constant() -> None:
     assert distance(a, b) == pytest.approx(eps, rel=1e-9)  # start and dynamics; c moves by eps/2 only
     assert gap / eps == pytest.approx(105, rel=5e-3)
     assert gap <= theory.lipschitz_constant(discount) * eps
+
+
+# -------------------------------------------------------------------------------------------------- many at once
+
+
+@given(seeds, st.booleans())
+def test_batches_have_the_distances_of_their_pairs(seed: int, sparse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    ranges = {"reward_range": (-5.0, 15.0), "cost_range": (-2.0, 15.0)}
+    first = random_arrays(rng, constraints=2)
+    every = [first, *(nearby(rng, first, size, common_start=False) for size in (0.0, 1e-6, 0.02, 0.3, 1.0))]
+    tasks = [TabularCMDP(**(as_sparse(each) if sparse and k % 2 else each), **ranges) for k, each in enumerate(every)]
+    compared = [numbers(tasks[0])]
+    compared += [numbers(task, compared[:1]) for task in tasks[1:]]
+    expected = [[brute_force(a, b) for b in tasks] for a in tasks[:3]]
+    np.testing.assert_allclose(batch_distance(compared[:3], compared), expected, rtol=0, atol=1e-13)
+
+
+@given(seeds, st.integers(1, 3), st.sampled_from([1e-6, 1.0, 1e9]))
+def test_affine_families_have_a_closed_form(seed: int, parameters: int, unit: float) -> None:
+    """Against the definition, on tasks built one by one; signals vary in some, and rows in few directions or many."""
+    rng = np.random.default_rng(seed)
+    kernels = random_distributions(rng, (1 + parameters, 3, 2, 3), 0.5)
+    signals = rng.random((1 + parameters, 2, 3, 2))
+    if rng.random() < 0.5:
+        signals[1:] = signals[0]
+
+    def build(theta: Floats) -> TabularCMDP:
+        shares = np.append(1 - theta.sum() / unit, theta / unit)
+        reward, cost = np.tensordot(shares, signals, axes=1)
+        ranges = {"reward_range": (0.0, 1.0), "cost_range": (0.0, 1.0)}
+        return TabularCMDP(np.tensordot(shares, kernels, axes=1), reward, cost, 5.0, [1.0, 0.0, 0.0], 0.9, **ranges)
+
+    points = rng.uniform(0.0, unit / parameters, (6, parameters))
+    scale = np.full(parameters, unit)
+    corners = np.vstack([np.zeros(parameters), np.eye(parameters) * unit])
+    affine = affine_through([build(corner) for corner in corners], corners, scale)
+    closed_form = affine_distance(affine, build(points[0]).units)
+    expected = np.array([[brute_force(build(a), build(b)) for b in points] for a in points])
+    np.testing.assert_allclose(closed_form.between(points, points), expected, rtol=0, atol=1e-12)
+    for epsilon in np.quantile(expected, [0.3, 0.6, 0.9]) + 1e-9:
+        assert (closed_form.within(points, points, float(epsilon)) == (expected <= epsilon)).all()

@@ -206,6 +206,7 @@ def test_large_sparse_tasks_do_not_take_the_dense_path(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("answer", [0.0, np.nan, 1.0])
 def test_krylov_failure_falls_back_to_a_factorisation(monkeypatch: pytest.MonkeyPatch, answer: float) -> None:
     monkeypatch.setattr(evaluate_module.spla, "bicgstab", lambda _, right, **__: (np.full_like(right, answer), -10))
+    monkeypatch.setattr(evaluate_module, "is_narrow", lambda _: False)
     states, discount = LARGE, 0.99
     cycle = sp.csr_array((np.ones(states), (np.arange(states), (np.arange(states) + 1) % states)))
     pays = np.zeros((states, 2))
@@ -281,3 +282,43 @@ def test_evaluate_many_is_evaluate_for_each(task: Any, count: int) -> None:
         assert many.reward[i] == one.reward
         assert np.array_equal(many.cost[i], one.cost)
         assert np.array_equal(many.margin[i], one.margin)
+
+
+def walk(states: int, kind: str) -> sp.csr_array:
+    """A chain on a square grid, one that also ends in a single state from anywhere, or one that leads anywhere."""
+    rng = np.random.default_rng(0)
+    side = int(np.sqrt(states))
+    if kind == "anywhere":
+        successors = rng.integers(states, size=(states, 4))
+    else:
+        x, y = np.divmod(np.arange(states), side)
+        moves = [((x + dx) % side) * side + (y + dy) % side for dx, dy in ((0, 1), (1, 0), (0, -1), (-1, 0))]
+        successors = np.stack(moves, axis=1)
+        if kind == "ending":
+            successors[:, 0] = states - 1
+    weights = rng.dirichlet(np.ones(4), size=states)
+    return sp.csr_array((weights.ravel(), (np.repeat(np.arange(states), 4), successors.ravel())), (states, states))
+
+
+@pytest.mark.parametrize("states", [20**2, 34**2])
+@pytest.mark.parametrize(("kind", "narrow"), [("grid", True), ("ending", True), ("anywhere", False)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_every_way_to_solve_a_chain_agrees_with_the_dense_one(
+    states: int, kind: str, narrow: bool, transposed: bool
+) -> None:
+    chain = walk(states, kind)
+    assert evaluate_module.is_narrow(chain) == narrow
+    chain = sp.csr_array(chain.T) if transposed else chain
+    right = np.random.default_rng(1).normal(size=(states, 3))
+    found = solve_discounted(chain, right, 0.99, order=1 if transposed else np.inf)
+    expected = np.linalg.solve(np.eye(states) - 0.99 * chain.toarray(), right)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+@given(seeds, st.booleans())
+def test_values_of_many_policies_are_those_of_each(seed: int, sparse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    cmdp = random_cmdp(rng, constraints=2, sparse=sparse)
+    policies = np.stack([random_policy(rng, cmdp).probabilities for _ in range(3)])
+    expected = [state_values(cmdp, probabilities) for probabilities in policies]
+    np.testing.assert_allclose(evaluate_module.values_of_each(cmdp, policies), expected, rtol=1e-10, atol=1e-10)

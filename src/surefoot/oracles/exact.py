@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Mask
 from surefoot.errors import InvalidInput
 from surefoot.oracles.interface import OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
@@ -46,12 +46,15 @@ def exact_check(tasks: TaskDistribution) -> ParameterDistance | BatchDistance:
         return ParameterDistance(tasks.coordinates)
     affine = affine_tables(tasks)
     if affine is None:
-        return BatchDistance(_prepared_tables(tasks), batch_distance)
+        return BatchDistance(
+            _prepared_tables(tasks), lambda first, second, epsilon: batch_distance(first, second) <= epsilon
+        )
     closed_form = affine_distance(affine, tasks.units)
     if affine.dimension == 1:
         return ParameterDistance(partial(np.multiply, float(np.abs(closed_form.forms).max())))
     return BatchDistance(
-        lambda parameter: parameter, lambda first, second: closed_form.between(np.stack(first), np.stack(second))
+        lambda parameter: parameter,
+        lambda first, second, epsilon: closed_form.within(np.stack(first), np.stack(second), epsilon),
     )
 
 
@@ -110,11 +113,11 @@ class BatchDistance:
 
     Attributes:
         prepare: a parameter [d] to whatever of its task is compared; called once for each.
-        between: the paper's distance d [n, m] between n and m such.
+        within: [n, m] whether d ≤ ε between n and m such.
     """
 
     prepare: Callable[[Floats], Any]
-    between: Callable[[Sequence[Any], Sequence[Any]], Floats]
+    within: Callable[[Sequence[Any], Sequence[Any], float], Mask]
 
     def __call__(
         self, first: TabularCMDP, second: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator

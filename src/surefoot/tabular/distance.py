@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
+from scipy.spatial import cKDTree
 
-from surefoot.arrays import Floats, Integers
+from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tabular.affine import AffineTables
@@ -70,6 +72,36 @@ class AffineDistance:
         """[n, m] of parameters [n, d] and [m, d]."""
         origin = second[0]  # differences keep their digits wherever 0 may lie
         return largest_sums((first - origin) @ self.forms.T, (second - origin) @ self.forms.T, self.starts)
+
+    def within(self, first: Floats, second: Floats, epsilon: float) -> Mask:
+        """[n, m] whether d ≤ ε: exact for those pairs that a few linear bounds do not tell apart."""
+        origin, near = second[0], np.zeros((len(first), len(second)), dtype=bool)
+        tree = cKDTree((second - origin) @ self.bounds.T)
+        close = tree.query_ball_point((first - origin) @ self.bounds.T, epsilon * (1 + 1e-9), p=np.inf)
+        row = np.repeat(np.arange(len(first)), [len(each) for each in close])
+        column = np.array([k for each in close for k in each], dtype=np.intp)
+        for k in range(0, len(row), step := max(1, AT_ONCE // len(self.forms))):
+            some = slice(k, k + step)
+            apart = np.abs((first[row[some]] - second[column[some]]) @ self.forms.T)
+            exact = np.add.reduceat(apart, self.starts, axis=1).max(axis=1)
+            near[row[some], column[some]] = exact <= epsilon
+        return near
+
+    @cached_property
+    def bounds(self) -> Floats:
+        """[B, d] linear forms whose absolute values d is at least, and equal to in one direction each: along every
+        parameter and in some irregular ones."""
+        parameters = self.forms.shape[1]
+        irregular = np.sin(np.arange(1.0, 1 + 8 * parameters**2)).reshape(-1, parameters)[: 8 * parameters]
+        scale = np.abs(self.forms).max(axis=0)
+        directions = np.concatenate([np.eye(parameters), irregular]) / np.where(scale > 0, scale, 1.0)
+        found = []
+        for direction in directions:
+            along = self.forms @ direction
+            best = int(np.argmax(np.add.reduceat(np.abs(along), self.starts)))
+            part = slice(self.starts[best], [*self.starts, len(self.forms)][best + 1])
+            found.append(np.sign(along[part]) @ self.forms[part])
+        return np.stack(found)
 
 
 def affine_distance(affine: AffineTables, units: Units) -> AffineDistance:

@@ -18,7 +18,9 @@ from surefoot.tabular.policy import PolicyLike, TabularPolicy, TimedPolicy, as_t
 from surefoot.tabular.tables import Tables
 
 # Below this many states a dense factorisation is faster than any sparse method.
-DENSE_LIMIT = 100
+DENSE_LIMIT = 300
+# Numbers in the systems of many policies that are solved at once, to bound memory.
+AT_ONCE = 2**22
 # Chains whose states can be ordered so that steps reach no farther than this share of them have sparse factors.
 NARROW = 1 / 8
 # States that everything may lead to, such as the end of an episode, fill no factors: they are put last.
@@ -60,6 +62,31 @@ def state_values(cmdp: Tables, probabilities: Floats, steps: int | None = None) 
     for _ in range(steps - 1):
         values = per_state + cmdp.discount * (kernel @ values)
     return np.asarray(values.T)
+
+
+def values_of_each(cmdp: Tables, tables: Floats) -> Floats:
+    """[P, 1+m, S] `state_values` of P policies [P, S, A]: up to so many states in one go, since setting up a system
+    would take longer than solving it."""
+    if cmdp.n_states > DENSE_LIMIT or cmdp.units.horizon is not None:
+        return np.stack([state_values(cmdp, probabilities) for probabilities in tables])
+    signals = np.concatenate([cmdp.reward[None], cmdp.cost])
+    step = max(1, AT_ONCE // cmdp.n_states**2)
+    parts = []
+    for some in (tables[k : k + step] for k in range(0, len(tables), step)):
+        systems = np.eye(cmdp.n_states) - cmdp.discount * _kernels(cmdp, some)
+        parts.append(np.linalg.solve(systems, np.einsum("ksa,psa->psk", signals, some)))
+    return np.concatenate(parts).transpose(0, 2, 1)
+
+
+def _kernels(cmdp: Tables, tables: Floats) -> Floats:
+    """[P, S, S] dense chains of policies [P, S, A]."""
+    if not cmdp.is_sparse:
+        return np.stack([cmdp.kernel(probabilities) for probabilities in tables])
+    count, states, actions = tables.shape
+    pairs = np.tile(np.arange(states * actions), count)
+    starts = np.arange(0, count * states * actions + 1, actions)
+    weights = sp.csr_array((tables.ravel(), pairs, starts), shape=(count * states, states * actions))
+    return np.asarray((weights @ cmdp.rows).toarray().reshape(count, states, states))
 
 
 def timed_state_values(cmdp: Tables, tables: Floats) -> Floats:

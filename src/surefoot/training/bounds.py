@@ -12,7 +12,7 @@ from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.policyset.cells import Cells, Source
-from surefoot.tabular.evaluate import state_values
+from surefoot.tabular.evaluate import values_of_each
 from surefoot.tabular.expansion import reward_and_margin
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -61,10 +61,10 @@ def state_by_state(policies: Sequence[TabularPolicy], states: Integers | None = 
     coincide. Policies that are the same are evaluated once."""
     kinds: dict[bytes, int] = {}
     which = [kinds.setdefault(policy.probabilities.tobytes(), len(kinds)) for policy in policies]
-    different = [policies[which.index(k)] for k in range(len(kinds))]
+    different = np.stack([policies[which.index(k)].probabilities for k in range(len(kinds))])
 
     def values(task: TabularCMDP) -> tuple[Floats, Floats]:
-        per_policy = np.stack([state_values(task, policy.probabilities) for policy in different])  # [P', 1+m, S]
+        per_policy = values_of_each(task, different)  # [P', 1+m, S]
         picked = per_policy if states is None else per_policy[:, :, states]
         every = np.concatenate([(per_policy @ task.start)[:, :, None], picked], axis=2)[which]
         return reward_and_margin(every, every, task.units)

@@ -32,6 +32,8 @@ MOST_CANDIDATES = 5_000
 
 # The first sample that a cover is chosen from holds so many tasks over δ, and so does the one that it is tested on.
 SAMPLED = 50
+# Samples for each centre, at least, before a cover is tested.
+TENFOLD = 10
 # Candidates for centres that are compared with all samples at once; fewer where each pair is a question of its own.
 AT_ONCE, ASKED_AT_ONCE = 500, 25
 
@@ -137,9 +139,10 @@ def _tested_afresh(
         centres = covering(compared, pool, 3 * delta, show)
         fresh = tasks.sample(size, rng)
         tested = compared.prepared(fresh, show)
-        missed = size - int(compared.near([pool[int(k)] for k in centres], tested).any(axis=0).sum())
-        if binomial_upper(missed, size, delta / 2**attempt) <= 4 * delta:
-            return parameters, centres
+        if len(centres) < size / TENFOLD:  # a cover that fits its own sample too well would fail
+            missed = size - int(compared.near([pool[int(k)] for k in centres], tested).any(axis=0).sum())
+            if binomial_upper(missed, size, delta / 2**attempt) <= 4 * delta:
+                return parameters, centres
         parameters, pool = np.concatenate([parameters, fresh]), [*pool, *tested]
         size, attempt = len(parameters), attempt + 1
 
@@ -147,7 +150,7 @@ def _tested_afresh(
 def samples_tested_afresh(cover_size: int, delta: float) -> int:
     """About how many samples a cover of this size will be chosen from: tenfold, so that few of them are in it."""
     samples = math.ceil(SAMPLED / delta)
-    while samples < 10 * cover_size:
+    while samples <= TENFOLD * cover_size:
         samples *= 2
     return samples
 
@@ -200,7 +203,7 @@ class Compared:
     def near(self, first: Sequence[Any], second: Sequence[Any]) -> Mask:
         """[n, m]"""
         if isinstance(self.check, BatchDistance):
-            return np.asarray(self.check.between(first, second) <= self.epsilon)
+            return self.check.within(first, second, self.epsilon)
         return np.array([[self._asked(a, b) for b in second] for a in first])
 
     def symmetric(self, batch: Sequence[Any]) -> Mask:

@@ -169,10 +169,9 @@ def _pilot(
         return size, theory.samples_until_stop(size, delta), power
     if not isinstance(check, BatchDistance) or isinstance(tasks.distribution, Finite):
         return None, None, None
-    pilot = [check.prepare(parameter) for parameter in tasks.sample(BUILT_PILOT_SAMPLES, rng)]
-    apart = check.between(pilot, pilot)
+    pilot, within = [check.prepare(parameter) for parameter in tasks.sample(BUILT_PILOT_SAMPLES, rng)], check.within
     size, power = _extrapolated(
-        lambda radius: len(greedy_cover(apart <= radius, uncovered=3 * delta)), epsilon, len(pilot)
+        lambda radius: len(greedy_cover(within(pilot, pilot, radius), uncovered=3 * delta)), epsilon, len(pilot)
     )
     return size, samples_tested_afresh(size, delta), power
 

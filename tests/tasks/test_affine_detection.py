@@ -1,0 +1,149 @@
+"""Affine families are recognised as such, exactly, and nothing else is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from random_tasks import random_distributions, seeds
+from surefoot.arrays import Floats
+from surefoot.experiments.promise.simplex import UniformSimplex
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tasks.affine_detection import affine_tables, tolerance
+from surefoot.tasks.distribution import Finite, Independent, Normal, ParameterDistribution, Uniform
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution, family
+from surefoot.training.training_phase import train
+
+Change = Callable[[Floats], Floats]
+
+
+class Mixture:
+    """Kernels and, if asked for, signals that are mixtures with weights θ and 1 - Σθ of a few drawn at random."""
+
+    def __init__(
+        self, rng: np.random.Generator, parameters: int, *, varying: bool, sparse: bool, discount: float = 0.9
+    ):
+        states, actions = 5, 2
+        self.kernels = random_distributions(rng, (1 + parameters, states, actions, states), 0.5)
+        self.reward = rng.random((1 + parameters, states, actions))
+        self.cost = rng.random((1 + parameters, 2, states, actions))
+        self.start = random_distributions(rng, (states,), 0.5)
+        self.varying, self.sparse, self.discount = varying, sparse, discount
+
+    def task(self, weights: Floats) -> TabularCMDP:
+        shares = np.maximum(np.append(1 - weights.sum(), weights), 0.0)
+        transitions = np.tensordot(shares, self.kernels, axes=1)
+        reward, cost = (np.tensordot(shares, each, axes=1) for each in (self.reward, self.cost))
+        if not self.varying:
+            reward, cost = self.reward[0], self.cost[0]
+        given = sp.csr_array(transitions.reshape(-1, transitions.shape[-1])) if self.sparse else transitions
+        return TabularCMDP(given, reward, cost, [14.0, 14.0], self.start, self.discount, (0.0, 1.0), (0.0, 1.0))
+
+    def family(
+        self, distribution: ParameterDistribution, unit: float = 1.0, change: Change = np.copy
+    ) -> TaskDistribution:
+        return family(lambda theta: self.task(change(theta / unit)), distribution)
+
+
+@given(seeds, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from([1e-6, 1.0, 1e6]))
+@settings(max_examples=25)
+def test_affine_families_are_found_and_known_everywhere(
+    seed: int, parameters: int, varying: bool, sparse: bool, unit: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    mixture = Mixture(rng, parameters, varying=varying, sparse=sparse)
+    high = np.full(parameters, 0.8 / parameters)
+    distribution: ParameterDistribution = Uniform(unit * 0.1 * high, unit * high)
+    if rng.random() < 0.3:  # most of the box around its tasks holds none
+        distribution = UniformSimplex(parameters, unit)
+    tasks = mixture.family(distribution, unit)
+    found = affine_tables(tasks)
+    assert found is not None
+    assert found.shares_signals != varying
+    for parameter in tasks.sample(5, rng):
+        assert max(found.error(tasks.task(parameter), parameter)) <= tolerance(0.9)
+        np.testing.assert_allclose(
+            found.matrix(found.probabilities(parameter)).toarray(), tasks.task(parameter).rows.toarray(), atol=1e-13
+        )
+
+
+def normals(parameters: int) -> ParameterDistribution:
+    return Independent([Uniform(0.0, 0.3), *[Normal(0.2, std=0.05, low=0.0, high=0.3)] * (parameters - 1)])
+
+
+@pytest.mark.parametrize("parameters", [1, 3])
+def test_what_is_not_affine_is_not_taken_for_it(parameters: int) -> None:
+    def bent(size: float) -> Change:
+        return lambda theta: theta + size * theta * (0.3 - theta)
+
+    changes: dict[str, Change] = {
+        "squared": np.square,
+        "exponential": lambda theta: (1 - np.exp(-theta)) / 2,
+        "bent by a billionth": bent(1e-9),
+        "clipped near its end": lambda theta: np.minimum(theta, 0.29),
+        "a step in the middle": lambda theta: theta + 1e-6 * (theta > 0.15),
+    }
+    for varying in (True, False):
+        mixture = Mixture(np.random.default_rng(0), parameters, varying=varying, sparse=False)
+        assert affine_tables(mixture.family(normals(parameters))) is not None
+        for name, change in changes.items():
+            assert affine_tables(mixture.family(normals(parameters), change=change)) is None, name
+
+
+def test_rewards_starts_and_errors_count_as_well() -> None:
+    mixture = Mixture(np.random.default_rng(1), 1, varying=False, sparse=False)
+
+    def other(reward: float = 0.0, start: float = 0.0, refuse: float = np.inf) -> TaskDistribution:
+        def build(theta: Floats) -> TabularCMDP:
+            if theta[0] > refuse:
+                raise RuntimeError("no such task")
+            task = mixture.task(theta)
+            signal = task.reward * (1 - reward * theta[0] ** 2)
+            first = (1 - start * theta[0]) * task.start + start * theta[0] / len(task.start)
+            return TabularCMDP(task.transitions, signal, task.cost, task.budget, first, 0.9, (0.0, 1.0), (0.0, 1.0))
+
+        return family(build, Uniform(0.0, 0.3))
+
+    assert affine_tables(other()) is not None
+    assert affine_tables(other(reward=1e-6)) is None
+    assert affine_tables(other(start=0.1)) is None
+    assert affine_tables(other(refuse=0.2)) is None
+    assert affine_tables(family(mixture.task, Finite([0.0, 0.1, 0.2]))) is None  # points are better than boxes
+
+
+def test_declared_families_are_taken_at_their_word() -> None:
+    tasks = gridworld()
+    found = affine_tables(tasks)
+    assert found is not None
+    assert tasks.affine is not None
+    np.testing.assert_array_equal(found.dense()[0], tasks.affine[0])
+    np.testing.assert_array_equal(found.dense()[1], tasks.affine[1])
+
+
+@pytest.mark.parametrize("varying", [True, False])
+def test_the_plain_recipe_finds_boxes_and_their_bounds_hold(varying: bool) -> None:
+    """Nothing but build and distribution: values at random tasks, by the task's own evaluation, keep the bounds."""
+    mixture = Mixture(np.random.default_rng(2), 2, varying=varying, sparse=True, discount=0.95)
+    tasks = mixture.family(Uniform([0.0, 0.0], [0.3, 0.2]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        policies = train(tasks, epsilon=0.05, delta=0.1, seed=0, progress=False, cells=200)
+    cells = policies.cells
+    assert cells is not None
+    assert (cells.source, cells.model is not None) == ("affine", not varying)
+    for parameter in tasks.sample(30, np.random.default_rng(3)):
+        inside = ((cells.low <= parameter) & (parameter <= cells.high)).all(axis=1)
+        j = int(np.argmax(inside))
+        assert inside[j]
+        for k, policy in enumerate(policies.policies):
+            exact = tasks.task(parameter).values(policy)
+            values = np.array([exact.reward, *exact.margin])
+            assert (cells.lower[j, k] <= values).all()
+            assert (values <= cells.upper[j, k]).all()
