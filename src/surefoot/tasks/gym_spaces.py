@@ -31,6 +31,13 @@ def described(space: Any) -> str:
     return f"Discrete[{space.n}]" if is_discrete(space) else repr(space)
 
 
+def shape_of(space: Any) -> tuple[int, ...] | None:
+    """Of one observation; None where it is no array."""
+    if is_box(space):
+        return tuple(space.shape)
+    return () if is_discrete(space) else None
+
+
 def check_action_space(space: Any) -> None:
     if not is_box(space) and not is_discrete(space):
         raise InvalidInput(f"action_space must be discrete or a box, got {space!r}; wrap the environment in such a one")

@@ -29,7 +29,7 @@ from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import ParameterDistribution
 from surefoot.tasks.gym_episodes import OneByOne, first_observation, played
 from surefoot.tasks.gym_signals import Cost
-from surefoot.tasks.gym_spaces import described, flat, random_action
+from surefoot.tasks.gym_spaces import described, flat, random_action, shape_of
 from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, declared
 from surefoot.tasks.gym_vector import SideBySide
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -108,6 +108,11 @@ class GymTask:
             return OneByOne(self.system, self.parameter, policy, steps)
         return SideBySide(self.system, self.parameter, policy, steps, self._spaces[1])
 
+    @property
+    def observation_shape(self) -> tuple[int, ...] | None:
+        """Of one observation, by which controllers tell one from many; None where it is no array."""
+        return self._spaces[2]
+
     def digest(self) -> str:
         """SHA-256 of the parameter, of what was declared, of what the environment is called and of the first steps of
         an episode of random actions, where the seed decides about it. Environments that agree on all that and differ
@@ -130,12 +135,12 @@ class GymTask:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     @cached_property
-    def _spaces(self) -> tuple[str, Any]:
-        """In words, and that of actions."""
+    def _spaces(self) -> tuple[str, Any, tuple[int, ...] | None]:
+        """In words, that of actions, and the shape of observations."""
         with self.system.opened(self.parameter) as env:
             observations, actions = described(env.observation_space), described(env.action_space)
             words = f"{len(self.units.budget)} constraint(s), observations {observations}, actions {actions}"
-            return words, env.action_space
+            return words, env.action_space, shape_of(env.observation_space)
 
     def _first_steps(self) -> list[str]:
         """Names and numbers, these rounded."""
