@@ -66,7 +66,7 @@ def test_affine_families_are_found_and_known_everywhere(
     tasks = mixture.family(distribution, unit)
     found = affine_tables(tasks)
     assert found is not None
-    assert found.shares_signals != varying
+    assert bool(found.signal_slope.any()) == varying
     for parameter in tasks.sample(5, rng):
         assert max(found.error(tasks.task(parameter), parameter)) <= tolerance(0.9)
         np.testing.assert_allclose(
@@ -137,7 +137,9 @@ def test_the_plain_recipe_finds_boxes_and_their_bounds_hold(varying: bool) -> No
         policies = train(tasks, epsilon=0.05, delta=0.1, seed=0, progress=False, cells=200)
     cells = policies.cells
     assert cells is not None
-    assert (cells.source, cells.model is not None) == ("affine", not varying)
+    assert cells.source == "affine"
+    assert cells.model is not None
+    assert (cells.model.n_constraints is None) == varying  # what is paid is then not the same in all tasks
     for parameter in tasks.sample(30, np.random.default_rng(3)):
         inside = ((cells.low <= parameter) & (parameter <= cells.high)).all(axis=1)
         j = int(np.argmax(inside))

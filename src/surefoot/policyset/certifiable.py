@@ -146,6 +146,8 @@ def _wants_exact_model(policies: Contents) -> str:
 def _since_returns(policies: Contents, observes: Observes) -> str:
     if observes == "sums":
         return "only discounted sums are observed"
+    if not any(policy.kind in TABLES for policy in policies.policies):
+        return "tasks that are no tables have no model of transitions: the sums of episodes it is"
     why = "the policy set has no model of transitions"
     if observes == "first-state":
         why = "transitions are not observed"
