@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from surefoot.tasks.task_distribution import TaskDistribution
 
 # Tables of an affine family may differ from what is said of them by rounding only.
 AFFINE_TOLERANCE = 1e-12
-# Fresh tasks that a fit must agree with. If it were wrong for a share of 5 % of them, 99 % of all trials would notice.
-FRESH = 96
+# Fresh tasks that a fit must agree with: many where tables are small, fewer where building one takes its time.
+FRESH, FRESH_LARGE, LARGE = 400, 96, 1500  # LARGE: rows of transitions
 # Tasks among which those are chosen that are fitted.
 POOL = 256
 
@@ -39,6 +40,22 @@ def affine_tables(tasks: TaskDistribution) -> AffineTables | None:
         return _detected(tasks, example)
     except Exception:  # `build` is anybody's code; whoever needs its tasks will hear of what is wrong with them
         return None
+
+
+def detection_doubt(tasks: TaskDistribution) -> float:
+    """Bound on the probability that a fresh task is not what the detected tables say, although all those tried were.
+
+    If a share p of all tasks differs, n of n fresh ones agree and the next one does not with probability (1-p)ⁿp, at
+    most nⁿ/(n+1)ⁿ⁺¹ whatever p is. What a family declares itself is its own responsibility.
+    """
+    if tasks.affine is not None:
+        return 0.0
+    n = _fresh(tasks.example)
+    return (n / (n + 1)) ** n / (n + 1)
+
+
+def _fresh(example: Any) -> int:
+    return FRESH if example.reward.size <= LARGE else FRESH_LARGE
 
 
 def tolerance(discount: float) -> float:
@@ -68,6 +85,6 @@ def _detected(tasks: TaskDistribution, example: TabularCMDP) -> AffineTables | N
     if len(chosen) != tasks.dimension + 1:
         return None
     fitted = affine_through([tasks.task(parameter) for parameter in chosen], chosen, extent)
-    rest = np.concatenate([probes, tasks.sample(FRESH, rng)])
+    rest = np.concatenate([probes, tasks.sample(_fresh(example), rng)])
     agree = all(agrees(fitted, tasks.task(parameter), example, parameter) for parameter in rest)
     return fitted if agree else None

@@ -17,7 +17,7 @@ from surefoot.tabular.expansion import anything, box_values
 from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model
-from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables
+from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables, detection_doubt
 from surefoot.tasks.distribution import Finite, ParameterDistribution
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import cells_of_bounds, first_states
@@ -55,7 +55,7 @@ def affine_cells(
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     kept, outside = possible.copy(), possible.copy()
     kept[possible], outside[possible] = feasible, ~feasible
-    uncovered = _uncovered(tasks.distribution, *grid, mass, kept)
+    uncovered = min(1.0, _uncovered(tasks.distribution, *grid, mass, kept) + detection_doubt(tasks))
     prior = mass[kept] * ((1 - uncovered) / max(float(mass[kept].sum()), 1e-300))
     model = None
     if kept.any():
