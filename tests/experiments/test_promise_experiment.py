@@ -22,7 +22,7 @@ from surefoot.experiments.results import redraw
 from surefoot.methods import learner
 from surefoot.report.page import render
 
-SMALL = RandomSettings(number=10, tasks=2, episodes=40, twins=1, patience=1, methods=("certified-ball",))
+SMALL = RandomSettings(number=10, tasks=2, episodes=40, twins=1, patience=1, methods=("certified-likelihood",))
 
 
 # ------------------------------------------------------------------------------------------------------------- verdicts
@@ -130,7 +130,7 @@ def test_every_family_is_counted_or_refused_with_a_reason(results: dict[str, Any
     refused = sum(row["families"] for row in results["refusals"])
     assert refused == sum(row["refused"] for row in results["counts"])
     assert all(row["reason"] for row in results["refusals"])
-    assert any("transition model" in row["reason"] for row in results["refusals"])  # balls need one
+    assert any("known on every cell" in row["reason"] for row in results["refusals"])  # likelihoods must be
     for total in results["counts"]:
         parts = [row for row in results["kinds"] if row["risk"] == total["risk"] and row["families"]]
         assert sum(row["tasks"] for row in parts) == total["tasks"]

@@ -22,6 +22,7 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model, transition_classes
 from surefoot.tabular.transition_model import TransitionModel
@@ -196,13 +197,13 @@ def with_alternatives_that_are_no_laws(original: Callable[..., Floats]) -> Calla
 
 
 def merged_in_the_unit_of_the_parameter(
-    tables: AffineTables, example: TabularCMDP, low: Floats, high: Floats
+    tables: AffineTables, payments: Payments | None, start: Floats, low: Floats, high: Floats
 ) -> TransitionModel:
     """Entries are one class if base and slope agree to 12 decimals, in whatever unit the parameter is."""
-    affine = tables.dense()
-    features = np.moveaxis(np.concatenate([affine[0][None], affine[1]]), 0, -1)
-    classes, row_type, place = transition_classes(np.round(features, 12))
+    right = affine_model(tables, payments, start, low, high)
+    kept = np.isin(tables.row * len(start) + tables.successor, right.row * len(start) + right.successor)
+    features = np.column_stack([tables.base, tables.slope.T])[kept]
+    classes, row_type, place = transition_classes(np.round(features, 12), right.row)
     base, slope = features[place][:, 0], features[place][:, 1:]
     probability = np.clip(base + (low + high) / 2 @ slope.T, 0.0, 1.0)
-    right = affine_model(tables, example, low, high)
     return replace(right, classes=classes, row_type=row_type, probability=probability, affine=(base, slope))

@@ -70,7 +70,6 @@ def train(
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
     if not guard.satisfied:
         warnings.warn(guard.warning, UncertifiedWarning, stacklevel=2)
-
     if guard.is_long:
         warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=2)
 
@@ -79,10 +78,7 @@ def train(
             show(guard.expected, 0, 0)
         parameters, centres = cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
-        optimal = []
-        for number, task in enumerate(cover, start=1):
-            show("solving the centres of the cover", number - 1, len(cover))
-            optimal.append(oracles.optimal(task, epsilon, delta / (2 * len(cover)), rng))
+        optimal = _solved(cover, epsilon, delta, oracles, rng, show)
         show("looking for one policy feasible on every centre", 0, 0)
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
@@ -107,6 +103,17 @@ def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
     if envelopes is not None:
         raise InvalidInput(f"give either cells or envelopes, got cells={cells!r} and {envelopes}")
     return Envelopes(cells=cells)
+
+
+def _solved(
+    cover: Sequence[Any], epsilon: float, delta: float, oracles: Oracles, rng: np.random.Generator, show: Progress
+) -> list[PolicyValues]:
+    """The best policy of each centre; δ/2 is shared by all of these."""
+    optimal = []
+    for number, task in enumerate(cover):
+        show("solving the centres of the cover", number, len(cover))
+        optimal.append(oracles.optimal(task, epsilon, delta / (2 * len(cover)), rng))
+    return optimal
 
 
 def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
