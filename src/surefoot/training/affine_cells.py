@@ -17,6 +17,7 @@ from surefoot.tabular.expansion import anything, box_values
 from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_classes import affine_model
+from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables, detection_doubt
 from surefoot.tasks.distribution import Finite, ParameterDistribution
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -59,12 +60,21 @@ def affine_cells(
     prior = mass[kept] * ((1 - uncovered) / max(float(mass[kept].sum()), 1e-300))
     model = None
     if kept.any():
-        model = affine_model(
-            affine, _shared_payments(tasks), tasks.task(tasks.distribution.probes()[0]).start, low[kept], high[kept]
-        )
+        model = affine_model(affine, *_shared(tasks), low[kept], high[kept])
     elsewhere = (low + high)[outside] / 2
     bounds = lower[feasible], upper[feasible]
     return cells_of_bounds(low[kept], high[kept], prior, *bounds, "affine", uncovered, model, elsewhere, states)
+
+
+def boxes_of_tasks(
+    tasks: TaskDistribution, affine: AffineTables, low: Floats, high: Floats
+) -> tuple[Floats, Floats, TransitionModel]:
+    """Boxes [J, d] that hold all the tasks of given ones and have one at their centre, and their transitions."""
+    least, most = tasks.distribution.support.T
+    low, high, possible = _around_tasks(affine, np.maximum(low, least), np.minimum(high, most))
+    if not possible.all():
+        raise InvalidInput(f"boxes must hold tasks, got {int((~possible).sum())} without any")
+    return low, high, affine_model(affine, *_shared(tasks), low, high)
 
 
 def _bounds(
@@ -97,10 +107,12 @@ def _bounds(
     return lower, upper
 
 
-def _shared_payments(tasks: TaskDistribution) -> Payments | None:
-    """What a step pays, if that is the same in all tasks at the probes: else only transitions tell tasks apart."""
-    first, *others = (tasks.task(parameter).payments for parameter in tasks.distribution.probes())
-    return first if all(other.same_as(first) for other in others) else None
+def _shared(tasks: TaskDistribution) -> tuple[Payments | None, Floats]:
+    """What a step pays, if that is the same in all tasks at the probes: else only transitions tell tasks apart. And the
+    start distribution."""
+    first, *others = (tasks.task(parameter) for parameter in tasks.distribution.probes())
+    same = all(other.payments.same_as(first.payments) for other in others)
+    return first.payments if same else None, first.start
 
 
 def _check_width(lower: Floats, mass: Floats, uncovered: float) -> None:

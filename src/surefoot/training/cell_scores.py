@@ -35,27 +35,46 @@ STAGES = {SAMPLE_STAGE: "the tasks that cells are made of", HOLDOUT_STAGE: "held
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Everything that may be drawn, by the nearest of the centres [J, d]."""
+    """Everything that may be drawn, by the nearest of the centres [J, d].
+
+    Where a task has its place in a cell is its spot [e]: in boxes, if transitions are affine in the parameter, the
+    parameter itself; in balls around a table (Theorem 3) the distance from the centre; nothing where there is no
+    transition model.
+    """
 
     family: TaskDistribution
     centres: Floats
+    affine: bool = False
 
     def cells(self, parameters: Floats) -> list[int]:
         """The cell of each parameter [n, d]."""
         nearest: list[int] = self._tree.query(parameters / self._scale)[1].tolist()
         return nearest
 
-    def placed(self, parameters: Floats) -> Iterator[tuple[int, Any, float]]:
-        """Cell and task of each parameter [n, d], built once, and its distance d from the centre, the radius of a ball
-        (Theorem 3); 0 where there is no transition model."""
+    def placed(self, parameters: Floats) -> Iterator[tuple[int, Any, Floats]]:
+        """Cell and task of each parameter [n, d], built once, and its spot."""
         for parameter, j in zip(parameters, self.cells(parameters), strict=True):
             task = self.family.task(parameter)
-            yield j, task, distance(task, self.tables[j]) if self.tables else 0.0
+            if self.affine:
+                yield j, task, parameter
+            else:
+                yield j, task, np.array([distance(task, self.tables[j])] if self.tables else [])
+
+    @cached_property
+    def spots(self) -> Floats:
+        """[J, e] of the centres."""
+        return self.centres if self.affine else np.zeros((len(self.centres), 1 if self.tables else 0))
+
+    @property
+    def least_extent(self) -> Floats:
+        """[e] how far cells reach at least, where none of them reaches anywhere."""
+        extent = np.ptp(self.family.distribution.support, axis=1) if self.affine else np.ones(self.spots.shape[1])
+        return ROUNDING * extent
 
     @cached_property
     def tables(self) -> list[TabularCMDP]:
-        """The tasks at the centres where these have a transition model; none otherwise."""
-        modelled = is_timeless_table(self.family.example)
+        """The tasks at the centres where these have a transition model by balls; none otherwise."""
+        modelled = is_timeless_table(self.family.example) and not self.affine
         return [self.family.task(centre) for centre in self.centres] if modelled else []
 
     @cached_property
@@ -77,11 +96,14 @@ class Partition:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S], radius [J] and number of members [J]."""
+    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S], the least and largest spots [J, e] of its
+    members and how far these reach on average [e], and the number of members [J]."""
 
     lower: Floats
     upper: Floats
-    radius: Floats
+    nearest: Floats
+    farthest: Floats
+    extent: Floats
     count: Floats
     neighbours: list[Integers]
     scattered: bool
@@ -99,20 +121,17 @@ class Base:
         width: Floats = np.maximum(reach, ROUNDING * np.where(size > 0, size, 1.0))
         return width
 
-    @cached_property
-    def radius_width(self) -> float:
-        return max(float(self.radius.mean()), ROUNDING)
-
     def fits(self, j: int, level: float) -> Fits:
         return Fits(self.lower[j], self.upper[j], self.width[j], level)
 
     def score(self, found: Measured) -> float:
         """By how many widths its cell must grow to hold a task."""
-        j, low, high, away = found
+        j, low, high, spot = found
         if (low[0, 1:, 0] < 0).any():
             return math.inf
         grown = _growth(self.lower[j], self.upper[j], self.width[j], low, high)
-        return max(0.0, grown, float((away - self.radius[j]) / self.radius_width))
+        moved = _growth(self.nearest[j], self.farthest[j], self.extent, spot, spot)
+        return max(0.0, grown, moved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,16 +158,17 @@ class Fits:
 
 
 def _growth(lower: Floats, upper: Floats, width: Floats, low: Floats, high: Floats) -> float:
-    """By how many widths bounds must grow at least to hold [low, high]; all of one shape."""
-    return float(max(((lower - low) / width).max(), ((high - upper) / width).max()))
+    """By how many widths bounds must grow at least to hold [low, high]; all of one shape, minus infinity for none."""
+    grown = np.maximum((lower - low) / width, (high - upper) / width)
+    return float(grown.max(initial=-np.inf))
 
 
 def _everything(j: int) -> Everything:
     return Everything()
 
 
-# Cell, lower and upper [P, 1+m, 1+S], and distance from the centre of the cell.
-Measured: TypeAlias = tuple[int, Floats, Floats, float]
+# Cell, lower and upper [P, 1+m, 1+S], and spot [e] in the cell.
+Measured: TypeAlias = tuple[int, Floats, Floats, Floats]
 
 
 class Measure(Protocol):
@@ -174,9 +194,9 @@ def read(
     part: slice = ALL,
 ) -> Iterator[Measured]:
     """In one process: that several of them have fewer threads each for linear algebra would show in the last digits."""
-    for done, (j, task, away) in enumerate(partition.placed(parameters[part]), start=part.start):
+    for done, (j, task, spot) in enumerate(partition.placed(parameters[part]), start=part.start):
         show(f"evaluating {STAGES[stage]}", done, len(parameters))
-        yield j, *values(task), away
+        yield j, *values(task), spot
 
 
 def simulated(
@@ -191,21 +211,22 @@ def simulated(
     wanted_of_each = [wanted(j) for j in cells]
     bounds = simulation.bounds(f"simulating {STAGES[stage]}", stage, parameters, wanted_of_each, BLIND, part)
     for j, (low, high) in zip(cells, bounds, strict=True):
-        yield j, low, high, 0.0
+        yield j, low, high, np.empty(0)
 
 
 def base_bounds(partition: Partition, measured: Iterator[Measured], scattered: bool) -> Base:
-    """The smallest and largest values over the sampled members of each cell, and the largest distance."""
+    """The smallest and largest values, and spots, over the sampled members of each cell."""
     cells = len(partition.centres)
     bounds: tuple[Floats, Floats] | None = None
-    radius, count = np.zeros(cells), np.zeros(cells)
-    for j, low, high, away in measured:
+    nearest, farthest, count = partition.spots.copy(), partition.spots.copy(), np.zeros(cells)
+    for j, low, high, spot in measured:
         if bounds is None:
             bounds = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
         lower, upper = bounds
         lower[j], upper[j] = np.minimum(lower[j], low), np.maximum(upper[j], high)
-        radius[j] = max(radius[j], away)
+        nearest[j], farthest[j] = np.minimum(nearest[j], spot), np.maximum(farthest[j], spot)
         count[j] += 1
     if bounds is None:
         raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
-    return Base(*bounds, radius, count, partition.neighbours, scattered)
+    extent = np.maximum((farthest - nearest).mean(axis=0), partition.least_extent)
+    return Base(*bounds, nearest, farthest, extent, count, partition.neighbours, scattered)

@@ -21,8 +21,10 @@ from surefoot.tabular.expansion import ROUNDING, rounding
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tasks.affine_detection import affine_tables, detection_doubt
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.affine_cells import boxes_of_tasks
 from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, first_states, is_timeless_table
 from surefoot.training.cell_scores import Base, Measure, Partition, base_bounds, read, simulated
 from surefoot.training.settings import DEFAULT, Settled
@@ -109,7 +111,8 @@ def holdout_cells(
     settings: Settled,
     show: Progress = silent,
 ) -> Cells:
-    """Voronoi cells around sampled tasks, with bounds that a fresh task keeps unless it is among the uncovered.
+    """Voronoi cells around sampled tasks, with bounds that a fresh task keeps unless it is among the uncovered: on its
+    values, and on its transitions: in a ball around a table, or where these are affine in the parameter, in a box.
 
     The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
     and that of the test task are exchangeable (Theorem 1b). A task on which the safe policy is not shown to be feasible
@@ -117,7 +120,9 @@ def holdout_cells(
     """
     _check_holdout(settings)
     sample = tasks.sample(MEMBERS * settings.cells, rng)
-    partition = Partition(tasks, np.unique(sample[: settings.cells], axis=0))  # one task may be drawn twice
+    affine = None if isinstance(values, Simulation) else affine_tables(tasks)
+    centres = np.unique(sample[: settings.cells], axis=0)  # one task may be drawn twice
+    partition = Partition(tasks, centres, affine is not None)
     measure = partial(simulated, values) if isinstance(values, Simulation) else partial(read, values, show)
     base = base_bounds(partition, measure(partition, sample, SAMPLE_STAGE), settings.simulated)
     second = tasks.sample(settings.holdout, rng)
@@ -126,12 +131,19 @@ def holdout_cells(
     lower, upper = base.lower - widening * base.width, base.upper + widening * base.width
     lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
     upper = np.maximum(upper, lower)
-    model = _balls(partition.tables, base.radius + widening * base.radius_width)
-    uncovered = min(1.0, settings.uncovered + infeasible / settings.seen)
+    nearest, farthest = base.nearest - widening * base.extent, base.farthest + widening * base.extent
+    low, high, model = centres, centres, None
+    uncovered = settings.uncovered + infeasible / settings.seen
+    if affine is not None:
+        low, high, model = boxes_of_tasks(tasks, affine, nearest, farthest)
+        uncovered += detection_doubt(tasks)
+    elif partition.tables:
+        model = ball_model(partition.tables, farthest[:, 0])
+    uncovered = min(1.0, uncovered)
     prior = (1 - uncovered) * base.count / base.count.sum()
     source: Source = "monte-carlo" if settings.simulated else "holdout"
-    centres, states = partition.centres, first_states(tasks)
-    return cells_of_bounds(centres, centres, prior, lower, upper, source, uncovered, model, states=states)
+    states = first_states(tasks)
+    return cells_of_bounds(low, high, prior, lower, upper, source, uncovered, model, states=states)
 
 
 def sampled_tasks(settings: Settled) -> int:

@@ -1,0 +1,69 @@
+"""Families affine in their parameter whose boxes are too wide for an expansion: held-out bounds, exact likelihoods."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import surefoot as sf
+from random_tasks import random_distributions
+from surefoot.arrays import Floats
+from surefoot.tasks.affine_detection import detection_doubt
+from surefoot.tasks.task_distribution import TaskDistribution
+
+RNG = np.random.default_rng(0)
+KERNELS = random_distributions(RNG, (4, 6, 2, 6), 0.6)
+REWARD = RNG.random((6, 2))
+COST = (RNG.random((6, 2)) < 0.4) * REWARD
+
+
+def build(weights: Floats) -> sf.TabularCMDP:
+    kernel = np.tensordot([1 - weights.sum(), *weights], KERNELS, axes=1)
+    return sf.TabularCMDP(kernel, REWARD, COST, 30.0, np.eye(6)[0], 0.99, (0.0, 1.0), (0.0, 1.0))
+
+
+@pytest.fixture(scope="module")
+def tasks() -> TaskDistribution:
+    return sf.tasks.family(build, sf.tasks.Uniform([0.0] * 3, [0.3] * 3))
+
+
+@pytest.fixture(scope="module")
+def policies(tasks: TaskDistribution) -> sf.PolicyValueSet:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = sf.train(tasks, epsilon=0.1, delta=0.1, seed=0, progress=False, cells=150)
+    assert any("too wide for bounds by expansion" in str(each.message) for each in caught)
+    return made
+
+
+def test_likelihoods_are_exact_on_boxes(tasks: TaskDistribution, policies: sf.PolicyValueSet) -> None:
+    cells = policies.cells
+    assert cells is not None
+    assert (cells.source, sf.advice(policies).method) == ("holdout", "certified-likelihood")
+    assert cells.uncovered == pytest.approx(0.005 + detection_doubt(tasks))
+    assert cells.model is not None
+    truth = tasks.task(cells.centre[7])
+    again = cells.model.task(cells.centre[7], policies.units)
+    np.testing.assert_allclose(again.rows.toarray(), truth.rows.toarray(), atol=1e-13)
+    assert ((cells.low >= -1e-12) & (cells.high <= 0.3 + 1e-12)).all()  # nobody draws anything beyond
+
+
+def test_fresh_tasks_keep_bounds_and_boxes(tasks: TaskDistribution, policies: sf.PolicyValueSet) -> None:
+    """Both are broken by one task in 170 at most: 8 or more of 300 would have a probability of 0.0003."""
+    cells, broken = policies.cells, 0
+    assert cells is not None
+    for parameter in tasks.sample(300, np.random.default_rng(9)):
+        holds = (cells.low <= parameter + 1e-12).all(axis=1) & (parameter - 1e-12 <= cells.high).all(axis=1)
+        values = np.array([[v.reward, *v.margin] for v in map(tasks.task(parameter).values, policies.policies)])
+        inside = ((cells.lower <= values + 1e-9) & (values - 1e-9 <= cells.upper)).all(axis=(1, 2))
+        broken += not (holds & inside).any()
+    assert broken < 8
+
+
+@pytest.mark.parametrize("method", ["certified-likelihood", "certified-ball"])
+def test_what_is_deployed_is_safe(tasks: TaskDistribution, policies: sf.PolicyValueSet, method: str) -> None:
+    for k, parameter in enumerate(tasks.sample(15, np.random.default_rng(4))):
+        run = sf.adapt(policies, tasks.task(parameter), method=method, episodes=400, risk=0.05, seed=k)
+        assert run.unsafe_episodes == 0
