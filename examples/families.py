@@ -1,8 +1,8 @@
-"""How long training takes on other people's families, written as they would write them: no hint, build and distribution.
+"""How long training takes on other people's families, written as they would write them: no hint at all.
 
 Two lakes and a taxi of Gymnasium's toy text, a sparse grid of 2,500 squares, twelve states that mix five random kernels
-with four unknown weights, and 225 squares on which nothing is linear. Each in a process of its own, with the memory that
-it took at most.
+with four unknown weights, and 225 squares on which nothing is linear. Each in a process of its own, with the memory
+that it took at most.
 
     python examples/families.py              all of them
     python examples/families.py taxi         one of them
