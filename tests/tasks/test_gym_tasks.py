@@ -339,3 +339,35 @@ def test_the_kind_of_budget_in_words() -> None:
 def test_the_core_needs_no_gymnasium() -> None:
     script = "import sys; sys.modules['gymnasium'] = None; import surefoot as sf; sf.check_env; sf.tasks.from_gym"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+class Overwriting(gymnasium.Env[Any, Any]):
+    """One array for all observations: what was seen before is gone after a step."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 100.0, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seen = np.zeros(1)
+        return self.seen, {}
+
+    def step(self, action: Any) -> Any:
+        self.seen += 1.0
+        return self.seen, 0.0, False, False, {}
+
+
+def test_a_cost_function_sees_what_was_before_also_where_it_is_written_over() -> None:
+    def moved(observation: Any, action: Any, after: Any, info: Any) -> float:
+        return float(after[0] - observation[0])
+
+    family = sf.tasks.from_gym(
+        lambda parameter: Overwriting(),
+        sf.tasks.Uniform(0.0, 1.0),
+        budget=9.0,
+        horizon=5,
+        reward_range=(0, 0),
+        cost_range=(0, 1),
+        cost=moved,
+    )
+    outcomes = family.task([0.5]).episodes(Always(0), 5).run(2, np.random.default_rng(0))
+    assert outcomes.cost[:, 0].tolist() == [5.0, 5.0]

@@ -104,8 +104,9 @@ def played(env: Any, system: System, act: Act, seed: int, steps: int) -> Iterato
     observation = first_observation(env, seed)
     for t in range(steps):
         action = taken_action(env.action_space, act(observation, t), t, system.clip_actions)
+        before = kept(observation, system)
         signal = unpacked(_stepped(env, action), t)
-        cost = cost_of(signal, observation, action, system.cost, t)
+        cost = cost_of(signal, before, action, system.cost, t)
         numbers = system.ranges.row(signal.reward, cost, t)
         observation, terminated = signal.observation, bool(signal.terminated)
         yield Played(t, numbers, observation, terminated)
@@ -113,6 +114,11 @@ def played(env: Any, system: System, act: Act, seed: int, steps: int) -> Iterato
             return
         if signal.truncated and t + 1 < steps:
             raise cut_off(t, steps, system.units)
+
+
+def kept(observation: Any, system: System) -> Any:
+    """The observation as it is now, for a cost function to see it: some environments write the next one over it."""
+    return np.array(observation) if system.cost is not None and isinstance(observation, np.ndarray) else observation
 
 
 def first_observation(env: Any, seed: Any) -> Any:

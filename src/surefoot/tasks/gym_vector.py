@@ -18,7 +18,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.tasks.gym_episodes import Payments, cut_off, drawn, first_observation, in_range
+from surefoot.tasks.gym_episodes import Payments, cut_off, drawn, first_observation, in_range, kept
 from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpacked
 from surefoot.tasks.gym_spaces import taken_action
 from surefoot.tasks.gym_system import System
@@ -53,9 +53,10 @@ class SideBySide:
         for t in range(self.steps):
             drawn_actions = self.policy.act(observation, np.full(lanes, t), acting)
             actions = taken_action(self.action_space, drawn_actions, t, self.system.clip_actions, (lanes,))
+            before = kept(observation, self.system)
             signal = unpacked(env.step(actions), t)
             counted = running if not running.all() else slice(None)  # a mask costs more than the sums
-            sums[counted] += payments.weights[t] * self._rows(signal, observation, actions, running, t, env)[counted]
+            sums[counted] += payments.weights[t] * self._rows(signal, before, actions, running, t, env)[counted]
             ended, stopped = (_flags(flag, lanes, t) for flag in (signal.terminated, signal.truncated))
             if (running & stopped & ~ended).any() and t + 1 < self.steps:
                 raise cut_off(t, self.steps, self.system.units)
