@@ -88,7 +88,7 @@ def timed(work: Callable[[], Any]) -> Timed:
 
 def agree(what: str, ours: Any, plain: Any, tolerance: float) -> None:
     """A ratio between two ways that compute different things would mean nothing."""
-    if np.shape(ours) != np.shape(plain) or np.any(np.abs(np.subtract(ours, plain)) > tolerance):
+    if np.shape(ours) != np.shape(plain) or not np.all(np.abs(np.subtract(ours, plain)) <= tolerance):
         raise SurefootError(f"the two ways disagree on the {what}: {ours} and {plain}, allowed {tolerance:g}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from surefoot.bench import rows
+from surefoot.bench.boxes import boxes
 from surefoot.bench.deployment import deployment
 from surefoot.bench.planning import planning
 from surefoot.bench.rows import Row, Sizes
@@ -19,6 +20,7 @@ def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row
     chosen = sizes or (rows.QUICK if quick else rows.FULL)
     stages: dict[str, Callable[[Sizes], list[Row]]] = {
         "linear programs": linear_programs,
+        "bounds over boxes": boxes,
         "episodes": episodes,
         "greedy cover": covers,
         "one large task": large_task,
