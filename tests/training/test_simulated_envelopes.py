@@ -28,7 +28,7 @@ from surefoot.tasks.task_distribution import TaskDistribution, family, from_arra
 from surefoot.training import sampled_cells, simulation
 from surefoot.training.envelopes import build_cells, safe_policy_risk
 from surefoot.training.settings import SIMULATION_SHARE, Envelopes, Settled
-from surefoot.training.simulation import Everything, simulated_bounds
+from surefoot.training.simulation import Everything, affordable, simulated_bounds
 
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)
@@ -184,8 +184,8 @@ def test_every_task_is_simulated_once_per_policy() -> None:
 
 
 def test_defaults_follow_from_the_kind_of_tasks() -> None:
-    assert Envelopes().settled(masses().example) == Settled(25, 399, 0.02, 1, 500, simulated=True)
-    assert Envelopes().settled(masses(ReadablePointMass).example) == Settled(800, 1999, 0.005)
+    assert Envelopes().settled(masses().example) == Settled(25, 399, 0.02, 1, 500, simulated=True, usual=True)
+    assert Envelopes().settled(masses(ReadablePointMass).example) == Settled(800, 1999, 0.005, usual=True)
     own = Envelopes(cells=7, holdout=9, uncovered=0.5, attempt=2, episodes=11)
     assert own.settled(masses().example) == Settled(7, 9, 0.5, 2, 11, simulated=True)
 
@@ -314,3 +314,18 @@ def test_the_risk_of_a_simulated_safe_policy_is_wrong_as_rarely_as_it_says() -> 
 
 def margin(drift: float, policy: Policy) -> float:
     return float(true_values(PointMass(drift, UNITS), policy).margin[0])
+
+
+@pytest.mark.parametrize(
+    ("length", "given", "episodes"),
+    [(10, {}, 500), (200, {}, 100), (5000, {}, 50), (5000, {"episodes": 300}, 300), (200, {"steps": 10**9}, 500)],
+)
+def test_where_nobody_says_how_many_episodes_they_take_minutes_and_not_hours(
+    length: int, given: dict[str, int], episodes: int
+) -> None:
+    """25 cells of 4 tasks and 399 held-out ones, two policies."""
+    units = Units(1.0, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.5 * length]), length)
+    wanted = Envelopes(**given)
+    settings = wanted.settled(masses().example)
+    found = affordable(settings, wanted.steps, tasks=499, policies=2, units=units, error=0.1)
+    assert found.episodes == episodes

@@ -32,7 +32,8 @@ class Envelopes:
             nor finite, or simulated. What the samples leave open about the feasibility of the safe policy comes on top.
         attempt: 1, and one more each time that tasks have been drawn or simulated, looked at and not been used. Each
             attempt has half as much to grant as the one before, so that all of them together keep to `uncovered`.
-        episodes: simulated per task and policy, where tasks cannot be read; at most, fewer where they suffice.
+        episodes: simulated per task and policy, where tasks cannot be read; at most, fewer where they suffice. None is
+            500, or as many as take 20 million steps in all, but at least 50.
         steps: of simulated episodes, at most and in all; None sets no limit but `episodes`.
     """
 
@@ -40,7 +41,7 @@ class Envelopes:
     holdout: int | None = None
     uncovered: float | None = None
     attempt: int = 1
-    episodes: int = 500
+    episodes: int | None = None
     steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -61,14 +62,18 @@ class Envelopes:
             holdout if self.holdout is None else self.holdout,
             uncovered if self.uncovered is None else self.uncovered,
             self.attempt,
-            self.episodes,
+            MOST_EPISODES if self.episodes is None else self.episodes,
             simulated,
+            self.episodes is None,
         )
 
 
 # cells, holdout, uncovered. Either holdout suffices for its uncovered even if the safe policy fails now and then.
 READABLE, SIMULATED = (800, 1999, 0.005), (25, 399, 0.02)
 DEFAULT = Envelopes()
+
+# Simulated episodes where nobody says how many: as many as an environment of ordinary speed plays in minutes.
+MOST_EPISODES, FEWEST_EPISODES, USUAL_STEPS = 500, 50, 20_000_000
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Settled:
     attempt: int = 1
     episodes: int = 500
     simulated: bool = False
+    usual: bool = False  # whether nobody said how many episodes
 
     @property
     def error(self) -> float:

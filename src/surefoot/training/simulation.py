@@ -24,7 +24,7 @@ from surefoot.estimates import Enough, Intervals, bounds_in_rounds
 from surefoot.fan_out import Workers
 from surefoot.progress import Progress, silent
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.settings import Settled
+from surefoot.training.settings import FEWEST_EPISODES, USUAL_STEPS, Settled
 
 ALL = slice(0, None)
 SAFE = 0  # the place of π_s among the policies
@@ -163,14 +163,18 @@ def error_of_each(settings: Settled, policies: int, units: Units) -> float:
 def affordable(
     settings: Settled, steps: int | None, *, tasks: int, policies: int, units: Units, error: float
 ) -> Settled:
-    """As many episodes per task and policy as `steps` steps in all are enough for, at most those of the settings.
+    """As many episodes per task and policy as `steps` steps in all are enough for, at most those of the settings; as
+    the usual number of steps is enough for, where nobody said anything.
 
     Refused if these cannot show that the safe policy is feasible, by bounds that are wrong with probability `error`.
     """
     once = tasks * policies * units.episode_length
-    if steps is None or steps >= once * settings.episodes:
+    if (USUAL_STEPS if steps is None else steps) >= once * settings.episodes or (steps is None and not settings.usual):
         return settings
     fewest = _fewest_episodes(error, units)
+    if steps is None:
+        enough = max(FEWEST_EPISODES, 2 * fewest, USUAL_STEPS // once)
+        return replace(settings, episodes=min(settings.episodes, enough))
     if steps < fewest * once:
         raise InvalidInput(
             f"steps must be at least {fewest * once} for {tasks} tasks, {policies} policies and episodes of "
