@@ -28,7 +28,8 @@ def exact_oracles(tasks: TaskDistribution) -> Oracles:
     if not isinstance(tasks.example, TabularCMDP):
         raise InvalidInput(
             "oracles must be given for tasks that are not tables: oracles=Oracles(check, optimal, feasible), see "
-            f"surefoot.oracles.interface, got none for tasks of type {type(tasks.example).__name__}"
+            f"surefoot.oracles.interface, got none for tasks of type {type(tasks.example).__name__}; controllers that "
+            "exist already need no training: surefoot.policy_set(tasks, safe=, candidates=, seed=)"
         )
     safe_task = None if tasks.safe_parameter is None else tasks.task(tasks.safe_parameter)
     return Oracles(
