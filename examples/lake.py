@@ -36,18 +36,22 @@ def build(parameter: np.ndarray) -> sf.TabularCMDP:
     return sf.TabularCMDP(transitions, reward, cost, budget=0.15, start=np.eye(17)[0], discount=0.99)
 
 
-def main(episodes: int = 3000) -> sf.Run:
+METHODS = ("safe-only", "certified-model-free", "certified-returns", "certified-ball", "certified")
+
+
+def main(episodes: int = 3000, slip: float = 0.1, methods: tuple[str, ...] = METHODS) -> dict[str, sf.Run]:
     tasks = sf.tasks.family(build, sf.tasks.Uniform(0.05, 0.5))
     policies = sf.train(tasks, epsilon=0.02, delta=0.05, seed=0)
-    truth = tasks.task([0.1])  # which the learner is not told
-    run, never = (
-        sf.adapt(policies, truth, method=method, episodes=episodes, risk=0.05, seed=1)
-        for method in ("certified", "safe-only")
+    truth = tasks.task([slip])  # which the learner is not told
+    print(
+        f"{len(policies)} policies trained; {episodes} crossings of a lake with slip {slip:g}, by what is used of them:"
     )
-    print(f"{len(policies)} policies trained; on a lake with slip 0.1, {episodes} crossings:")
-    print(f"regret {run.regret[-1]:.1f}, never adapting {never.regret[-1]:.1f}")
-    print(f"unsafe episodes {run.unsafe_episodes}, least margin {run.margin.min():.4f}")
-    return run
+    runs = {}
+    for method in methods:
+        runs[method] = run = sf.adapt(policies, truth, method=method, episodes=episodes, risk=0.05, seed=1)
+        print(f"{method:21s} regret {run.regret[-1]:7.1f}   unsafe episodes {run.unsafe_episodes}", end="   ")
+        print(f"least margin {run.margin.min():.4f}")
+    return runs
 
 
 if __name__ == "__main__":

@@ -11,10 +11,14 @@ import surefoot as sf
 
 
 def test_the_lake_is_crossed_better_and_safely(capsys: pytest.CaptureFixture[str]) -> None:
-    run = lake.main(episodes=500)
-    assert run.unsafe_episodes == 0
-    assert run.events[0].message.startswith("certified-likelihood")
-    assert run.regret[-1] < 0.05 * float(capsys.readouterr().out.split("never adapting ")[1].split()[0])
+    runs = lake.main(episodes=500)
+    assert list(runs) == list(lake.METHODS)
+    assert all(run.unsafe_episodes == 0 for run in runs.values())
+    assert runs["certified"].events[0].message.startswith("certified-likelihood")
+    regret = {method: run.regret[-1] for method, run in runs.items()}
+    assert regret["certified"] < 0.05 * regret["safe-only"]
+    assert regret["certified"] <= regret["certified-ball"] < regret["certified-returns"] <= regret["safe-only"]
+    assert f"certified             regret {regret['certified']:7.1f}   unsafe episodes 0" in capsys.readouterr().out
 
 
 def paid_in_states(parameter: np.ndarray) -> sf.TabularCMDP:
