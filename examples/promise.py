@@ -23,7 +23,6 @@ from joblib import Parallel, delayed
 from scipy.stats import beta
 
 import surefoot as sf
-from surefoot.simulate.runner import run_learner
 
 MORE = 8  # times as many episodes when a task is judged again
 
@@ -91,8 +90,7 @@ def trained_and_tried(
 def tried_on(policies: sf.PolicyValueSet, task: sf.Task, risk: float, episodes: int, judged: int, seed: int) -> Found:
     """The same run is judged on more episodes if need be."""
     for count in (judged, MORE * judged):
-        learner = sf.learner(policies, method="certified", episodes=episodes, risk=risk, seed=seed)
-        run = run_learner(learner, task, episodes=episodes, seed=seed, judged_on=count)
+        run = sf.adapt(policies, task, method="certified", episodes=episodes, risk=risk, seed=seed, judged_on=count)
         verdict = "unsafe" if run.unsafe.any() else "undecided" if run.undecided.any() else "safe"
         if verdict != "undecided":
             break

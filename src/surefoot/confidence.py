@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betaincinv
 
 from surefoot.arrays import Floats, finite_array, fraction, frozen, refuse
 from surefoot.errors import InvalidInput
@@ -151,3 +152,8 @@ def _sum_rows(rows: Floats) -> Floats:
     """[N] sums of [Q, N], each in the order of the rows; NumPy's own sum pairs the terms if there is one column."""
     total: Floats = rows.sum(axis=0) if rows.shape[1] > 1 else np.add.accumulate(rows)[-1]
     return total
+
+
+def binomial_upper(failures: int, trials: int, error: float) -> float:
+    """p with P(Bin(trials, p) ≤ failures) = error: the true probability is larger with probability at most `error`."""
+    return 1.0 if failures == trials else float(betaincinv(failures + 1, trials - failures, 1 - error))

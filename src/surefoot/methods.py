@@ -21,8 +21,8 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
-from surefoot.simulate.runner import JUDGED_EPISODES, Observer, check_task, run_learner
-from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.simulate.runner import JUDGED_EPISODES, Observer, run_learner
+from surefoot.tasks.task_distribution import TaskDistribution, check_task
 
 # Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
 _BASELINES = (*dope.SPECS, *log_barrier.SPECS, *safe_meta.SPECS)
@@ -110,7 +110,7 @@ def adapt(
             quarter of them where that shows whether what was deployed keeps the budgets.
     """
     episodes = whole("episodes", episodes)
-    check_task(task)
+    check_task("task", task)
     chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
     return run_learner(
         chosen,

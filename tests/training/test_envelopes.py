@@ -16,6 +16,7 @@ from scipy import stats
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
+from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
@@ -31,7 +32,6 @@ from surefoot.training.sampled_cells import (
     ALL_SHARE,
     DOUBT_SHARE,
     _widening,
-    binomial_upper,
     finite_cells,
     holdout_cells,
 )

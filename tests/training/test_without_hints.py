@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from surefoot.arrays import Floats
+from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
@@ -17,7 +18,6 @@ from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.cover import SAMPLED
 from surefoot.training.preflight import LongTrainingWarning, UncertifiedWarning, preflight
-from surefoot.training.sampled_cells import binomial_upper
 from surefoot.training.training_phase import train
 
 

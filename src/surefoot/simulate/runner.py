@@ -21,6 +21,7 @@ from surefoot.estimates import Judgement
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Deployed, includes
 from surefoot.simulate.run import Run
+from surefoot.tasks.task_distribution import check_task
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 4096
 FIRST_CHUNK = 128  # episodes simulated at once; fewer would cost as much
@@ -53,7 +54,7 @@ def run_learner(
         judged_on: the most episodes on which the values of each deployed policy are estimated where the task cannot be
             read; fewer where it is clear before whether what was deployed keeps the budgets.
     """
-    check_task(task)
+    check_task("task", task)
     if not learner.method.units.same_as(task.units):
         raise InvalidInput(
             "task must share discount, horizon, ranges and budgets with the policy set: "
@@ -156,19 +157,6 @@ class EpisodeStream:
 
     def _simulate(self) -> Outcomes:
         return self.episodes.run(self._chunk, self.rng, transitions=self.transitions)
-
-
-def check_task(task: object) -> None:
-    """Refuse what is no task; an environment is told how to become one."""
-    if isinstance(task, Task):
-        return
-    missing = [part for part in ("units", "spaces", "digest", "episodes") if not hasattr(task, part)]
-    env = all(callable(getattr(task, part, None)) for part in ("reset", "step"))
-    wrap = "; an environment becomes a task in a family made by surefoot.tasks.from_gym" if env else ""
-    raise InvalidInput(
-        f"task must be a task, such as TabularCMDP or what a task distribution makes, got {type(task).__name__} "
-        f"without {', '.join(missing)}{wrap}"
-    )
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

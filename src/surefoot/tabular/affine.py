@@ -75,15 +75,10 @@ class AffineTables:
         """By how much a task differs from what is said of its parameter: the largest sum of differences over a row of
         transitions, and the largest difference of a signal relative to that signal's largest size."""
         apart = abs(task.rows - self.matrix(self.probabilities(parameter))).sum(axis=1)
-        signals = signals_of(task)
+        signals = task.signals
         size = np.abs(signals).max(axis=(1, 2))
         relative = np.abs(signals - self.signals(parameter)).max(axis=(1, 2)) / np.where(size > 0, size, 1.0)
         return float(np.max(apart)), float(np.max(relative))
-
-
-def signals_of(task: Tables) -> Floats:
-    """[1+m, S, A] expected reward and costs of a step."""
-    return np.concatenate([task.reward[None], task.cost])
 
 
 def affine_of_arrays(affine: tuple[Floats, Floats], example: Tables) -> AffineTables:
@@ -92,7 +87,7 @@ def affine_of_arrays(affine: tuple[Floats, Floats], example: Tables) -> AffineTa
     rows = len(example.start) * example.n_actions
     forms = np.concatenate([base[None], slopes]).reshape(1 + len(slopes), rows, -1)
     row, successor = np.nonzero((forms != 0).any(axis=0))
-    signals = signals_of(example)
+    signals = example.signals
     return AffineTables(
         np.searchsorted(row, np.arange(rows + 1)),
         successor,
@@ -127,7 +122,7 @@ def affine_through(tasks: Sequence[Tables], parameters: Floats, scale: Floats) -
     place = _flat(everywhere)
     entries = np.stack([_read(task, place) for task in tasks])  # [d+1, E]
     base, slope = _through(entries, parameters, scale)
-    signal_base, signal_slope = _through(np.stack([signals_of(task) for task in tasks]), parameters, scale)
+    signal_base, signal_slope = _through(np.stack([task.signals for task in tasks]), parameters, scale)
     return AffineTables(everywhere.indptr, everywhere.indices, base, slope, signal_base, signal_slope)
 
 

@@ -15,7 +15,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.values import Values
 from surefoot.tabular.policy import PolicyLike, TabularPolicy, TimedPolicy, as_tables
-from surefoot.tabular.tables import Tables
+from surefoot.tabular.tables import Tables, averaged
 
 # Below this many states a dense factorisation is faster than any sparse method.
 DENSE_LIMIT = 300
@@ -53,7 +53,7 @@ def state_values(cmdp: Tables, probabilities: Floats, steps: int | None = None) 
 
     `steps` of a task with a horizon are left, all of them by default.
     """
-    signals = np.concatenate([cmdp.reward[None], cmdp.cost])
+    signals = cmdp.signals
     per_state = np.einsum("ksa,sa->ks", signals, probabilities).T
     kernel, steps = chain(cmdp, probabilities), steps or cmdp.units.horizon
     if steps is None:
@@ -69,7 +69,7 @@ def values_of_each(cmdp: Tables, tables: Floats) -> Floats:
     would take longer than solving it."""
     if cmdp.n_states > DENSE_LIMIT or cmdp.units.horizon is not None:
         return np.stack([state_values(cmdp, probabilities) for probabilities in tables])
-    signals = np.concatenate([cmdp.reward[None], cmdp.cost])
+    signals = cmdp.signals
     step = max(1, AT_ONCE // cmdp.n_states**2)
     parts = []
     for some in (tables[k : k + step] for k in range(0, len(tables), step)):
@@ -99,7 +99,7 @@ def timed_state_values(cmdp: Tables, tables: Floats) -> Floats:
     values = state_values(cmdp, tables[-1], None if horizon is None else horizon - len(tables) + 1)
     if len(tables) == 1:
         return values
-    signals = np.concatenate([cmdp.reward[None], cmdp.cost]).transpose(1, 2, 0)  # [S, A, 1+m]
+    signals = cmdp.signals.transpose(1, 2, 0)  # [S, A, 1+m]
     onwards: Any = values.T
     for probabilities in tables[-2::-1]:
         action_values = signals + cmdp.discount * (cmdp.matrix @ onwards).reshape(signals.shape)
@@ -130,16 +130,6 @@ def step_visits(cmdp: Tables, tables: Floats, steps: int) -> tuple[Floats, Float
 def chain(cmdp: Tables, probabilities: Floats) -> Any:
     """[S, S] the chain under action probabilities [S, A]; sparse where that is the faster way to solve for values."""
     return cmdp.kernel(probabilities) if cmdp.n_states <= DENSE_LIMIT else averaged(cmdp.rows, probabilities)
-
-
-def averaged(rows: sp.csr_array, probabilities: Floats) -> sp.csr_array:
-    """[S, S] from rows [S·A, S], those of a state weighted with its action probabilities [S, A]."""
-    states, actions = probabilities.shape
-    weights = sp.csr_array(
-        (probabilities.ravel(), np.arange(states * actions), np.arange(0, states * actions + 1, actions)),
-        shape=(states, states * actions),
-    )
-    return (weights @ rows).tocsr()
 
 
 def solve_discounted(kernel: Any, right: Floats, discount: float, order: float = np.inf) -> Floats:

@@ -132,7 +132,7 @@ def _reach(resolvent: Floats, outflow: Floats, half: Floats, discount: float) ->
 def rounding(size: Floats, task: Tables) -> Floats:
     """[..., 1+m] allowance for values whose largest size is [..., 1+m]: in proportion to them, to what they are sums
     of and to the budgets they are compared with, so that it means the same in all units."""
-    signals = np.abs(np.concatenate([task.reward[None], task.cost])).max(axis=(1, 2))
+    signals = np.abs(task.signals).max(axis=(1, 2))
     allowance: Floats = ROUNDING * (size + signals + np.abs(np.append(0.0, task.budget)))
     return allowance
 

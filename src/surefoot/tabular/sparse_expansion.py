@@ -16,8 +16,8 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.tabular.affine import AffineTables
-from surefoot.tabular.evaluate import averaged, resolvent
-from surefoot.tabular.tables import Tables
+from surefoot.tabular.evaluate import resolvent
+from surefoot.tabular.tables import Tables, averaged
 
 Expanded: TypeAlias = tuple[Floats, Floats, Floats, Floats]
 

@@ -79,6 +79,11 @@ class Tables:
     def is_sparse(self) -> bool:
         return bool(sp.issparse(self.transitions))
 
+    @property
+    def signals(self) -> Floats:
+        """[1+m, S, A] expected reward and costs of a step."""
+        return np.concatenate([self.reward[None], self.cost])
+
     @cached_property
     def rows(self) -> sp.csr_array:
         """[S·A, S] transitions as a sparse matrix, whatever they were given as."""
@@ -95,12 +100,7 @@ class Tables:
         """[S, S] chain under action probabilities [S, A]; sparse when the model is."""
         if not self.is_sparse:
             return np.matmul(probabilities[:, None, :], self.transitions)[:, 0, :]
-        states, actions = probabilities.shape
-        weights = sp.csr_array(
-            (probabilities.ravel(), np.arange(states * actions), np.arange(0, states * actions + 1, actions)),
-            shape=(states, states * actions),
-        )
-        return (weights @ self.transitions).tocsr()
+        return averaged(self.transitions, probabilities)
 
     def digest(self) -> str:
         """SHA-256 of everything that defines this task."""
@@ -129,6 +129,16 @@ class Tables:
             f"constraints={self.n_constraints}, discount={self.discount}"
             f"{'' if self.units.horizon is None else f', horizon={self.units.horizon}'})"
         )
+
+
+def averaged(rows: sp.csr_array, probabilities: Floats) -> sp.csr_array:
+    """[S, S] from rows [S·A, S], those of a state weighted with its action probabilities [S, A]."""
+    states, actions = probabilities.shape
+    weights = sp.csr_array(
+        (probabilities.ravel(), np.arange(states * actions), np.arange(0, states * actions + 1, actions)),
+        shape=(states, states * actions),
+    )
+    return (weights @ rows).tocsr()
 
 
 def endless(tables: Tables, what: str) -> None:

@@ -36,10 +36,7 @@ def affine_tables(tasks: TaskDistribution) -> AffineTables | None:
         return affine_of_arrays(tasks.affine, example)
     if isinstance(tasks.distribution, Finite):
         return None
-    try:
-        return _detected(tasks, example)
-    except Exception:  # `build` is anybody's code; whoever needs its tasks will hear of what is wrong with them
-        return None
+    return _detected(tasks, example)
 
 
 def detection_doubt(tasks: TaskDistribution) -> float:
@@ -84,7 +81,21 @@ def _detected(tasks: TaskDistribution, example: TabularCMDP) -> AffineTables | N
     chosen = pool[far_apart(pool, extent)]
     if len(chosen) != tasks.dimension + 1:
         return None
-    fitted = affine_through([tasks.task(parameter) for parameter in chosen], chosen, extent)
-    rest = np.concatenate([probes, tasks.sample(_fresh(example), rng)])
-    agree = all(agrees(fitted, tasks.task(parameter), example, parameter) for parameter in rest)
-    return fitted if agree else None
+    fixed = [task for task in (_built(tasks, parameter) for parameter in chosen) if task is not None]
+    if len(fixed) != len(chosen):
+        return None
+    fitted = affine_through(fixed, chosen, extent)
+    for parameter in np.concatenate([probes, tasks.sample(_fresh(example), rng)]):
+        task = _built(tasks, parameter)
+        if task is None or not agrees(fitted, task, example, parameter):
+            return None
+    return fitted
+
+
+def _built(tasks: TaskDistribution, parameter: Floats) -> TabularCMDP | None:
+    """None where `build` fails: it is anybody's code, and whoever needs the task will hear of what is wrong with it."""
+    try:
+        task: TabularCMDP = tasks.task(parameter)
+    except Exception:
+        return None
+    return task

@@ -132,7 +132,7 @@ def from_arrays(cmdps: Sequence[Task], weights: ArrayLike | None = None) -> Task
         raise InvalidInput(f"cmdps must be a sequence of at least one task, got {cmdps!r}")
     tasks = tuple(cmdps)
     for k, task in enumerate(tasks):
-        _check_task(f"cmdps[{k}]", task)
+        check_task(f"cmdps[{k}]", task)
         _check_same_kind(f"cmdps[{k}]", task, tasks[0])
     return TaskDistribution(partial(_indexed, tasks), Finite(np.arange(len(tasks)), weights))
 
@@ -149,17 +149,20 @@ def _indexed(tasks: tuple[Task, ...], parameter: Floats) -> Task:
 
 def _build(build: Build, parameter: Floats) -> Task:
     task = build(parameter)
-    _check_task(f"what build returns for {parameter.tolist()}", task)
+    check_task(f"what build returns for {parameter.tolist()}", task)
     return task  # type: ignore[no-any-return]
 
 
-def _check_task(name: str, task: Any) -> None:
+def check_task(name: str, task: Any) -> None:
+    """Refuse what is no task; an environment is told how to become one."""
     if isinstance(task, Task):
         return
     missing = [part for part in ("units", "spaces", "digest", "episodes") if not hasattr(task, part)]
+    env = all(callable(getattr(task, part, None)) for part in ("reset", "step"))
+    wrap = "; an environment becomes a task in a family made by surefoot.tasks.from_gym" if env else ""
     raise InvalidInput(
         f"{name} must be a task, such as TabularCMDP or anything with units, spaces, digest and episodes, "
-        f"got {type(task).__name__} without {', '.join(missing)}"
+        f"got {type(task).__name__} without {', '.join(missing)}{wrap}"
     )
 
 

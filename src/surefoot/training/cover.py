@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from surefoot import theory
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.oracles.exact import BatchDistance, ParameterDistance
 from surefoot.oracles.interface import CheckOracle
@@ -25,7 +26,6 @@ from surefoot.progress import Progress, silent
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.greedy_cover import greedy_cover
-from surefoot.training.sampled_cells import binomial_upper
 
 # In several dimensions the cover takes time in proportion to the samples that may become centres.
 MOST_CANDIDATES = 5_000

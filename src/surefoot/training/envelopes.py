@@ -18,6 +18,7 @@ import numpy as np
 
 from surefoot.arrays import Mask
 from surefoot.cmdp.policy import Policy
+from surefoot.confidence import binomial_upper
 from surefoot.fan_out import check_jobs, workers
 from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
@@ -26,9 +27,18 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import BoxesTooWide, affine_cells
 from surefoot.training.bounds import evaluator, stationary_tables
-from surefoot.training.sampled_cells import DOUBT_SHARE, binomial_upper, finite_cells, holdout_cells, sampled_tasks
+from surefoot.training.sampled_cells import DOUBT_SHARE, finite_cells, holdout_cells, sampled_tasks
 from surefoot.training.settings import BLIND, DEFAULT, Envelopes, Settled
 from surefoot.training.simulation import Simulation, affordable, error_of_each
+
+
+def guarantees(
+    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int, jobs: int, show: Progress
+) -> tuple[Cells | None, float | None]:
+    """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
+    if envelopes.cells == 0:
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
+    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
 
 
 def build_cells(

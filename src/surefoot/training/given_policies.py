@@ -20,6 +20,7 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 
 SAFE_NAME = "safe"
 WATCHED_EPISODES = 4  # in which a controller meets the observations by which it is recognised
+WATCHED_STAGE = 10  # of random numbers, apart from those of `training.simulation` and `training.policy_set`
 
 
 def named(safe: Any, candidates: Any) -> tuple[tuple[str, ...], list[Any]]:
@@ -117,7 +118,7 @@ def _one_hot(example: TabularCMDP, actions: Any, name: str) -> Floats:
 def _recognised(example: Task, own: Controller, seed: int) -> OwnPolicy:
     def simulate(watched: Watched) -> None:
         steps = example.units.episode_length
-        example.episodes(watched, steps).run(WATCHED_EPISODES, np.random.default_rng([seed, 6]))
+        example.episodes(watched, steps).run(WATCHED_EPISODES, np.random.default_rng([seed, WATCHED_STAGE]))
 
     policy = recognised(own, simulate)
     if policy.fingerprint is None:

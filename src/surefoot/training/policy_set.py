@@ -12,13 +12,12 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs, each
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.envelopes import build_cells, safe_policy_risk
+from surefoot.training.envelopes import guarantees
 from surefoot.training.given_policies import named, usable
 from surefoot.training.settings import DEFAULT, Envelopes
 
@@ -68,7 +67,7 @@ def policy_set(
         parameters, values = _tried(tasks, policies, seed, jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
         try:
-            cells, safe_risk = _bounds(tasks, policies, envelopes or DEFAULT, seed, jobs, show)
+            cells, safe_risk = guarantees(tasks, policies, envelopes or DEFAULT, seed, jobs, show)
         except InvalidInput as error:
             raise InvalidInput(f"{error}{_hint(tasks, names[0], values[:, 0], error)}") from None
     made = PolicyValueSet(
@@ -136,15 +135,6 @@ def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: 
             f"{parameters[best].tolist()}) and {costs[worst].tolist()} at worst ({parameters[worst].tolist()})"
         )
     return int(failing.sum())
-
-
-def _bounds(
-    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int, jobs: int, show: Progress
-) -> tuple[Cells | None, float | None]:
-    """Value bounds of every policy, the safe one first; without them at least how often that one fails."""
-    if envelopes.cells == 0:
-        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
-    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
 
 
 def _hint(tasks: TaskDistribution, name: str, values: Floats, error: InvalidInput) -> str:

@@ -45,7 +45,7 @@ class Preflight:
     Attributes:
         xi: the requested margin, or the largest that any policy could have when none was requested.
         needed: (8L+18)ε, which must not exceed ξ.
-        cover_size: predicted |U| from a pilot sample; None where the tasks have no parameter metric.
+        cover_size: predicted |U| from a pilot sample; None where tasks are compared one by one.
         samples: predicted N at which Algorithm 1 stops.
         probability: 1 - 26δ - 9δ ln|U|; vacuous when not positive.
     """

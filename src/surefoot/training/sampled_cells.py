@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import Policy
+from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.estimates import rounds
 from surefoot.policyset.cells import Cells, Source
@@ -207,8 +207,3 @@ def _quantile(scores: Floats, level: float) -> float:
 def _rank(count: int, level: float) -> int:
     """The k for which the k-th smallest of `count` scores is exceeded by a further one with probability ≤ `level`."""
     return math.ceil((1 - level) * (count + 1))
-
-
-def binomial_upper(failures: int, trials: int, error: float) -> float:
-    """p with P(Bin(trials, p) ≤ failures) = error: the true probability is larger with probability at most `error`."""
-    return 1.0 if failures == trials else float(betaincinv(failures + 1, trials - failures, 1 - error))

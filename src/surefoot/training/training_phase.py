@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs
 from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.interface import FeasiblePolicy, Oracles, PolicyValues
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.cover import cover_until_enough
-from surefoot.training.envelopes import build_cells, safe_policy_risk
+from surefoot.training.envelopes import guarantees
 from surefoot.training.preflight import (
     LongTrainingWarning,
     Preflight,
@@ -84,7 +82,7 @@ def train(
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe.policy, *(best.policy for best in optimal)]
-        bounds = _guarantees(tasks, policies, envelopes, seed, jobs, show)
+        bounds = guarantees(tasks, policies, envelopes, seed, jobs, show)
 
     if guard.satisfied and guard.needed > attained:
         warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
@@ -124,15 +122,6 @@ def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
             f"the feasible oracle must return a policy with unit margin {xi:g} on every centre, got {attained:.6g}"
         )
     return max(attained, xi)
-
-
-def _guarantees(
-    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int, jobs: int, show: Progress
-) -> tuple[Cells | None, float | None]:
-    """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
-    if envelopes.cells == 0:
-        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
-    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
 
 
 def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePolicy) -> tuple[Entry, ...]:
