@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
 
 Integers = NDArray[np.integer]
 
@@ -18,14 +21,55 @@ Integers = NDArray[np.integer]
 RANGE_TOLERANCE = 1e-9
 
 
-# What is told of an episode: its discounted sums, also its first state, also all its states and actions.
-Observes: TypeAlias = Literal["sums", "first-state", "transitions"]
+# What is told of an episode: its discounted sums; also its first state; or also the signals that a policy set has
+# learned to read from it; or all its states, or observations, and actions, from which the rest follows.
+Observes: TypeAlias = Literal["sums", "first-state", "signals", "transitions"]
 LEVELS: tuple[Observes, ...] = get_args(Observes)
+
+_INCLUDED = MappingProxyType(
+    {
+        "sums": ("sums",),
+        "first-state": ("sums", "first-state"),
+        "signals": ("sums", "signals"),
+        "transitions": LEVELS,
+    }
+)
 
 
 def includes(observed: Observes, needed: Observes) -> bool:
     """Whether one level holds all that the other one does."""
-    return LEVELS.index(observed) >= LEVELS.index(needed)
+    return needed in _INCLUDED[observed]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What n episodes showed step by step.
+
+    Attributes:
+        observations: [n, H+1, ...] before every step and after the last one; whole numbers [n, H+1] are states.
+        actions: [n, H, ...] that were taken.
+        steps: [n] how many each episode took; what its rows hold after them means nothing.
+    """
+
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    steps: Integers
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, part: slice | Integers) -> Observed:
+        return Observed(self.observations[part], self.actions[part], self.steps[part])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Observed]) -> Observed:
+        """One after the other; rows are filled up with zeros to the length of the longest."""
+        longest = max(part.actions.shape[1] for part in parts)
+        return cls(
+            np.concatenate([_filled_up(part.observations, longest + 1) for part in parts]),
+            np.concatenate([_filled_up(part.actions, longest) for part in parts]),
+            np.concatenate([part.steps for part in parts]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,32 +81,39 @@ class Outcome:
         cost: [m] Σ γ^t cost_t.
         states: [H+1] visited states, where they were observed.
         actions: [H] actions taken, where they were observed.
+        observed: the same of a system without states, as one episode.
+        signals: [q] of the policy set, where they were told instead of what they are made of.
     """
 
     reward: float
     cost: Floats
     states: Integers | None = None
     actions: Integers | None = None
+    observed: Observed | None = None
+    signals: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """n finished episodes: reward [n], cost [n, m], and where observed states [n, H+1] and actions [n, H]."""
+    """n finished episodes: reward [n], cost [n, m], and where observed states [n, H+1] and actions [n, H]; or, of a
+    system without states, what was observed; or signals [n, q]."""
 
     reward: Floats
     cost: Floats
     states: Integers | None = None
     actions: Integers | None = None
+    observed: Observed | None = None
+    signals: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.reward)
 
     def __getitem__(self, part: slice | Integers) -> Outcomes:
+        others = (self.states, self.actions, self.observed, self.signals)
         return Outcomes(
             self.reward[part],
             self.cost[part],
-            None if self.states is None else self.states[part],
-            None if self.actions is None else self.actions[part],
+            *(None if each is None else each[part] for each in others),  # type: ignore[arg-type]
         )
 
     @classmethod
@@ -72,7 +123,29 @@ class Outcomes:
             np.asarray(outcome.cost, dtype=np.float64)[None],
             None if outcome.states is None else np.asarray(outcome.states)[None],
             None if outcome.actions is None else np.asarray(outcome.actions)[None],
+            outcome.observed,
+            None if outcome.signals is None else np.asarray(outcome.signals, dtype=np.float64)[None],
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Outcomes]) -> Outcomes:
+        """One after the other; what one of them does not tell is told of none."""
+        columns = {name: [getattr(part, name) for part in parts] for name in ("states", "actions", "signals")}
+        observed = [part.observed for part in parts if part.observed is not None]
+        return cls(
+            np.concatenate([part.reward for part in parts]),
+            np.concatenate([part.cost for part in parts]),
+            observed=Observed.joined(observed) if len(observed) == len(parts) else None,
+            **{n: None if any(c is None for c in column) else np.concatenate(column) for n, column in columns.items()},
+        )
+
+    def watched(self) -> Observed:
+        """Step by step, states being observations too; refused where that was not told."""
+        if self.observed is not None:
+            return self.observed
+        if self.states is None or self.actions is None:
+            raise InvalidInput("outcomes must hold what was observed step by step (states and actions), got none")
+        return Observed(self.states, self.actions, np.full(len(self), self.actions.shape[1]))
 
 
 def first_breach(outcomes: Outcomes, units: Units) -> int:
@@ -95,3 +168,9 @@ def add_in_order(start: Floats, rows: Floats) -> Floats:
     """start + rows[0] + rows[1] + …, in that order, so that blocks and single episodes round alike."""
     total: Floats = np.cumsum(np.concatenate([start[None], rows]), axis=0)[-1]
     return total
+
+
+def _filled_up(rows: NDArray[Any], length: int) -> NDArray[Any]:
+    """[n, length, ...] with zeros behind."""
+    missing = length - rows.shape[1]
+    return np.pad(rows, [(0, 0), (0, missing), *[(0, 0)] * (rows.ndim - 2)]) if missing else rows

@@ -20,7 +20,8 @@ class Episodes(Protocol):
     """Independent episodes of one policy on one task; equal generators and numbers of episodes give equal outcomes."""
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
-        """Outcomes of `episodes` episodes, with visited states and actions if asked for and where there are such."""
+        """Outcomes of `episodes` episodes; if asked for, with visited states and actions, or where there are no such
+        with what was observed (`Outcomes.observed`)."""
         ...
 
 

@@ -96,7 +96,7 @@ class SimulatedTask:
         places = [np.flatnonzero(drawn == index) for index in kinds]
         parts = [self._stream(int(index)).peek(len(place)) for index, place in zip(kinds, places, strict=True)]
         back = np.argsort(np.concatenate(places), kind="stable")
-        return _joined(parts)[back]
+        return Outcomes.joined(parts)[back]
 
     def consume(self, drawn: Integers) -> None:
         for index, count in zip(*np.unique(drawn, return_counts=True), strict=True):
@@ -146,7 +146,7 @@ class EpisodeStream:
         """The next `count` episodes, without using them up."""
         while self._position + count > len(self._buffer):
             self._chunk = min(2 * self._chunk, LARGEST_BLOCK)
-            self._buffer, self._position = _joined([self._buffer[self._position :], self._simulate()]), 0
+            self._buffer, self._position = Outcomes.joined([self._buffer[self._position :], self._simulate()]), 0
         return self._buffer[self._position : self._position + count]
 
     def skip(self, count: int) -> None:
@@ -157,17 +157,6 @@ class EpisodeStream:
 
     def _simulate(self) -> Outcomes:
         return self.episodes.run(self._chunk, self.rng, transitions=self.transitions)
-
-
-def _joined(parts: list[Outcomes]) -> Outcomes:
-    states = [part.states for part in parts if part.states is not None]
-    actions = [part.actions for part in parts if part.actions is not None]
-    return Outcomes(
-        np.concatenate([part.reward for part in parts]),
-        np.concatenate([part.cost for part in parts]),
-        np.concatenate(states) if states else None,
-        np.concatenate(actions) if actions else None,
-    )
 
 
 # Policies and weights of a deployed mixture.
