@@ -19,7 +19,7 @@ from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
 from surefoot.estimates import Judgement
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import Deployed, includes
+from surefoot.learning.method import Deployed
 from surefoot.simulate.run import Run
 from surefoot.tasks.task_distribution import check_task
 
@@ -83,7 +83,7 @@ class SimulatedTask:
     def __init__(self, learner: Learner, task: Task, seed: int, judged_on: int = JUDGED_EPISODES) -> None:
         self.learner, self.task, self.seed, self.judged_on = learner, task, seed, judged_on
         self.steps = learner.horizon or task.units.episode_length
-        self.transitions = includes(learner.method.observes, "first-state")
+        self.transitions = learner.method.observes != "sums"
         self._streams: dict[int, EpisodeStream] = {}  # the latest used last
         self._used_before: dict[int, int] = {}  # episodes that streams had used when they were dropped
         self._judged: dict[int, Judgement] = {}

@@ -6,15 +6,16 @@ is random in one, which `check_env` tries. The policy draws from a stream of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, Integers, generator, whole
-from surefoot.cmdp.episode import Outcomes, first_breach
+from surefoot.cmdp.episode import Observed, Outcomes, first_breach
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -37,20 +38,23 @@ class OneByOne:
     steps: int
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
-        """Sums of `episodes` episodes; states are not told, since nobody knows what they are."""
+        """Sums of `episodes` episodes, and with `transitions` what was observed, where that is arrays."""
         seeds, acting = drawn(episodes, rng)
+        recordings = [Recording(transitions) for _ in seeds]
         with self.system.opened(self.parameter) as env:
-            sums = np.array([self._sums(env, int(seed), acting) for seed in seeds])
-        return in_range(Outcomes(sums[:, 0], sums[:, 1:]), self.system.units)
+            each = zip(seeds.tolist(), recordings, strict=True)
+            sums = np.array([self._sums(env, seed, acting, recording) for seed, recording in each])
+        observed = joined([recording.observed for recording in recordings])
+        return in_range(Outcomes(sums[:, 0], sums[:, 1:], observed=observed), self.system.units)
 
-    def _sums(self, env: Any, seed: int, acting: np.random.Generator) -> Floats:
+    def _sums(self, env: Any, seed: int, acting: np.random.Generator, recording: Recording) -> Floats:
         """[1+m] discounted sums of one episode."""
 
         def act(observation: Any, t: int) -> Any:
             return self.policy.act(observation, t, acting)
 
         sums = np.zeros(1 + len(self.system.units.budget))
-        for step in played(env, self.system, act, seed, self.steps):
+        for step in played(env, self.system, act, seed, self.steps, recording):
             sums += self._payments.weights[step.t] * np.array(step.numbers)
             if step.terminated:
                 sums += self._payments.after[step.t + 1] * self.system.after_termination
@@ -59,6 +63,44 @@ class OneByOne:
     @cached_property
     def _payments(self) -> Payments:
         return Payments.of(self.system.units, self.steps)
+
+
+class Recording:
+    """What one episode, or `lanes` of them side by side, shows step by step, if it is wanted."""
+
+    def __init__(self, wanted: bool, lanes: int | None = None) -> None:
+        self._wanted, self._single = wanted, lanes is None
+        self._seen: list[NDArray[Any]] = []
+        self._actions: list[NDArray[Any]] = []
+        self._steps = np.zeros(1 if lanes is None else lanes, np.int64)
+
+    def begin(self, observation: Any) -> None:
+        if self._wanted:
+            self._seen.append(self._copied(observation))
+
+    def step(self, action: Any, observation: Any, running: Any = True) -> None:
+        """An action and what followed it, in those episodes that were still going on."""
+        if self._wanted:
+            self._actions.append(self._copied(action))
+            self._seen.append(self._copied(observation))
+            self._steps += running
+
+    @property
+    def observed(self) -> Observed | None:
+        """None if it is not wanted, or not made of arrays of numbers."""
+        if not self._wanted or any(each.dtype.kind not in "biuf" for each in self._seen):
+            return None
+        return Observed(np.stack(self._seen, axis=1), np.stack(self._actions, axis=1), self._steps)
+
+    def _copied(self, shown: Any) -> NDArray[Any]:
+        """[n, ...]; some environments write the next observation over the last one."""
+        return np.array(shown)[None] if self._single else np.array(shown)
+
+
+def joined(parts: Sequence[Observed | None]) -> Observed | None:
+    """Of all of them; None if it was not observed of one."""
+    known = [part for part in parts if part is not None]
+    return Observed.joined(known) if len(known) == len(parts) else None
 
 
 class Payments(NamedTuple):
@@ -99,9 +141,13 @@ class Played(NamedTuple):
     terminated: bool
 
 
-def played(env: Any, system: System, act: Act, seed: int, steps: int) -> Iterator[Played]:
+def played(
+    env: Any, system: System, act: Act, seed: int, steps: int, recording: Recording | None = None
+) -> Iterator[Played]:
     """One episode, step by step: up to its end, or `steps` of them."""
+    recording = recording or Recording(wanted=False)
     observation = first_observation(env, seed)
+    recording.begin(observation)
     for t in range(steps):
         action = taken_action(env.action_space, act(observation, t), t, system.clip_actions)
         before = kept(observation, system)
@@ -109,6 +155,7 @@ def played(env: Any, system: System, act: Act, seed: int, steps: int) -> Iterato
         cost = cost_of(signal, before, action, system.cost, t)
         numbers = system.ranges.row(signal.reward, cost, t)
         observation, terminated = signal.observation, bool(signal.terminated)
+        recording.step(action, observation)
         yield Played(t, numbers, observation, terminated)
         if terminated:
             return

@@ -18,7 +18,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.tasks.gym_episodes import Payments, cut_off, drawn, first_observation, in_range, kept
+from surefoot.tasks.gym_episodes import Payments, Recording, cut_off, drawn, first_observation, in_range, joined, kept
 from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpacked
 from surefoot.tasks.gym_spaces import taken_action
 from surefoot.tasks.gym_system import System
@@ -35,28 +35,35 @@ class SideBySide:
     action_space: Any
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
-        """Sums of `episodes` episodes, as many lanes at a time as the system has."""
+        """Sums of `episodes` episodes, as many lanes at a time as the system has; with `transitions` also what was
+        observed."""
         seeds, acting = drawn(episodes, rng)
         batches = [seeds[k : k + self.system.lanes] for k in range(0, episodes, self.system.lanes)]
-        sums = np.concatenate([self._batch(batch.tolist(), acting) for batch in batches])
-        return in_range(Outcomes(sums[:, 0], sums[:, 1:]), self.system.units)
+        recordings = [Recording(transitions, len(batch)) for batch in batches]
+        each = zip(batches, recordings, strict=True)
+        sums = np.concatenate([self._batch(batch.tolist(), acting, recording) for batch, recording in each])
+        observed = joined([recording.observed for recording in recordings])
+        return in_range(Outcomes(sums[:, 0], sums[:, 1:], observed=observed), self.system.units)
 
-    def _batch(self, seeds: list[int], acting: np.random.Generator) -> Floats:
+    def _batch(self, seeds: list[int], acting: np.random.Generator, recording: Recording) -> Floats:
         """[n, 1+m] discounted sums of one episode per seed."""
         with self.system.opened_vector(self.parameter, len(seeds)) as env:
-            return self._sums(env, seeds, acting)
+            return self._sums(env, seeds, acting, recording)
 
-    def _sums(self, env: Any, seeds: list[int], acting: np.random.Generator) -> Floats:
+    def _sums(self, env: Any, seeds: list[int], acting: np.random.Generator, recording: Recording) -> Floats:
         lanes, payments = len(seeds), self._payments
         observation = first_observation(env, seeds if _made_of_single_ones(env) else seeds[0])
+        recording.begin(observation)
         sums, running = np.zeros((lanes, 1 + len(self.system.units.budget))), np.ones(lanes, np.bool_)
         for t in range(self.steps):
             drawn_actions = self.policy.act(observation, np.full(lanes, t), acting)
             actions = taken_action(self.action_space, drawn_actions, t, self.system.clip_actions, (lanes,))
             before = kept(observation, self.system)
             signal = unpacked(env.step(actions), t)
+            final = _as_at_the_end(signal, running, t)
+            recording.step(actions, final.observation, running)
             counted = running if not running.all() else slice(None)  # a mask costs more than the sums
-            sums[counted] += payments.weights[t] * self._rows(signal, before, actions, running, t, env)[counted]
+            sums[counted] += payments.weights[t] * self._rows(signal, final, before, actions, running, t, env)[counted]
             ended, stopped = (_flags(flag, lanes, t) for flag in (signal.terminated, signal.truncated))
             if (running & stopped & ~ended).any() and t + 1 < self.steps:
                 raise cut_off(t, self.steps, self.system.units)
@@ -67,9 +74,10 @@ class SideBySide:
             observation = _restarted(env, signal.observation, ended | stopped)
         return sums
 
-    def _rows(self, signal: Signal, before: Any, actions: NDArray[Any], running: Mask, t: int, env: Any) -> Floats:
+    def _rows(
+        self, signal: Signal, final: Signal, before: Any, actions: NDArray[Any], running: Mask, t: int, env: Any
+    ) -> Floats:
         """[n, 1+m] numbers of step t, in range where `running`."""
-        final = _as_at_the_end(signal, running, t)
         if self.system.cost is None and signal.cost is MISSING:
             _check_costs(final, signal, running, t, exact=not _made_of_single_ones(env))
         cost = cost_of(final, before, actions, self.system.cost, t)
