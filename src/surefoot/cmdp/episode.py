@@ -108,6 +108,11 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.reward)
 
+    @property
+    def sums(self) -> Floats:
+        """[n, 1+m] reward, then costs."""
+        return np.concatenate([self.reward[:, None], self.cost], axis=1)
+
     def __getitem__(self, part: slice | Integers) -> Outcomes:
         others = (self.states, self.actions, self.observed, self.signals)
         return Outcomes(

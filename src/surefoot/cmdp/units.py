@@ -157,6 +157,20 @@ class Units:
         of whole sums says nothing of their parts."""
         return self.missed(steps) * self._stepwise
 
+    def scaled(self, sums: Floats) -> Floats:
+        """Discounted reward and costs [..., 1+m], mapped from their ranges to [0, 1]."""
+        span = np.ptp(self.reachable, axis=1)
+        scaled: Floats = np.clip((sums - self.reachable[:, 0]) / np.where(span > 0, span, 1.0), 0.0, 1.0)
+        return scaled
+
+    def scaled_sums(self, lower: Floats, upper: Floats, steps: int) -> tuple[Floats, Floats]:
+        """Bounds on reward and margins [..., 1+m] as bounds on the means of the scaled reward and costs of episodes of
+        `steps` steps, which miss a tail."""
+        low = np.concatenate([lower[..., :1], self.budget - upper[..., 1:]], axis=-1)
+        high = np.concatenate([upper[..., :1], self.budget - lower[..., 1:]], axis=-1)
+        least, most = self.tail(steps).T
+        return self.scaled(low - most), self.scaled(high - least)
+
     @cached_property
     def _stepwise(self) -> Floats:
         """[1+m, 2] what the ranges of single steps allow for sums of any number of them."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, check_indices, refuse, take_over
 from surefoot.errors import InvalidInput
+from surefoot.policyset.readings import Readings
 from surefoot.tabular.transition_model import TransitionModel, check_class_sums
 
 Source: TypeAlias = Literal["affine", "finite", "holdout", "monte-carlo"]
@@ -42,6 +43,7 @@ class Cells:
         outside: [J', d] parameters of boxes that are in no cell; alternatives for the alarm.
         first_states: [F] the states that `start_lower` and `start_upper` are for, ascending: those that episodes can
             begin in. None if these are all states.
+        readings: what episodes look like on each cell, for evidence from signals; None if nobody learned it.
     """
 
     low: Floats
@@ -56,6 +58,7 @@ class Cells:
     model: TransitionModel | None
     outside: Floats
     first_states: Integers | None = None
+    readings: Readings | None = None
 
     def __post_init__(self) -> None:
         if np.shape(self.low)[:1] == (0,):
@@ -82,6 +85,8 @@ class Cells:
         if self.model is not None:
             _check_model(self.model, sizes, self.first_states)
             _check_outside(self.model, self.outside)
+        if self.readings is not None:
+            _check_readings(self.readings, sizes)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -143,3 +148,14 @@ def _check_outside(model: TransitionModel, outside: Floats) -> None:
         check_class_sums("transitions", model.law(outside), model)
     except InvalidInput as error:
         raise InvalidInput(f"outside must hold parameters of tasks ({error}); train again") from None
+
+
+def _check_readings(readings: Readings, sizes: dict[str, int]) -> None:
+    """They speak of the same cells, policies and constraints as the bounds."""
+    cells, policies, numbers, _ = readings.law.shape
+    expected = (sizes["J"], sizes["P"], sizes["1+m"] + len(readings.signals))
+    if (cells, policies, numbers) != expected:
+        raise InvalidInput(
+            "readings must be of as many cells, policies and numbers of an episode as the bounds, "
+            f"{list(expected)}, got {[cells, policies, numbers]}"
+        )

@@ -207,8 +207,9 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
             f"{path}: must hold exactly the arrays {sorted(expected)} that {MANIFEST} announces, found {sorted(arrays)}"
         )
     try:
+        bounds: dict[str, Any] = {name: arrays[name] for name in BOUNDS}
         return Cells(
-            **{name: arrays[name] for name in BOUNDS},
+            **bounds,
             start_lower=arrays.get("start_lower"),
             start_upper=arrays.get("start_upper"),
             source=stored.source,

@@ -93,7 +93,7 @@ class ReturnProcess:
 
     def observe(self, state: ReturnState, drawn: Integers, outcomes: Outcomes) -> ReturnState:
         """One episode after the other, so that blocks and single episodes round alike."""
-        scaled = self._scaled(outcomes)
+        scaled = self.units.scaled(outcomes.sums)
         # Not a matrix product: its rounding depends on the number of rows.
         gains = np.log1p((scaled[:, None, :] * state.stakes).sum(axis=-1))
         pending = dict(state.pending)
@@ -180,11 +180,6 @@ class ReturnProcess:
         place = np.minimum(np.searchsorted(known, first), len(known) - 1)
         return np.where(known[place] == first, place, len(known))  # elsewhere: the last row, of which nothing is known
 
-    def _scaled(self, outcomes: Outcomes) -> Floats:
-        """[n, k] returns mapped from their ranges to [0, 1]."""
-        returns = np.concatenate([outcomes.reward[:, None], outcomes.cost], axis=1)
-        return np.clip((returns - self._offset) / self._span, 0.0, 1.0)
-
     def _envelopes(
         self, places: list[tuple[int, int]], open_cells: Integers, planned: tuple[Planned, ...]
     ) -> tuple[Floats, Floats]:
@@ -200,7 +195,9 @@ class ReturnProcess:
             else:
                 plan = planned[policy - len(self._tables[0])]
                 sides = (plan.start_lower, plan.start_upper)
-                lower[rows], upper[rows] = (side[pick] for side in self._with_elsewhere(*self._as_returns(*sides)))
+                lower[rows], upper[rows] = (
+                    side[pick] for side in self._with_elsewhere(*self.units.scaled_sums(*sides, self.horizon))
+                )
         return lower, upper
 
     @cached_property
@@ -213,21 +210,10 @@ class ReturnProcess:
                 raise InvalidInput("cells must have bounds per first state for first_states=True, got none")
             low, high = self.cells.start_lower, self.cells.start_upper
         order = (1, 3, 0, 2)  # from [J, P, k, S]
-        scaled = self._with_elsewhere(*self._as_returns(low.transpose(order), high.transpose(order)))
-        return np.ascontiguousarray(scaled[0]), np.ascontiguousarray(scaled[1])
-
-    def _as_returns(self, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
-        """Bounds on reward and margins [..., k] as bounds on scaled truncated reward and cost sums."""
-        budget = self.units.budget
-        low = np.concatenate([lower[..., :1], budget - upper[..., 1:]], axis=-1)
-        high = np.concatenate([upper[..., :1], budget - lower[..., 1:]], axis=-1)
-        # A truncated sum misses a tail between γ^H times the ends of the range (0 included).
-        least, most = self.units.tail(self.horizon).T
-        low, high = low - most, high - least
-        return (
-            np.clip((low - self._offset) / self._span, 0.0, 1.0),
-            np.clip((high - self._offset) / self._span, 0.0, 1.0),
+        scaled = self._with_elsewhere(
+            *self.units.scaled_sums(low.transpose(order), high.transpose(order), self.horizon)
         )
+        return np.ascontiguousarray(scaled[0]), np.ascontiguousarray(scaled[1])
 
     def _with_elsewhere(self, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
         """Bounds [..., F, J, k] with one more row, for first states that no bounds were made for: anything goes."""
@@ -235,15 +221,6 @@ class ReturnProcess:
             return lower, upper
         nothing = np.zeros_like(lower[..., :1, :, :])
         return np.concatenate([lower, nothing], axis=-3), np.concatenate([upper, nothing + 1.0], axis=-3)
-
-    @property
-    def _offset(self) -> Floats:
-        return self.units.reachable[:, 0]
-
-    @property
-    def _span(self) -> Floats:
-        span = np.ptp(self.units.reachable, axis=1)
-        return np.where(span > 0, span, 1.0)
 
 
 def _payoff(stakes: Floats, count: Floats, gain: Floats, low: Floats, high: Floats) -> Floats:

@@ -1,0 +1,129 @@
+"""What an observed episode is summarised by before anything is learned from it: numbers [F] of one episode each.
+
+Features of states are counts of transitions. Features of any other observations are moments of observations and
+actions, and the linear model of how the observation changes that fits the episode best: unknown masses, frictions and
+sensitivities show in its coefficients. Nothing rests on what features are: a poor choice costs power, never safety.
+
+Every row is computed by itself and in one order, so that an episode has the same features alone and among others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.episode import Observed
+from surefoot.errors import InvalidInput
+
+# Of a linear model with more than this many coefficients only moments are kept.
+MOST_COEFFICIENTS = 600
+# The model is shrunk as by so many steps at which nothing changes: one episode may not excite everything.
+SHRINKAGE = 1.0
+
+Keys: TypeAlias = Integers  # [F, 3] transitions (state, action, next state) that are counted
+
+
+class Features(Protocol):
+    """[n, F] of n observed episodes."""
+
+    def __call__(self, observed: Observed, /) -> Floats: ...
+
+
+def moments(observed: Observed) -> Floats:
+    """[n, F]: steps; mean, spread, least and largest of every observed number, mean and spread of every action; and the
+    coefficients of the linear model of changes."""
+    seen, acted = _columns(observed.observations), _columns(observed.actions)  # [n, k, H+1], [n, a, H]
+    before, after = _mask(observed.steps, acted.shape[2]), _mask(observed.steps + 1, seen.shape[2])
+    parts = [observed.steps[:, None].astype(np.float64)]
+    for columns, counted, ends in ((seen, after, True), (acted, before, False)):
+        mean = _mean(columns, counted)
+        parts += [mean, np.sqrt(_mean((columns - mean[:, :, None]) ** 2, counted))]
+        if ends:
+            parts += [
+                np.where(counted[:, None], columns, np.inf).min(axis=2),
+                np.where(counted[:, None], columns, -np.inf).max(axis=2),
+            ]
+    if seen.shape[1] * (seen.shape[1] + acted.shape[1] + 1) <= MOST_COEFFICIENTS:
+        parts.append(_changes(seen, acted, before))
+    return np.concatenate(parts, axis=1)
+
+
+def transitions(observed: Observed, keys: Keys) -> Floats:
+    """[n, F] how often each of the transitions (state, action, next state) `keys` occurs."""
+    wanted, order = np.unique(_codes(*keys.T), return_inverse=True)
+    found = _codes(*_triples(observed))  # [n, H]
+    place = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
+    counted = (wanted[place] == found) & _mask(observed.steps, found.shape[1])
+    n = len(observed)
+    flat = (place + len(wanted) * np.arange(n)[:, None])[counted]
+    counts: Floats = np.bincount(flat, minlength=n * len(wanted)).reshape(n, -1).astype(np.float64)
+    return counts[:, order]
+
+
+def frequent_transitions(observed: Observed, most: int) -> Keys:
+    """[F, 3] the transitions that occur in most of the episodes."""
+    codes = np.where(_mask(observed.steps, observed.actions.shape[1]), _codes(*_triples(observed)), -1)
+    codes = np.sort(codes, axis=1)
+    fresh = np.diff(codes, axis=1, prepend=-1) != 0  # once in an episode
+    kinds, episodes = np.unique(codes[fresh & (codes >= 0)], return_counts=True)
+    chosen = np.sort(kinds[np.argsort(-episodes, kind="stable")[:most]])
+    return np.stack([chosen >> 42, (chosen >> 21) & MASK, chosen & MASK], axis=1)
+
+
+def of_states(observed: Observed) -> bool:
+    """Whether observations are states and actions are numbered."""
+    return all(each.ndim == 2 and each.dtype.kind in "iu" for each in (observed.observations, observed.actions))
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+MASK = 2**21 - 1  # three whole numbers below 2^21 in one of 63 bits
+
+
+def _columns(rows: NDArray[Any]) -> Floats:
+    """[n, k, H] of [n, H, ...]: sums then run along the last axis, each by itself."""
+    flat = rows.reshape(*rows.shape[:2], -1).astype(np.float64)
+    return np.ascontiguousarray(flat.transpose(0, 2, 1))
+
+
+def _mask(steps: Integers, length: int) -> NDArray[np.bool_]:
+    """[n, length] whether a step belongs to the episode."""
+    mask: NDArray[np.bool_] = np.arange(length) < steps[:, None]
+    return mask
+
+
+def _mean(columns: Floats, counted: NDArray[np.bool_]) -> Floats:
+    """[n, k] over the counted steps."""
+    mean: Floats = np.where(counted[:, None], columns, 0.0).sum(axis=2) / np.maximum(counted.sum(axis=1), 1)[:, None]
+    return mean
+
+
+def _changes(seen: Floats, acted: Floats, counted: NDArray[np.bool_]) -> Floats:
+    """[n, k·(1+k+a)] coefficients of o_{t+1} - o_t on (1, o_t, a_t), by ridge regression within each episode."""
+    inputs = np.concatenate([np.ones_like(acted[:, :1]), seen[:, :, :-1], acted], axis=1)  # [n, p, H]
+    scale = np.sqrt(_mean(inputs**2, counted)) + 1e-9
+    inputs = np.where(counted[:, None], inputs / scale[:, :, None], 0.0)
+    change = np.diff(seen, axis=2)
+    gram = inputs @ inputs.transpose(0, 2, 1) + SHRINKAGE * np.eye(inputs.shape[1])
+    coefficients = np.linalg.solve(gram, inputs @ change.transpose(0, 2, 1)) / scale[:, :, None]
+    return coefficients.transpose(0, 2, 1).reshape(len(seen), -1)
+
+
+def _triples(observed: Observed) -> tuple[Integers, Integers, Integers]:
+    """State, action and next state [n, H] each."""
+    if not of_states(observed):
+        raise InvalidInput(
+            f"observations and actions must be whole numbers [n, H+1] and [n, H], got "
+            f"{observed.observations.dtype} {list(observed.observations.shape)} and {observed.actions.dtype}"
+        )
+    states = observed.observations.astype(np.int64)
+    return states[:, :-1], observed.actions.astype(np.int64), states[:, 1:]
+
+
+def _codes(state: Any, action: Any, after: Any) -> Integers:
+    """Three whole numbers as one."""
+    codes: Integers = (np.asarray(state, np.int64) << 42) | (np.asarray(action, np.int64) << 21) | after
+    return codes
