@@ -19,6 +19,7 @@ from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset import Entry, PolicyValueSet
 from surefoot.policyset.cells import Cells
+from surefoot.signals.signals import OwnFeatures
 from surefoot.tabular.policy import TabularPolicy
 
 FILES = ["manifest.json", "policies.safetensors", "cells.safetensors"]
@@ -26,9 +27,16 @@ PER_TEST_FOLDER = settings(max_examples=50, deadline=None, suppress_health_check
 
 
 def make_set(
-    entries: int = 2, states: int = 3, actions: int = 2, constraints: int = 2, seed: int = 0, model: str | None = None
+    entries: int = 2,
+    states: int = 3,
+    actions: int = 2,
+    constraints: int = 2,
+    seed: int = 0,
+    model: str | None = None,
+    readings: str | None = None,
 ) -> PolicyValueSet:
-    """Random numbers throughout, in ranges that allow them; with cells if `model` says of which kind."""
+    """Random numbers throughout, in ranges that allow them; with cells if `model`, and readings if `readings`
+    says of which kind."""
     rng = np.random.default_rng(seed)
 
     def policy() -> TabularPolicy:
@@ -60,7 +68,13 @@ def make_set(
         cells=None
         if model is None
         else make_cells(
-            rng, policies=1 + entries, constraints=constraints, states=states, actions=actions, model=model
+            rng,
+            policies=1 + entries,
+            constraints=constraints,
+            states=states,
+            actions=actions,
+            model=model,
+            readings=readings,
         ),
     )
 
@@ -110,22 +124,34 @@ def cell_bits(cells: Cells | None) -> dict[str, Any]:
     """Everything in the cells, arrays as (shape, bytes)."""
     if cells is None:
         return {}
-    found = {f"cells.{field.name}": getattr(cells, field.name) for field in fields(cells) if field.name != "model"}
+    found = _values("cells", cells, "model", "readings")
     if cells.model is not None:
-        found |= {
-            f"model.{field.name}": getattr(cells.model, field.name)
-            for field in fields(cells.model)
-            if field.name != "affine"
-        }
+        found |= _values("model", cells.model, "affine")
         if cells.model.affine is not None:
             found["model.base"], found["model.slope"] = cells.model.affine
+    if cells.readings is not None:
+        found |= _values("readings", cells.readings, "signals")
+        found |= _values("signals", cells.readings.signals, "own")
     for name, value in found.items():
         if isinstance(value, np.ndarray):
-            whole = name.removeprefix("model.") in ("indptr", "successor", "classes", "row_type")
+            whole = name.rpartition(".")[2] in ("indptr", "successor", "classes", "row_type", "keys", "source")
             assert value.dtype == (np.int64 if whole else np.float64), name
             assert not value.flags.writeable, name
             found[name] = (value.shape, value.tobytes())
-    return found
+    own = None if cells.readings is None else cells.readings.signals.own
+    return found if own is None else {**found, **feature_bits(own)}
+
+
+def _values(prefix: str, whole: Any, *but: str) -> dict[str, Any]:
+    return {f"{prefix}.{field.name}": getattr(whole, field.name) for field in fields(whole) if field.name not in but}
+
+
+def feature_bits(own: OwnFeatures) -> dict[str, Any]:
+    """Types and all, but for what stands behind the last step of an episode."""
+    rows = zip(own.probes.observations, own.probes.actions, own.probes.steps.tolist(), strict=True)
+    episodes = [(seen[: steps + 1], acted[:steps]) for seen, acted, steps in rows]
+    bits = [[(str(part.dtype), part.shape, part.tobytes()) for part in parts] for parts in episodes]
+    return {"own.name": own.name, "own.episodes": bits, "own.values": own.values.tobytes()}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dense_models import dense_model
+from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
+from surefoot.policyset.readings import Readings
+from surefoot.signals.signals import OwnFeatures, OwnFunction, Signals, own_values
 from surefoot.tabular.transition_model import TransitionModel
 
 
@@ -30,9 +33,10 @@ def make_cells(
     by_start: bool = True,
     model: str = "affine",
     outside: int = 2,
+    readings: str | None = None,
 ) -> Cells:
     """Valid cells with random numbers; `model` is "none", "balls" or "affine", of the latter two also what pays
-    "-transitions" or "-unknown"."""
+    "-transitions" or "-unknown"; `readings` the kind of features that signals are made of."""
     low = rng.random((cells, parameters)) / 2
     high = low + rng.random((cells, parameters)) / 2
     lower = rng.normal(size=(cells, policies, 1 + constraints))
@@ -50,7 +54,62 @@ def make_cells(
         uncovered=uncovered,
         model=None if model == "none" else make_model(rng, (low + high) / 2, constraints, states, actions, model),
         outside=rng.random((outside, parameters)),
+        readings=None if readings is None else make_readings(rng, readings, cells, policies, constraints),
     )
+
+
+def make_readings(rng: np.random.Generator, kind: str, cells: int, policies: int, constraints: int) -> Readings:
+    """Random numbers that are valid, of up to four signals."""
+    signals = make_signals(rng, kind, policies)
+    count, bins = 1 + constraints + len(signals), int(rng.integers(2, 5))
+    lower = rng.random((cells, policies, len(signals)))
+    return Readings(
+        signals,
+        lower,
+        lower + rng.random(lower.shape),
+        np.sort(rng.random((count, bins - 1)), axis=1),
+        rng.random((count, bins)),
+        rng.dirichlet(np.ones(bins), size=(cells, policies, count)),
+    )
+
+
+def make_signals(rng: np.random.Generator, kind: str, policies: int) -> Signals:
+    own = make_features(rng) if kind == "own" else None
+    features = 10 if kind == "moments" else 3  # moments of episodes with one observed number and one action
+    maps, count = (int(n) for n in rng.integers(1, 5, size=2))
+    low = rng.normal(size=count)
+    return Signals(
+        kind,  # type: ignore[arg-type]
+        rng.normal(size=(policies, features)),
+        rng.random((policies, features)) + 0.1,
+        rng.normal(size=(policies, maps, features)),
+        rng.normal(size=(policies, maps)),
+        rng.integers(maps, size=count),
+        low,
+        low + rng.random(count) + 1e-3,
+        int(rng.integers(1, 300)),
+        rng.integers(9, size=(features, 3)) if kind == "transitions" else None,
+        own,
+    )
+
+
+def extent(seen: np.ndarray, acted: np.ndarray) -> list[float]:
+    """Features of one's own, for the tests."""
+    return [float(np.ptp(seen)), float(acted.mean()), float(len(acted))]
+
+
+def make_features(rng: np.random.Generator, function: OwnFunction = extent) -> OwnFeatures:
+    """Probes of one of several types and shapes, with anything behind the last step of each."""
+    steps = rng.integers(1, 5, size=3)
+    seen, acted = rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 4))
+    seen[np.arange(5) > steps[:, None]] = np.nan
+    types = (
+        (seen, acted),
+        (seen.astype(np.float32), acted > 0),
+        (rng.integers(9, size=(3, 5)), acted.astype(np.int64)),
+    )
+    probes = Observed(*types[rng.integers(3)], steps)
+    return OwnFeatures("extent", probes, own_values(function, "extent", probes))
 
 
 def make_model(

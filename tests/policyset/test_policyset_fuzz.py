@@ -32,6 +32,8 @@ HOSTILE: tuple[Any, ...] = (
     *([1e308, -1e308], [2**40, 2**40], [1] * 9, [None], [[[[[[[[]]]]]]]], {"": {"": {}}}),
 )
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 1e300, -1e300, 5e-324, 1e-12, 0.5)
+KINDS = ("moments", "transitions", "own")
+SAVED = (None, "none", "balls", "affine", "affine-transitions", "mixed", *KINDS)
 USED = ("safe-only", "pce", "paper", *CERTIFIED)
 
 
@@ -43,7 +45,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=memory) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers as large as numbers are
         folder = Path(place) / "set"
-        originals = [saved(folder, model) for model in (None, "none", "balls", "affine", "affine-transitions", "mixed")]
+        originals = [saved(folder, model) for model in SAVED]
         for _ in range(count):
             files = originals[rng.integers(len(originals))]
             mutation = MUTATIONS[rng.integers(len(MUTATIONS))]
@@ -54,7 +56,10 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
 
 
 def saved(folder: Path, model: str | None) -> Files:
-    (make_mixed() if model == "mixed" else make_set(model=model)).save(folder)
+    if model in KINDS:
+        make_set(model="none", readings=model).save(folder)
+    else:
+        (make_mixed() if model == "mixed" else make_set(model=model)).save(folder)
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
@@ -158,7 +163,7 @@ def forged_arrays(rng: np.random.Generator, files: Files) -> Files:
             case 0 if len(arrays) > 1:
                 del arrays[key]
             case 1:
-                arrays[str(rng.choice(["extra", "lower", "model.base", ""]))] = arrays[key]
+                arrays[str(rng.choice(["extra", "lower", "model.base", "signals.keys", ""]))] = arrays[key]
             case 2:
                 arrays[key] = resized(rng, arrays[key])
             case 3:

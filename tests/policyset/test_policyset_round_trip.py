@@ -55,6 +55,7 @@ def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
         by_start=st.booleans(),
         model=st.sampled_from(["none", "balls", "affine", "balls-transitions", "affine-transitions", "affine-unknown"]),
         outside=st.integers(0, 2),
+        readings=st.sampled_from([None, "moments", "transitions", "own"]),
     )
 
     horizon = draw(st.none() | st.integers(1, 2**40))

@@ -1,4 +1,4 @@
-"""The manifest of a policy set on disk: which fields `manifest.json` has, how it is written, checked and read.
+"""The manifest of a policy set on disk: how `manifest.json` is written, checked and read.
 
 Whatever was written by another program or version, or damaged, ends in one ArtifactError. The hashes show accidents,
 not forgers: who alters a set can compute them anew. Whoever must rule that out compares the set's `digest` with
@@ -15,22 +15,32 @@ import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn
 
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
-from surefoot.cmdp.controllers import LONGEST_NAME
-from surefoot.cmdp.own_policy import ObservationType, OwnPolicy
+from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import ArtifactError
-from surefoot.policyset.cells import Cells, Source
+from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
+from surefoot.policyset.readings import Readings
+from surefoot.policyset.stored_fields import (
+    MAX_ELEMENTS,
+    MAX_HEADER_BYTES,
+    Manifest,
+    StoredOwn,
+    StoredPolicy,
+    Tensor,
+)
 from surefoot.tabular.transition_model import LARGEST_TABLE, TransitionModel
 
 FORMAT = "surefoot.policyset"
-FORMAT_VERSION = (1, 3)  # a reader refuses a newer major; a newer minor loads as long as it uses nothing new
+# A reader refuses a newer major; a newer minor loads as long as it uses nothing new. Sets without readings are written
+# as before, to the byte.
+FORMAT_VERSION, VERSION_WITHOUT_READINGS = (1, 4), (1, 3)
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
 MIXED = "mixed"  # the policies are of different kinds or shapes, or not data at all
@@ -38,109 +48,15 @@ CELLS = "cells.safetensors"
 
 MAX_MANIFEST_BYTES = 8 * 2**20
 LIMITS = Limits(size=MAX_MANIFEST_BYTES, values=10**6, depth=MAX_DEPTH + 4)
-MAX_HEADER_BYTES = 2**20
-MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
-MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
 
 # Every other array holds float64.
 INTEGERS = frozenset(
     {
         "first_states",
         *(f"model.{name}" for name in ("classes", "row_type", "indptr", "successor", "entry_class")),
+        *("signals.source", "signals.keys", "features.steps"),
     }
 )
-
-Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
-Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
-Sha256: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Bounds: TypeAlias = Annotated[list[float], Field(min_length=2, max_length=2)]
-Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-Probability: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
-
-
-class StoredFile(_Strict):
-    sha256: Sha256
-    bytes: Count
-    shapes: dict[str, Shape]
-
-
-class StoredEntry(_Strict):
-    parameter: list[float]
-    reward: float
-    margin: list[float]
-    safe_reward: float
-    safe_margin: list[float]
-
-
-class StoredOwn(_Strict):
-    """A controller of somebody's own: all of it but where it is recognised, which is in arrays if anywhere."""
-
-    fingerprint: Name | None
-    given: bool  # whether that is the owner's
-    deterministic: bool
-    asked_likeliest: bool
-    observation_shape: Annotated[list[Count], Field(max_length=7)]
-    observation_type: ObservationType
-    action_type: Literal["int64", "float64"]
-
-
-class StoredPolicy(_Strict):
-    """One policy of a set whose policies are of different kinds or shapes."""
-
-    kind: str
-    own: StoredOwn | None = None
-
-
-class StoredCells(_Strict):
-    """All of the cells but their arrays, and which of the optional arrays there are."""
-
-    source: Source
-    uncovered: Probability
-    by_start: bool
-    outside: bool
-    first_states: Literal[True] | None = None  # since 1.3: bounds are for some states and not for all
-    model: Literal["none", "balls", "affine"]
-    sparse: Literal[True] | None = None  # since 1.3: only the possible transitions are stored
-    payments: Literal["transitions", "unknown"] | None = None  # since 1.3: not by state and action
-
-
-class Manifest(_Strict):
-    format: str
-    format_version: Annotated[list[int], Field(min_length=2, max_length=2)]
-    library_version: str
-    discount: float
-    reward_range: Bounds
-    cost_range: list[Bounds]
-    budget: list[float]
-    horizon: Annotated[int, Field(ge=1)] | None = None  # since 1.2, and only where there is one
-    reward_sum_range: Bounds | None = None  # since 1.3, and only where declared, as the next
-    cost_sum_range: list[Bounds] | None = None
-    epsilon: float | None = None  # since 1.3 these three are not there without a cover
-    delta: float | None = None
-    xi: float | None = None
-    task_digest: str
-    recipe: dict[str, Any]
-    training: dict[str, Any]
-    policy_kind: str
-    policies: list[StoredPolicy] | None = None  # since 1.3, and only where policy_kind is MIXED
-    names: list[Name] | None = None  # since 1.3
-    entries: Annotated[list[StoredEntry], Field(min_length=1)]
-    cells: StoredCells | None = None
-    safe_risk: Probability | None = None  # since 1.1, and only without cells, which know it
-    files: dict[str, StoredFile]
-    manifest_sha256: Sha256  # of the canonical JSON of all the fields above
-
-
-class _Tensor(_Strict):
-    """One line of a safetensors header."""
-
-    dtype: str
-    shape: Shape
-    data_offsets: list[int]
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -150,7 +66,7 @@ def encode(policy_set: Contents, files: Mapping[str, tuple[bytes, Mapping[str, N
     """The content of `manifest.json` for files given as (content, arrays in it); refused if `parse` would refuse it."""
     document: dict[str, Any] = {
         "format": FORMAT,
-        "format_version": list(FORMAT_VERSION),
+        "format_version": list(_version(policy_set)),
         "library_version": _library_version(),
         **fields(policy_set),
         "files": {
@@ -199,7 +115,7 @@ def fields(policy_set: Contents) -> dict[str, Any]:
             }
             for entry in policy_set.entries
         ],
-        **({} if cells is None else {"cells": stored_cells(cells).model_dump(exclude_none=True)}),
+        **({} if cells is None else {"cells": _cell_fields(cells)}),
         **({} if cells is not None or policy_set.safe_risk is None else {"safe_risk": policy_set.safe_risk}),
     }
 
@@ -234,17 +150,30 @@ def stored_policy(policy: Policy) -> StoredPolicy:
     return StoredPolicy(kind=policy.kind, own=own)
 
 
-def stored_cells(cells: Cells) -> StoredCells:
-    return StoredCells(
-        source=cells.source,
-        uncovered=cells.uncovered,
-        by_start=cells.start_lower is not None,
-        outside=len(cells.outside) > 0,
-        first_states=None if cells.first_states is None else True,
-        model="none" if cells.model is None else "balls" if cells.model.affine is None else "affine",
-        sparse=None if cells.model is None or stored_densely(cells.model) else True,
-        payments=None if cells.model is None else _payments(cells.model),
-    )
+def _cell_fields(cells: Cells) -> dict[str, Any]:
+    """Those of `StoredCells`, but for what is not there."""
+    model = cells.model
+    found = {
+        "source": cells.source,
+        "uncovered": cells.uncovered,
+        "by_start": cells.start_lower is not None,
+        "outside": len(cells.outside) > 0,
+        "first_states": None if cells.first_states is None else True,
+        "model": "none" if model is None else "balls" if model.affine is None else "affine",
+        "sparse": None if model is None or stored_densely(model) else True,
+        "payments": None if model is None else _payments(model),
+        "readings": None if cells.readings is None else _reading_fields(cells.readings),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _reading_fields(readings: Readings) -> dict[str, Any]:
+    signals, own = readings.signals, readings.signals.own
+    found: dict[str, Any] = {"kind": signals.kind, "steps": signals.steps}
+    if own is not None:
+        types = {"observation_type": own.probes.observations.dtype, "action_type": own.probes.actions.dtype}
+        found["own"] = {"name": own.name, **{name: str(dtype) for name, dtype in types.items()}}
+    return found
 
 
 def stored_densely(model: TransitionModel) -> bool:
@@ -256,6 +185,11 @@ def _payments(model: TransitionModel) -> Literal["transitions", "unknown"] | Non
     if model.reward is not None:
         return None
     return "unknown" if model.payments is None else "transitions"
+
+
+def _version(policy_set: Contents) -> tuple[int, int]:
+    with_readings = policy_set.cells is not None and policy_set.cells.readings is not None
+    return FORMAT_VERSION if with_readings else VERSION_WITHOUT_READINGS
 
 
 def _library_version() -> str:
@@ -357,7 +291,7 @@ def check_header(where: Path | str, content: bytes, shapes: dict[str, list[int]]
     if length > available:
         raise ArtifactError(f"{where}: says that its header has {length} bytes, must be at most {available}")
     try:
-        header = TypeAdapter(dict[str, _Tensor]).validate_python(parse_json(where, content[8 : 8 + length]))
+        header = TypeAdapter(dict[str, Tensor]).validate_python(parse_json(where, content[8 : 8 + length]))
     except ValidationError as error:
         _refuse(where, error)
     found = {name: tensor.shape for name, tensor in header.items()}

@@ -4,8 +4,9 @@
     policies.safetensors   each array of a policy, stacked: [1+n, ...], the safe policy first; of policies that are
                            not alike each by itself: 0.probabilities, 1.weights.0, ... A controller that is somebody's
                            own is not in it, only its name, and observations with the actions it is recognised by
-    cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`; only if there
-                           are cells, and without the optional arrays that are not there or empty
+    cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`, of its readings
+                           as `readings.…`, `signals.…` and `features.…`; only if there are cells, and without the
+                           optional arrays that are not there or empty
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
 before reading, hashes before parsing arrays, shapes before making them. The hashes show accidents, not forgers (see
@@ -19,6 +20,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
@@ -35,10 +37,13 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.policyset import manifest as manifests
+from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents, Entry
 from surefoot.policyset.fit import check_fit
-from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES, Manifest, StoredEntry, StoredFile
+from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES
 from surefoot.policyset.stored_arrays import DECODERS, Arrays, cells_of, grouped, policies_of
+from surefoot.policyset.stored_fields import Manifest, StoredEntry, StoredFile
+from surefoot.signals.signals import OwnFunction
 
 AnyContents = TypeVar("AnyContents", bound=Contents)
 
@@ -153,12 +158,16 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
 
 
 def load(
-    path: str | PathLike[str], make: Callable[..., AnyContents], controllers: Mapping[str, Any] | None = None
+    path: str | PathLike[str],
+    make: Callable[..., AnyContents],
+    controllers: Mapping[str, Any] | None = None,
+    features: OwnFunction | None = None,
 ) -> AnyContents:
     """What `make` makes of the contents in the folder `path`, or an ArtifactError that says what is wrong with them.
 
     Args:
         controllers: by name, those of somebody's own; refused if they are not the ones that the set was made with.
+        features: the function that reads episodes, if it is somebody's own; refused likewise.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -167,7 +176,7 @@ def load(
         manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
         _refuse_strays(folder, manifest)
         groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
-        return _rebuild(folder, manifest, groups, make, controllers or {})
+        return _rebuild(folder, manifest, groups, make, controllers or {}, features)
     except MemoryError:
         raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
 
@@ -229,9 +238,12 @@ def _rebuild(
     groups: dict[str, Arrays],
     make: Callable[..., AnyContents],
     controllers: Mapping[str, Any],
+    features: OwnFunction | None,
 ) -> AnyContents:
     safe_policy, *policies = _attached(policies_of(folder, manifest, groups[POLICIES]), controllers)
     cells = None if manifest.cells is None else cells_of(folder / CELLS, manifest.cells, groups[CELLS])
+    if features is not None:
+        cells = _reading(cells, features)
     try:
         policy_set = make(
             entries=tuple(_entry(k, *pair) for k, pair in enumerate(zip(manifest.entries, policies, strict=True))),
@@ -274,6 +286,16 @@ def _attached(policies: list[Policy], controllers: Mapping[str, Any]) -> list[Po
         else policy
         for policy in policies
     ]
+
+
+def _reading(cells: Cells | None, features: OwnFunction) -> Cells:
+    """The same cells, whose episodes can be read here."""
+    readings = None if cells is None else cells.readings
+    own = None if readings is None else readings.signals.own
+    if cells is None or readings is None or own is None:
+        raise InvalidInput("features must be left out for a policy set without features of one's own, got a function")
+    signals = replace(readings.signals, own=own.found(features))
+    return replace(cells, readings=replace(readings, signals=signals))
 
 
 def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:

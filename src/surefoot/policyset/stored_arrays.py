@@ -12,27 +12,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, refuse
+from surefoot.arrays import Floats
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
-from surefoot.policyset.manifest import (
-    CELLS,
-    INTEGERS,
-    MANIFEST,
-    MAX_ELEMENTS,
-    MIXED,
-    POLICIES,
-    Manifest,
-    StoredCells,
-    StoredOwn,
-    StoredPolicy,
-    stored_densely,
-    uniform,
-)
+from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, MIXED, POLICIES, stored_densely, uniform
+from surefoot.policyset.stored_fields import MAX_ELEMENTS, Manifest, StoredCells, StoredOwn, StoredPolicy
+from surefoot.policyset.stored_readings import reading_arrays, reading_names, readings_of, typed
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel, structure_of
 
@@ -88,6 +77,8 @@ def _cell_arrays(cells: Cells) -> Arrays:
         arrays["outside"] = cells.outside
     if cells.model is not None:
         arrays |= {f"model.{name}": array for name, array in _model_arrays(cells.model).items()}
+    if cells.readings is not None:
+        arrays |= reading_arrays(cells.readings)
     return {
         name: np.ascontiguousarray(array, dtype="<i8" if name in INTEGERS else "<f8") for name, array in arrays.items()
     }
@@ -176,22 +167,14 @@ def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
     policy = OwnPolicy(
         name,
         stored.deterministic,
-        _typed("observations", observations, stored.observation_type),
-        _typed("actions", actions, stored.action_type),
+        typed("observations", observations, stored.observation_type),
+        typed("actions", actions, stored.action_type),
         stored.asked_likeliest,
         given,
     )
     if policy.fingerprint != stored.fingerprint:
         raise InvalidInput(f"fingerprint must be that of the arrays, {policy.fingerprint}, got {stored.fingerprint}")
     return policy
-
-
-def _typed(name: str, array: NDArray[Any], kind: str) -> NDArray[Any]:
-    """As it was before it became float64."""
-    refuse(name, array, ~np.isfinite(array) | (np.abs(array) >= 2**53), "must be finite and below 2^53")
-    typed = array.astype(kind)
-    refuse(name, array, typed != array, f"must be of type {kind}")
-    return typed
 
 
 def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
@@ -201,6 +184,7 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
         *(("first_states",) if stored.first_states else ()),
         *(("outside",) if stored.outside else ()),
         *(f"model.{name}" for name in _model_names(stored)),
+        *reading_names(stored.readings),
     }
     if set(arrays) != expected:
         raise ArtifactError(
@@ -217,6 +201,7 @@ def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
             model=None if stored.model == "none" else _model(arrays),
             outside=arrays.get("outside", np.empty((0, *arrays["low"].shape[1:]))),
             first_states=arrays.get("first_states"),
+            readings=None if stored.readings is None else readings_of(stored.readings, arrays),
         )
     except InvalidInput as error:
         raise ArtifactError(f"{path}: {error}") from None

@@ -1,0 +1,282 @@
+"""What cells know of signals, on disk: all of it but the code of features that are somebody's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from policy_sets import assert_same, contents, entry, make_set, put, reseal, reseal_cells
+from test_cells import extent
+
+from surefoot.cmdp.episode import Observed
+from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.policyset import PolicyValueSet
+from surefoot.policyset.readings import Readings
+from surefoot.signals.signals import OwnFeatures, own_values
+
+KINDS = ("moments", "transitions", "own")
+
+
+def with_readings(kind: str, **changes: Any) -> PolicyValueSet:
+    """A set with readings, of which some arrays may be others."""
+    policies = make_set(model="none", readings=kind, seed=3)
+    return changed(policies, lambda readings: replace(readings, **changes))
+
+
+def changed(policies: PolicyValueSet, change: Callable[[Readings], Readings]) -> PolicyValueSet:
+    assert policies.cells is not None
+    assert policies.cells.readings is not None
+    return replace(policies, cells=replace(policies.cells, readings=change(policies.cells.readings)))
+
+
+def readings_of(policies: PolicyValueSet) -> Readings:
+    assert policies.cells is not None
+    assert policies.cells.readings is not None
+    return policies.cells.readings
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_readings_survive_the_disk_and_read_episodes_as_before(kind: str, tmp_path: Path) -> None:
+    policies, rng = with_readings(kind), np.random.default_rng(0)
+    policies.save(tmp_path / "set")
+    again = PolicyValueSet.load(tmp_path / "set", features=extent if kind == "own" else None)
+    assert_same(policies, again)
+    before, after = readings_of(policies).signals, readings_of(again).signals
+    observed = Observed(rng.integers(9, size=(5, 8)), rng.integers(9, size=(5, 7)), rng.integers(1, 8, size=5))
+    if before.own is not None:
+        before, observed = replace(before, own=before.own.found(extent)), before.own.probes
+    for policy in range(3):
+        np.testing.assert_array_equal(before.of(policy, observed), after.of(policy, observed))
+
+
+def test_they_can_be_read_with_nothing_but_json_and_safetensors(kind: str, tmp_path: Path) -> None:
+    policies = with_readings(kind)
+    policies.save(tmp_path / "set")
+    arrays = safetensors.numpy.load_file(tmp_path / "set/cells.safetensors")
+    manifest = json.loads((tmp_path / "set/manifest.json").read_text())
+    readings = readings_of(policies)
+    assert manifest["format_version"] == [1, 4]
+    found = manifest["cells"]["readings"]
+    assert (found["kind"], found["steps"]) == (kind, readings.signals.steps)
+    for name in ("lower", "upper", "edges", "values", "law"):
+        np.testing.assert_array_equal(arrays[f"readings.{name}"], getattr(readings, name))
+    for name in ("centre", "scale", "weights", "offset", "source", "low", "high"):
+        np.testing.assert_array_equal(arrays[f"signals.{name}"], getattr(readings.signals, name))
+    assert ("signals.keys" in arrays, "own" in found) == (kind == "transitions", kind == "own")
+    if kind == "own":
+        first = int(arrays["features.steps"][0])
+        seen, acted = arrays["features.observations"][0, : first + 1], arrays["features.actions"][0, :first]
+        assert extent(seen, acted) == pytest.approx(arrays["features.values"][0].tolist(), rel=1e-6)
+
+
+def test_sets_without_readings_are_written_as_before(tmp_path: Path) -> None:
+    make_set(model="affine").save(tmp_path / "set")
+    manifest = json.loads((tmp_path / "set/manifest.json").read_text())
+    assert manifest["format_version"] == [1, 3]
+    assert "readings" not in manifest["cells"]
+
+
+def test_every_change_of_the_readings_gives_another_digest(kind: str) -> None:
+    policies = float_probes() if kind == "own" else with_readings(kind)
+    readings = readings_of(policies)
+    signals, nudge = readings.signals, 1 + 1e-12
+    others = [replace(readings, **{name: getattr(readings, name) * nudge}) for name in ("upper", "edges", "law")]
+    others += [replace(readings, **{name: getattr(readings, name) / nudge}) for name in ("lower", "values")]
+    names = ("centre", "scale", "weights", "offset", "low")
+    changes: list[dict[str, Any]] = [{name: getattr(signals, name) * (1 - 1e-12)} for name in names]
+    changes += [{"high": signals.high + 1e-9}, {"steps": signals.steps + 1}]
+    if signals.keys is not None:
+        changes.append({"keys": signals.keys + 1})
+    if signals.own is not None:
+        own, probes = signals.own, signals.own.probes
+        changes += [{"own": replace(own, name="other")}, {"own": replace(own, values=own.values + 1)}]
+        changes += [{"own": replace(own, probes=replace(probes, actions=-probes.actions))}]
+        changes += [{"own": replace(own, probes=replace(probes, steps=probes.steps[[2, 1, 0]]))}]
+        assert replace_signals(policies, own=own.found(extent)).digest() == policies.digest()
+    digests = {policies.digest(), *(replace_signals(policies, **change).digest() for change in changes)}
+    digests |= {changed(policies, lambda _, other=other: other).digest() for other in others}  # type: ignore[misc]
+    assert len(digests) == 1 + len(changes) + len(others)
+
+
+def replace_signals(policies: PolicyValueSet, **changes: Any) -> PolicyValueSet:
+    return changed(policies, lambda readings: replace(readings, signals=replace(readings.signals, **changes)))
+
+
+# ------------------------------------------------------------------------------------------ features that are one's own
+
+
+def test_features_are_attached_if_they_are_the_same_function(tmp_path: Path) -> None:
+    with_readings("own").save(tmp_path / "set")
+    bare = PolicyValueSet.load(tmp_path / "set")
+    own = readings_of(bare).signals.own
+    assert own is not None
+    with pytest.raises(InvalidInput, match="features 'extent' must be here for signals to be computed: load the"):
+        readings_of(bare).signals.of(0, own.probes)
+    attached = PolicyValueSet.load(tmp_path / "set", features=extent)
+    assert attached.digest() == bare.digest()
+    assert readings_of(attached).signals.of(0, own.probes).shape == (3, len(readings_of(bare).signals))
+    attached.save(tmp_path / "again")
+    assert contents(tmp_path / "set") == contents(tmp_path / "again")
+
+    def other(seen: np.ndarray, acted: np.ndarray) -> list[float]:
+        return [value + 1e-6 for value in extent(seen, acted)]
+
+    with pytest.raises(InvalidInput, match="must be those that the policy set was made with, 'extent', got a function"):
+        PolicyValueSet.load(tmp_path / "set", features=other)
+
+
+@pytest.mark.parametrize(("model", "readings"), [(None, None), ("none", None), ("none", "moments")])
+def test_features_for_a_set_that_has_none_are_refused(model: str | None, readings: str | None, tmp_path: Path) -> None:
+    make_set(model=model, readings=readings).save(tmp_path / "set")
+    with pytest.raises(InvalidInput, match="features must be left out for a policy set without features of one's own"):
+        PolicyValueSet.load(tmp_path / "set", features=extent)
+
+
+def own_set(probes: Observed) -> PolicyValueSet:
+    values = own_values(extent, "extent", probes)
+    return replace_signals(with_readings("own"), own=OwnFeatures("extent", probes, values))
+
+
+def test_large_observations_survive_the_disk(tmp_path: Path) -> None:
+    policies = own_set(Observed(np.full((1, 3), 1e300), np.full((1, 2), 2**52), np.array([2])))
+    policies.save(tmp_path / "set")
+    assert_same(PolicyValueSet.load(tmp_path / "set"), policies)
+
+
+@pytest.mark.parametrize(
+    ("probes", "message"),
+    [
+        (Observed(np.ones((1, 3), np.float16), np.ones((1, 2)), np.array([2])), "observation_type: input should be 'f"),
+        (
+            Observed(np.ones((1, 3)), np.full((1, 2), 2**53 + 1), np.array([2])),
+            r"features.actions\[0, 0\] must be belo",
+        ),
+    ],
+)
+def test_episodes_that_cannot_be_stored_are_refused_at_once(probes: Observed, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        own_set(probes).save(tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+# ------------------------------------------------------------------------------------------------------------ forgeries
+
+READINGS = ("cells", "readings")
+RECORDS = [
+    (
+        "moments",
+        put(*READINGS, "kind")("code"),
+        "cells.readings.kind: input should be 'moments', 'transitions' or 'own'",
+    ),
+    ("moments", put(*READINGS, "kind")("transitions"), "must hold exactly the arrays .*'signals.keys'"),
+    ("transitions", put(*READINGS, "kind")("moments"), "must hold exactly the arrays .* found .*'signals.keys'"),
+    ("moments", put(*READINGS, "kind")("own"), "signals.signals of kind own must come with what they count or call"),
+    ("own", put(*READINGS, "kind")("moments"), "signals.signals of kind moments must come with what they count"),
+    ("own", put(*READINGS, "own")(None), "must hold exactly the arrays .* found .*'features.actions'"),
+    (
+        "moments",
+        put(*READINGS, "steps")(0),
+        "cells.readings.steps: input should be greater than or equal to 1, found 0",
+    ),
+    ("moments", put(*READINGS, "steps")(1.0), "cells.readings.steps: input should be a valid integer, found 1.0"),
+    ("moments", put(*READINGS, "steps")(10**30), "cells.readings.steps: .*"),
+    ("moments", put(*READINGS, "code")("x"), "cells.readings.code: extra inputs are not permitted"),
+    ("moments", put(*READINGS)(None), "must hold exactly the arrays .* found .*'readings.edges'"),
+    ("own", put(*READINGS, "own", "name")(""), "cells.readings.own.name: string should have at least 1 character"),
+    ("own", put(*READINGS, "own", "module")("os"), "cells.readings.own.module: extra inputs are not permitted"),
+    ("own", put(*READINGS, "own", "observation_type")("O"), "readings.own.observation_type: input should be 'float64'"),
+    ("own", put(*READINGS, "own", "observation_type")("uint8"), r"features.observations\[.*\] must be of type uint8"),
+]
+
+
+@pytest.mark.parametrize(("kind_", "forge", "message"), RECORDS, ids=[record[2] for record in RECORDS])
+def test_forged_records_of_readings_are_refused(kind_: str, forge: Any, message: str, tmp_path: Path) -> None:
+    float_probes().save(tmp_path / "set") if kind_ == "own" else with_readings(kind_).save(tmp_path / "set")
+    reseal(tmp_path / "set", forge)
+    with pytest.raises(ArtifactError, match=message) as refusal:
+        PolicyValueSet.load(tmp_path / "set")
+    assert "\n" not in str(refusal.value)
+
+
+def float_probes() -> PolicyValueSet:
+    rng = np.random.default_rng(0)
+    return own_set(Observed(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 4)), np.array([1, 4, 2])))
+
+
+def cut(name: str, axis: int) -> Callable[[dict[str, np.ndarray]], None]:
+    def forge(arrays: dict[str, np.ndarray]) -> None:
+        arrays[name] = np.ascontiguousarray(np.delete(arrays[name], 0, axis=axis))
+
+    return forge
+
+
+ARRAYS = [
+    (entry("readings.lower", (0, 0, 0), np.nan), r"readings.lower\[0, 0, 0\] must be finite"),
+    (entry("readings.lower", (0, 0, 0), 9.0), r"readings.lower\[0, 0, 0\] must not exceed upper, got 9.0"),
+    (entry("readings.edges", (1, -1), -1.0), r"readings.edges\[1, .\] must be ascending, got -1.0"),
+    (entry("readings.values", (0, 0), 1.5), r"readings.values\[0, 0\] must lie in \[0, 1\], got 1.5"),
+    (entry("readings.law", (0, 1, 0, 0), -0.5), r"readings.law\[0, 1, 0, 0\] must not be negative, got -0.5"),
+    (entry("readings.law", (0, 1, 0, 0), 1.5), r"readings.law\[0, 1, 0\] must sum to 1 over the bins"),
+    (entry("signals.scale", (1, 1), 0.0), r"signals.scale\[1, 1\] must be positive, got 0.0"),
+    (entry("signals.low", 0, 99.0), r"signals.high\[0\] must exceed low"),
+    (entry("signals.source", 0, 4), r"signals.source must lie in \[0, .\), got 4"),
+    (entry("signals.source", 0, -1), r"signals.source must lie in \[0, .\), got -1"),
+    (entry("signals.weights", (0, 0, 0), np.inf), r"signals.weights\[0, 0, 0\] must be finite"),
+    (cut("signals.offset", 0), r"signals.offset must have shape \[P, R\] = \[3, .\], got \[2, .\]"),
+    (cut("readings.law", 0), r"readings.law must have shape \[J, P, k, L\]"),
+    (cut("readings.edges", 1), "readings.values must be one more than edges"),
+    (cut("features.values", 0), r"features.values must have shape \[n, F\] = \[3, ≥ 1\], got \[2, 3\]"),
+    (cut("features.values", 1), r"features.values must be 3 for each episode, as signals.centre, got shape \[3, 2\]"),
+    (
+        cut("features.observations", 1),
+        r"features.observations must have shape \[n, H\+1, ...\] with n = 3, got \[3, 4, 2",
+    ),
+    (cut("features.actions", 0), r"features.actions must have shape \[n, H, ...\] with n = 3, got \[2, 4\]"),
+    (entry("features.steps", 1, 5), r"features.steps\[1\] must lie in \[1, 4\], got 5"),
+    (entry("features.steps", 1, 0), r"features.steps\[1\] must lie in \[1, 4\], got 0"),
+    (entry("features.observations", (0, 0, 0), np.nan), r"features.observations\[0, 0, 0\] must be finite, got nan"),
+    (lambda arrays: arrays.pop("signals.low"), "must hold exactly the arrays"),
+    (
+        lambda arrays: arrays.update({"features.steps": arrays["features.steps"].astype(np.float64)}),
+        "'features.steps' must have dtype I64, found 'F64'",
+    ),
+    (
+        lambda arrays: arrays.update({"features.actions": arrays["features.actions"][:, 0].copy()}),
+        r"features.observations must have shape \[n, H\+1, ...\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("forge", "message"), ARRAYS, ids=[message for _, message in ARRAYS])
+def test_forged_readings_are_refused(forge: Any, message: str, tmp_path: Path) -> None:
+    float_probes().save(tmp_path / "set")
+    reseal_cells(tmp_path / "set", lambda arrays: None)
+    PolicyValueSet.load(tmp_path / "set")
+    reseal_cells(tmp_path / "set", forge)
+    with pytest.raises(ArtifactError, match=rf"cells\.safetensors: .*{message}") as refusal:
+        PolicyValueSet.load(tmp_path / "set")
+    assert "\n" not in str(refusal.value)
+
+
+def test_readings_of_other_cells_are_refused(tmp_path: Path) -> None:
+    policies = with_readings("moments")
+    policies.save(tmp_path / "set")
+    readings = readings_of(policies)
+
+    def forge(arrays: dict[str, np.ndarray]) -> None:
+        for name in ("lower", "upper", "law"):
+            arrays[f"readings.{name}"] = np.repeat(getattr(readings, name), 2, axis=0)
+
+    reseal_cells(tmp_path / "set", forge)
+    with pytest.raises(ArtifactError, match=r"readings must be of as many cells, policies and numbers of an episode"):
+        PolicyValueSet.load(tmp_path / "set")
