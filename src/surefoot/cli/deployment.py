@@ -44,7 +44,9 @@ def deploy_command(
     episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in all, for methods that must know.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the draws; 0.")] = None,
     horizon: Annotated[int | None, typer.Option(min=1, help="Steps of an episode that does not end by itself.")] = None,
-    observes: Annotated[str | None, typer.Option(help="For certified: transitions, first-state or sums.")] = None,
+    observes: Annotated[
+        str | None, typer.Option(help="For certified: transitions, signals, first-state or sums.")
+    ] = None,
     assume_safe: Annotated[
         bool | None, typer.Option("--assume-safe", help="The safe policy is known to be feasible on this very system.")
     ] = None,
@@ -103,7 +105,8 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]
     yield f"{path}: all {verdict.rows:,} rows of {verdict.episodes:,} episodes follow; head {verdict.head}"
     risk = "no risk stated" if verdict.risk is None else f"risk {verdict.risk:g}"
     yield f"method {verdict.method} ({'certified' if made.method.certified else 'no certificate'}), {risk}"
-    yield f"weights and margins agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
+    computed = "weights, margins and signals" if made.method.observes == "signals" else "weights and margins"
+    yield f"{computed} agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
     if verdict.sealed:
         yield "sealed with this key"
 

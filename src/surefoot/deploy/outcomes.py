@@ -1,10 +1,12 @@
-"""What a user tells of an episode, in one of three forms, as a plain record; and the learner's outcome of a record.
+"""What a user tells of an episode, in one of four forms, as a plain record; and the learner's outcome of a record.
 
     sums          the discounted reward and costs
     sequences     the reward and the costs of every step
     transitions   all states and actions, with the rewards and costs of every step or their discounted sums
+    observations  all observations and actions, likewise, for methods that read signals from them; or these signals
 
-A record holds what was told, so that a reader of the journal sees it and can compute the rest again.
+A record holds what was told, so that a reader of the journal sees it and can compute the rest again. The signals that
+were computed from it stand beside it: what they are decides, and other machines may round them differently.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, finite_array
-from surefoot.cmdp.episode import RANGE_TOLERANCE, Outcome, Outcomes, discounted_sum, first_breach
+from surefoot.arrays import Floats, finite_array, refuse
+from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, discounted_sum, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.learning.checks import signals_of
+from surefoot.learning.method import Method
 
-KEYS = ("reward", "cost", "rewards", "costs", "states", "actions")
+TRANSITIONS = ("reward", "cost", "rewards", "costs", "states", "actions")
+KEYS = (*TRANSITIONS, "observations", "signals")
 LONGEST_REASON = 1000
 
 
@@ -33,20 +38,25 @@ def record(
     costs: Any = None,
     transitions: Any = None,
     first_state: Any = None,
+    observations: Any = None,
+    actions: Any = None,
+    signals: Any = None,
 ) -> dict[str, Any]:
     """The told values as plain data, or an error that names the one that is missing, malformed or too many.
 
     `longest` is the most steps that an episode may take; what an abandoned one may have held rests on it.
     """
-    told = {"reward": reward, "cost": cost, "rewards": rewards, "costs": costs, "states": None, "actions": None}
+    told = {"reward": reward, "cost": cost, "rewards": rewards, "costs": costs, "states": None, "actions": actions}
     for name, value in _of_transitions(transitions).items():
         if told[name] is not None:
             raise InvalidInput(f"{name} must be told once, got it both by itself and among the transitions")
         told[name] = value
     if first_state is not None:
-        if told["states"] is not None:
-            raise InvalidInput("first_state must not be told beside transitions, which begin with it")
+        if told["states"] is not None or observations is not None:
+            raise InvalidInput("first_state must not be told beside transitions or observations, which begin with it")
         told["states"] = [first_state]
+    told |= {"observations": observations, "signals": signals}
+    _check_told_once(told)
     sums = [name for name in ("reward", "cost") if told[name] is not None]
     sequences = [name for name in ("rewards", "costs") if told[name] is not None]
     if (len(sums), len(sequences)) not in ((2, 0), (0, 2)):
@@ -55,21 +65,57 @@ def record(
             f"got {', '.join([*sums, *sequences]) or 'neither'}"
         )
     plain = _plain_sums(told, constraints) if sums else _plain_sequences(told, constraints)
-    for name in ("states", "actions"):
+    read = _indices if observations is None else _rows
+    for name, reader in (("states", _indices), ("actions", read), ("observations", _rows), ("signals", _fractions)):
         if told[name] is not None:
-            plain[name] = _indices(name, told[name])
+            plain[name] = reader(name, told[name])
     _check_lengths(plain, longest)
     return plain
 
 
+def with_signals(plain: Mapping[str, Any], method: Method, policy: int) -> dict[str, Any]:
+    """The record of an episode of a policy, with the signals that the method reads from it if they were not told."""
+    reads = signals_of(method)
+    if reads is None:
+        for name in ("observations", "signals"):
+            if name in plain:
+                raise InvalidInput(
+                    f"{name} must be left out: {method.name} has no use for them; it observes {method.observes}"
+                )
+        return dict(plain)
+    if "signals" in plain:
+        if len(plain["signals"]) != len(reads):
+            raise InvalidInput(f"signals must be {len(reads)} numbers, got {len(plain['signals'])}")
+        return dict(plain)
+    if "actions" not in plain:
+        return dict(plain)  # for the learner to refuse
+    seen = np.array(plain["states" if "states" in plain else "observations"])
+    acted = np.array(plain["actions"])
+    try:
+        with np.errstate(all="ignore"):
+            signals = reads.of(policy, Observed(seen[None], acted[None], np.array([len(acted)])))[0]
+    except np.linalg.LinAlgError:
+        signals = np.array([np.nan])
+    if not np.isfinite(signals).all():
+        raise InvalidInput("observations must be of a size that signals can be computed from, got none from these")
+    return {**plain, "signals": signals.tolist()}
+
+
+def told_part(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without the signals that were computed from it."""
+    return {name: value for name, value in payload.items() if name != "signals" or "actions" not in payload}
+
+
 def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
-    """The learner's view of a record."""
-    states, actions = (None if plain.get(name) is None else np.array(plain[name]) for name in ("states", "actions"))
+    """The learner's view of a record; where there are signals it needs nothing of what they were computed from."""
     if "rewards" in plain:
         rewards, costs = np.array(plain["rewards"]), np.array(plain["costs"])
         reward, cost = float(discounted_sum(rewards, discount)), discounted_sum(costs, discount)
     else:
         reward, cost = plain["reward"], np.array(plain["cost"], dtype=np.float64)
+    if "signals" in plain:
+        return Outcome(reward, cost, signals=np.array(plain["signals"], dtype=np.float64))
+    states, actions = (None if plain.get(name) is None else np.array(plain[name]) for name in ("states", "actions"))
     return Outcome(reward, cost, states, actions)
 
 
@@ -118,11 +164,13 @@ def _of_transitions(transitions: Any) -> dict[str, Any]:
     if transitions is None:
         return {}
     if isinstance(transitions, Mapping):
-        unknown = [name for name in transitions if name not in KEYS]
+        unknown = [name for name in transitions if name not in TRANSITIONS]
         missing = [name for name in ("states", "actions") if transitions.get(name) is None]
         if unknown or missing:
             found = f"got {unknown[0]!r}"[:200] if unknown else f"{missing[0]} is missing"
-            raise InvalidInput(f"transitions must hold states and actions, and may hold {', '.join(KEYS[:4])}; {found}")
+            raise InvalidInput(
+                f"transitions must hold states and actions, and may hold {', '.join(TRANSITIONS[:4])}; {found}"
+            )
         return {name: value for name, value in transitions.items() if value is not None}
     if not isinstance(transitions, Sequence) or isinstance(transitions, str) or not len(transitions):
         raise InvalidInput(f"transitions must be a mapping or a sequence of steps, got {type(transitions).__name__}")
@@ -135,6 +183,19 @@ def _of_transitions(transitions: Any) -> dict[str, Any]:
             raise InvalidInput(f"transitions[{t}] must begin in state {transitions[t - 1][4]!r}, got {step[0]!r}"[:200])
     state, action, reward, cost, after = zip(*transitions, strict=True)
     return {"states": [*state, after[-1]], "actions": action, "rewards": reward, "costs": cost}
+
+
+def _check_told_once(told: Mapping[str, Any]) -> None:
+    """States or observations, each with actions; or the signals that would be computed from them."""
+    observed = [name for name in ("states", "observations") if told[name] is not None]
+    if len(observed) == 2:
+        raise InvalidInput("observations must not be told beside transitions, got both")
+    if told["observations"] is not None and told["actions"] is None:
+        raise InvalidInput("observations must come with actions, got none")
+    if told["actions"] is not None and not observed:
+        raise InvalidInput("actions must come with observations, or with states as transitions, got them alone")
+    if told["signals"] is not None and told["actions"] is not None:
+        raise InvalidInput(f"signals must not be told beside {observed[0]} and actions, which they are computed from")
 
 
 def _plain_sums(told: Mapping[str, Any], constraints: int) -> dict[str, Any]:
@@ -183,14 +244,33 @@ def _indices(name: str, value: Any) -> list[int]:
     return listed
 
 
+def _rows(name: str, value: Any) -> list[Any]:
+    """[H, ...] numbers of every step; whole ones stay whole, as those of states and numbered actions."""
+    array = _numbers(name, value)
+    if not array.ndim or not array.size:
+        raise InvalidInput(f"{name} must hold numbers for every step, got shape {list(array.shape)}")
+    given = np.asarray(value)
+    listed: list[Any] = (given if given.dtype.kind in "iu" and (np.abs(array) < 2**53).all() else array).tolist()
+    return listed
+
+
+def _fractions(name: str, value: Any) -> list[float]:
+    array = _numbers(name, value)
+    if array.ndim != 1 or not array.size:
+        raise InvalidInput(f"{name} must be numbers in a row, got shape {list(array.shape)}")
+    refuse(name, array, (array < 0) | (array > 1), "must lie in [0, 1]")
+    listed: list[float] = array.tolist()
+    return listed
+
+
 def _check_lengths(plain: Mapping[str, Any], longest: int | None) -> None:
-    """One action per step, and one state more; no more steps than an episode takes."""
-    states, actions, rewards = (plain.get(name) for name in ("states", "actions", "rewards"))
-    for name, steps in (("rewards", rewards), ("actions", actions)):
+    """One action per step, and one state or observation more; no more steps than an episode takes."""
+    actions, rewards = plain.get("actions"), plain.get("rewards")
+    name = "observations" if "observations" in plain else "states"
+    for what, steps in (("rewards", rewards), ("actions", actions)):
         if longest is not None and steps is not None and len(steps) > longest:
-            raise InvalidInput(f"{name} must be at most {longest}, the learner's horizon, got {len(steps)}")
-    if actions is not None and (states is None or len(states) != len(actions) + 1):
-        found = 0 if states is None else len(states)
-        raise InvalidInput(f"states must be one more than actions ({len(actions)}), got {found}")
+            raise InvalidInput(f"{what} must be at most {longest}, the learner's horizon, got {len(steps)}")
+    if actions is not None and len(plain.get(name, ())) != len(actions) + 1:
+        raise InvalidInput(f"{name} must be one more than actions ({len(actions)}), got {len(plain.get(name, ()))}")
     if actions is not None and rewards is not None and len(actions) != len(rewards):
         raise InvalidInput(f"actions must be as many as rewards ({len(rewards)}), got {len(actions)}")

@@ -36,7 +36,10 @@ LONGEST_MESSAGE = 1000
 FIELDS: dict[str, frozenset[str]] = {
     "ask": frozenset(),
     "tell": frozenset(
-        {"episode", "reward", "cost", "rewards", "costs", "transitions", "first_state", "breach"},
+        {
+            *("episode", "reward", "cost", "rewards", "costs", "transitions", "first_state", "breach"),
+            *("observations", "actions", "signals"),
+        },
     ),
     "abandon": frozenset({"episode", "reason"}),
     "status": frozenset(),

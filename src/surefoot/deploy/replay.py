@@ -23,8 +23,9 @@ import numpy as np
 
 from surefoot.deploy.chain import Row, canonical
 from surefoot.deploy.journal import Entry
-from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record
+from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record, told_part, with_signals
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, Order, counter_uniforms
 
 FORMAT = "surefoot-journal"
@@ -44,6 +45,10 @@ class Departure(Exception):
 
 class OtherPolicySet(ArtifactError):
     """Nothing is wrong with the journal: it belongs to another policy set."""
+
+
+class FeaturesMissing(ArtifactError):
+    """Nothing is wrong with the journal: signals in it were computed by a function that is not here."""
 
 
 def header(learner: Learner, key: str | None = None) -> dict[str, Any]:
@@ -203,12 +208,51 @@ class Replay:
         if self.outstanding is None or payload.get("episode") != self.outstanding.episode:
             raise Departure(f"tells of episode {payload.get('episode')!r}, which is not the one ordered last")
         try:
-            plain = _as_told(row.kind, payload, self.learner)
+            plain = self._as_told(row.kind, payload, self.outstanding.policy_index)
             _check_written(row.kind, {"episode": self.outstanding.episode, **plain}, row.payload)
             moved = self.after(row.kind, payload)
         except (InvalidInput, LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise Departure(f"{row.kind} that would have been refused: {error}") from None
         self.move(moved)
+
+    def _as_told(self, kind: str, payload: Mapping[str, Any], policy: int) -> dict[str, Any]:
+        """What would be written if it were told now, without the episode; signals as they were computed then."""
+        if kind == "abandoned":
+            return {"reason": checked_reason(payload.get("reason"))}
+        method = self.learner.method
+        plain = with_signals(_told_again(told_part(payload), self.learner), method, policy)
+        if "signals" in payload and "actions" in payload:
+            size, different = _difference(plain.get("signals"), payload["signals"], "signals")
+            if size > TOLERANCE:
+                raise Departure(f"outcome: {different}, computed from what was observed")
+            self.rounding = max(self.rounding, size)
+            plain["signals"] = payload["signals"]
+        if payload.get("breach"):
+            return {**plain, "breach": True}
+        outside = breach(plain, method.units)
+        if outside:
+            raise InvalidInput(outside)
+        return plain
+
+
+def _told_again(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
+    told = {name: value for name, value in payload.items() if name in KEYS}
+    if "states" in told and "actions" in told:
+        told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
+    elif "states" in told:
+        told["first_state"] = told.pop("states")[0]
+    _check_features(told, learner)
+    return record(len(learner.method.units.budget), learner.horizon, **told)
+
+
+def _check_features(told: Mapping[str, Any], learner: Learner) -> None:
+    reads = signals_of(learner.method)
+    own = None if reads is None else reads.own
+    if own is not None and own.function is None and ("observations" in told or "transitions" in told):
+        raise FeaturesMissing(
+            f"signals in the journal were computed by features {own.name!r}, which are not here: load the policy set "
+            "in Python with features=..."
+        )
 
 
 def _check_written(kind: str, expected: Any, payload: bytes) -> None:
@@ -216,26 +260,6 @@ def _check_written(kind: str, expected: Any, payload: bytes) -> None:
     if canonical(expected) != payload:
         found = payload[:200].decode(errors="replace")
         raise Departure(f"{kind} must be written {canonical(expected)[:200].decode(errors='replace')}, found {found}")
-
-
-def _as_told(kind: str, payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
-    """What would be written if it were told now, without the episode."""
-    if kind == "abandoned":
-        return {"reason": checked_reason(payload.get("reason"))}
-    units = learner.method.units
-    told = {name: value for name, value in payload.items() if name in KEYS}
-    states = {name: told.pop(name) for name in ("states", "actions") if name in told}
-    if "actions" in states:
-        plain = record(len(units.budget), learner.horizon, **told, transitions=states)
-    else:
-        first_state = states["states"][0] if states else None
-        plain = record(len(units.budget), learner.horizon, **told, first_state=first_state)
-    if payload.get("breach"):
-        return {**plain, "breach": True}
-    outside = breach(plain, units)
-    if outside:
-        raise InvalidInput(outside)
-    return plain
 
 
 def _decision(learner: Learner) -> dict[str, Any]:

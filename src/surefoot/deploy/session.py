@@ -135,9 +135,12 @@ class Deployment:
         costs: Any = None,
         transitions: Any = None,
         first_state: Any = None,
+        observations: Any = None,
+        actions: Any = None,
+        signals: Any = None,
         breach: bool = False,
     ) -> None:
-        """How the episode went, in the user's units and in one of three forms.
+        """How the episode went, in the user's units and in one of four forms.
 
         Args:
             reward, cost: discounted sums Σ γ^t; cost a number, or [m] with several constraints.
@@ -145,6 +148,8 @@ class Deployment:
             transitions: {"states": [H+1], "actions": [H]} with rewards and costs in it or beside it, or H steps
                 (state, action, reward, cost, next state).
             first_state: where sums and sequences must come with it.
+            observations, actions: [H+1, ...] and [H, ...] beside sums or sequences, for methods that read signals from
+                them; or signals: [q] in [0, 1], where those are computed elsewhere.
             breach: a value outside the declared ranges is no mistake: record it, void the certificate.
         """
         if order.episode == FALLBACK:
@@ -159,6 +164,9 @@ class Deployment:
             costs=costs,
             transitions=transitions,
             first_state=first_state,
+            observations=observations,
+            actions=actions,
+            signals=signals,
         )
         payload = {"episode": order.episode, **plain, **({"breach": True} if breach else {})}
         if self._settled("outcome", order, payload):
@@ -167,7 +175,7 @@ class Deployment:
         if outside:
             self._suspended = f"the outcome of episode {order.episode} was out of range: {outside}"
             raise InvalidInput(f"{outside}; tell it again as it should be, or with breach=True if it was observed so")
-        self._record("outcome", payload)
+        self._record("outcome", outcomes.with_signals(payload, self.learner.method, order.policy_index))
 
     @_alone
     def abandon(self, order: Order, reason: str) -> None:
@@ -228,7 +236,7 @@ class Deployment:
         earlier = self._journal.find(TOLD, order.episode) if order.episode < self.learner.state.episode else None
         if earlier is None:
             raise InvalidInput(f"order is for episode {order.episode}, which was not ordered; ask for an order first")
-        if (earlier.kind, earlier.payload) != (kind, canonical(payload)):
+        if (earlier.kind, canonical(outcomes.told_part(earlier.data))) != (kind, canonical(payload)):
             raise InvalidInput(
                 f"episode {order.episode} is already recorded as {earlier.kind} {earlier.payload.decode()[:80]}; "
                 "what was told cannot be changed"

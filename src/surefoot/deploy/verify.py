@@ -9,7 +9,7 @@ from typing import Any
 
 from surefoot.deploy.chain import STRANGE, Damaged, canonical, located, read
 from surefoot.deploy.forms import opening
-from surefoot.deploy.replay import Departure, OtherPolicySet, Replay, check_header
+from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
 from surefoot.deploy.seals import checked_key, key_name
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
@@ -27,7 +27,7 @@ class Verdict:
     reason: what is wrong with it.
     method, risk: of the learner that was deployed.
     sealed: whether all rows carry the seal of the key that was given; None if none was.
-    rounding: by how much weights and margins differ at most from those computed here.
+    rounding: by how much weights, margins and signals differ at most from those computed here.
     """
 
     holds: bool
@@ -95,7 +95,7 @@ def verify(
         if error.row is None:
             raise
         return verdict(False, error.row, str(error))
-    except OtherPolicySet:
+    except (OtherPolicySet, FeaturesMissing):
         raise
     except (Departure, SurefootError, *STRANGE) as error:
         return verdict(False, count, f"row {count} does not follow: {error}")

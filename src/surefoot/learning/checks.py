@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from surefoot.cmdp.episode import Outcomes
+from surefoot.arrays import refuse
+from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.learning.method import Method, includes
+from surefoot.policyset.readings import Readings
+from surefoot.signals.signals import Signals
 
 
 def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
@@ -27,8 +30,9 @@ def check_outcomes(outcomes: Outcomes, expected: int, units: Units) -> None:
             raise InvalidInput(f"{name} must be finite, got {values[~np.isfinite(values)].flat[0]}")
 
 
-def check_observed(outcomes: Outcomes, method: Method) -> None:
-    """Refuse outcomes that lack the states [n, H+1] and actions [n, H], or the first states, that a method needs."""
+def check_observed(outcomes: Outcomes, method: Method, horizon: int | None = None) -> None:
+    """Refuse outcomes that lack the states [n, H+1] and actions [n, H], the first states, or the signals [n, q] or what
+    they are computed from, that a method needs; and episodes of more steps than the horizon, if there is one."""
     states, actions = outcomes.states, outcomes.actions
     if method.observes == "transitions" and (states is None or actions is None):
         raise InvalidInput(f"{method.name} needs the visited states and the actions of every episode, got none")
@@ -42,6 +46,58 @@ def check_observed(outcomes: Outcomes, method: Method) -> None:
             f"states and actions must have shapes [{count}, H+1] and [{count}, H], "
             f"got {list(states.shape)} and {list(actions.shape)}"
         )
+    if horizon is not None and actions is not None and actions.shape[1] > horizon:
+        raise InvalidInput(f"actions must be at most {horizon} per episode, got {actions.shape[1]}")
+    signals = signals_of(method)
+    if signals is not None:
+        _check_signals(outcomes, method.name, len(signals), horizon)
+
+
+def signals_of(method: Method) -> Signals | None:
+    """How a method reads episodes; None for one that looks at nothing but sums, states and actions."""
+    if method.observes != "signals":
+        return None
+    readings = getattr(getattr(method, "cells", None), "readings", None)
+    if not isinstance(readings, Readings):
+        raise InvalidInput(f"{method.name} observes signals: its cells must have readings, got none")
+    return readings.signals
+
+
+def _check_signals(outcomes: Outcomes, name: str, expected: int, horizon: int | None) -> None:
+    """Told by themselves, or as what they are computed from: observations and actions of every step."""
+    told, count = outcomes.signals, len(outcomes)
+    watched = outcomes.observed is not None or (outcomes.states is not None and outcomes.actions is not None)
+    if told is None and not watched:
+        raise InvalidInput(
+            f"{name} needs the signals of every episode, or observations (or states) and actions to compute them from, "
+            "got none"
+        )
+    if told is not None and watched:
+        raise InvalidInput("signals must be told once, got them beside what they are computed from")
+    if told is not None:
+        if told.shape != (count, expected) or told.dtype.kind not in "fiu":
+            raise InvalidInput(f"signals must be {expected} numbers per episode, got shape {list(told.shape[1:])}")
+        refuse("signals", told, ~((told >= 0) & (told <= 1)), "must lie in [0, 1]")
+    if outcomes.observed is not None:
+        _check_steps(outcomes.observed, count, horizon)
+
+
+def _check_steps(observed: Observed, count: int, horizon: int | None) -> None:
+    seen, acted, steps = observed.observations, observed.actions, observed.steps
+    length = acted.shape[1] if acted.ndim > 1 else 0
+    if seen.shape[:2] != (count, length + 1) or acted.shape[:1] != (count,) or steps.shape != (count,):
+        raise InvalidInput(
+            f"observations, actions and steps must have shapes [{count}, H+1, ...], [{count}, H, ...] and [{count}], "
+            f"got {list(seen.shape)}, {list(acted.shape)} and {list(steps.shape)}"
+        )
+    most = length if horizon is None else min(length, horizon)
+    refuse("steps", steps, (steps < 1) | (steps > most), f"must lie in [1, {most}]")
+    for name, rows, numbers in (("observations", seen, steps + 1), ("actions", acted, steps)):
+        if rows.dtype.kind not in "fiub":
+            raise InvalidInput(f"{name} must be numbers, got type {rows.dtype}")
+        unknown = ~np.isfinite(rows).reshape(*rows.shape[:2], -1).all(axis=2)
+        if (unknown & (np.arange(rows.shape[1]) < numbers[:, None])).any():
+            raise InvalidInput(f"{name} must be finite, got some that are not")
 
 
 def range_alarm(episode: int, outcome: Outcomes, units: Units) -> Event:

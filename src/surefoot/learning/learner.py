@@ -159,9 +159,7 @@ class Learner:
         """Use outcomes in order until a decision falls; returns how many were used, the rest were never run."""
         self._check_orders(orders)
         check_outcomes(outcomes, len(orders.drawn), self.method.units)
-        check_observed(outcomes, self.method)
-        if self.horizon is not None and outcomes.actions is not None and outcomes.actions.shape[1] > self.horizon:
-            raise InvalidInput(f"actions must be at most {self.horizon} per episode, got {outcomes.actions.shape[1]}")
+        check_observed(outcomes, self.method, self.horizon)
         if self.state.voided:
             self.state = replace(self.state, episode=self.state.episode + len(outcomes))
             return len(outcomes)

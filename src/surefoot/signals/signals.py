@@ -53,7 +53,12 @@ class OwnFeatures:
                 f"features {self.name!r} must be here for signals to be computed: load the policy set with "
                 "features=..., or tell signals"
             )
-        return own_values(self.function, self.name, observed)
+        alike = Observed(
+            _as_probed("observations", observed.observations, self.probes.observations),
+            _as_probed("actions", observed.actions, self.probes.actions),
+            observed.steps,
+        )
+        return own_values(self.function, self.name, alike)
 
     def found(self, function: OwnFunction) -> OwnFeatures:
         """The same with its function, if it is that one."""
@@ -151,6 +156,21 @@ class Signals:
                 f"{list(observed.actions.shape[2:])}"
             )
         return found
+
+
+def _as_probed(name: str, rows: NDArray[Any], probed: NDArray[Any]) -> NDArray[Any]:
+    """[n, H, ...] in the type of the stored episodes, in which the function was shown what it was fitted on."""
+    if rows.shape[2:] != probed.shape[2:]:
+        raise InvalidInput(
+            f"{name} must have the shape of those in the training tasks at every step, {list(probed.shape[2:])}, "
+            f"got {list(rows.shape[2:])}"
+        )
+    if rows.dtype == probed.dtype:
+        return rows
+    same = rows.astype(probed.dtype)
+    if same.dtype.kind != "f":
+        refuse(name, rows, same != rows, f"must be of type {same.dtype} as in the training tasks")
+    return same
 
 
 def own_values(function: OwnFunction, name: str, observed: Observed) -> Floats:
