@@ -195,7 +195,8 @@ class LogUniform:
 
     def sample(self, n: int, rng: np.random.Generator) -> Floats:
         size = _sample_size(n, rng)
-        return self._inside(rng.uniform(np.log(self.low), np.log(self.high), (size, self.dimension)))
+        logarithms = rng.uniform(np.log(self.low), np.log(self.high), (size, self.dimension))
+        return np.clip(np.exp(logarithms), self.low, self.high)  # rounding must not leave the support
 
     def mass(self, low: ArrayLike, high: ArrayLike) -> float:
         lower, upper = _box(low, high, self.dimension)
@@ -204,14 +205,10 @@ class LogUniform:
         return float(np.prod(overlap / np.log(self.high / self.low)))
 
     def probes(self) -> Floats:
-        return self._inside(_box_probes(np.log(self.support)))
+        return _box_probes(self.support)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "log-uniform", "low": self.low.tolist(), "high": self.high.tolist()}
-
-    def _inside(self, logarithms: Floats) -> Floats:
-        """Back from logarithms [..., d]; rounding must not leave the support."""
-        return np.clip(np.exp(logarithms), self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -33,7 +33,7 @@ class Days:
         start: [n] glucose at midnight in mg/dl.
         eaten: [288, n] grams of carbohydrates at the beginning of each step.
         counted: [288, n] the same as the patient tells the pump.
-        response: [288, n] sensitivity over the patient's usual one, in each step.
+        response: [288, n] ρ, the patient's sensitivity over the usual one, in each step.
         error: [289, n] relative error of the sensor before every step and after the last one.
     """
 

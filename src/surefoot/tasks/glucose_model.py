@@ -1,16 +1,18 @@
 """Glucose and insulin of an adult with type 1 diabetes: equations and mean parameters of Hovorka et al. (2004),
-"Nonlinear model predictive control of glucose concentration in subjects with type 1 diabetes", Physiol. Meas. 25:905-920.
+"Nonlinear model predictive control of glucose concentration in subjects with type 1 diabetes", Physiological
+Measurement 25:905-920.
 
     gut          D₁' = A_G D(t) - D₁/t_G            D₂' = (D₁ - D₂)/t_G            U_G = D₂/t_G
     under skin   S₁' = u - S₁/t_I                   S₂' = (S₁ - S₂)/t_I            U_I = S₂/t_I
     plasma       I' = U_I/V_I - k_e I
-    actions      zᵢ' = k_aᵢ (I - zᵢ)                xᵢ = s(t) Sᵢ zᵢ                i = 1, 2, 3
+    actions      zᵢ' = k_aᵢ (I - zᵢ)                xᵢ = s ρ(t) Sᵢ zᵢ              i = 1, 2, 3
     glucose      Q₁' = -F₀₁ᶜ - F_R - x₁Q₁ + k₁₂Q₂ + U_G + EGP₀ [1 - x₃]₊           G = Q₁/V_G
                  Q₂' = x₁Q₁ - (k₁₂ + x₂) Q₂
     with         F₀₁ᶜ = F₀₁ min(G/4.5, 1),          F_R = 0.003 [G - 9]₊ V_G       (G in mmol/l)
 
-s(t) is how sensitive this patient is to insulin just now, 1 being the mean of the paper, where it is constant and the
-xᵢ are the same. All amounts are per kg of body weight. A simulation, no medical device: docs/glucose.md.
+s is how sensitive the patient is to insulin, 1 being the mean of the paper, and ρ(t) how much more than usual just now;
+where ρ is constant the xᵢ are those of the paper. Q, U_G, F and EGP₀ are per kg of body weight. A simulation, no
+medical device: docs/glucose.md.
 """
 
 from __future__ import annotations
@@ -36,9 +38,6 @@ EXCHANGE, GLUCOSE_VOLUME = 0.066, 0.16  # k₁₂ per min; V_G in l/kg
 BRAIN, BRAIN_FALLS_BELOW = 0.0097, 4.5  # F₀₁ in mmol/kg/min; mmol/l
 KIDNEY, KIDNEY_FROM = 0.003, 9.0  # per min; mmol/l
 LIVER_OUTPUT = 0.0161  # EGP₀ in mmol/kg/min
-
-
-
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Bodies:
         n = len(glucose)
         q1 = GLUCOSE_VOLUME * glucose / MG_PER_DL
         effect = resting_insulin(q1)  # s·I
-        self._chain = insulin_step(patient.skin_time)
+        self._chain = insulin_step(patient)
         self._q1 = self._q1_before = q1
         self._q2 = TRANSPORT * effect * q1 / (EXCHANGE + DISPOSAL * effect)
         self._gut, self._eaten = np.zeros(n), np.zeros(n)  # D₁ and D₁ + D₂, before A_G
@@ -87,14 +86,15 @@ class Bodies:
     def on_board(self) -> Floats:
         """[n] U delivered and not yet absorbed, as a pump reckons with the mean t_I; as if the night before had seen
         the basal rate of the average adult, for a pump does not know more at midnight."""
-        return self._now[8]
+        on_board: Floats = self._now[8]
+        return on_board
 
-    def advance(self, insulin: Floats, carbohydrates: Floats, sensitivity: Floats) -> None:
-        """One step: U of insulin delivered evenly in it, grams eaten at its beginning, s in it; each [n]."""
+    def advance(self, insulin: Floats, carbohydrates: Floats, response: Floats) -> None:
+        """One step: U of insulin delivered evenly in it, grams eaten at its beginning, ρ in it; each [n]."""
         self._now[0] = insulin
         np.matmul(self._chain, self._now[:9], out=self._next[1:])
         self._now, self._next = self._next, self._now
-        moved, disposed, suppressed = self._now[9:] * sensitivity  # h/2·x₁, h/2·x₂ and EGP₀·x₃
+        moved, disposed, suppressed = self._now[9:] * response  # h/2·x₁, h/2·x₂ and EGP₀·x₃
 
         q1, q2, between = self._q1, self._q2, EXCHANGE * STEP / 2
         middle = 1.5 * q1 - 0.5 * self._q1_before
@@ -118,12 +118,13 @@ class Bodies:
         return flow
 
 
-def insulin_step(skin_time: float) -> Floats:
+def insulin_step(patient: Patient) -> Floats:
     """[11, 9] from (insulin of the step in U, the 8 states before) to (the 8 states after, 3 means over the step).
 
     The states are S₁, S₂ (mU), I, z₁, z₂, z₃ (mU/l), then first depot and sum of both as the pump reckons them (U); the
-    means are h/2·x₁, h/2·x₂ and EGP₀·x₃ for s = 1.
+    means are h/2·x₁, h/2·x₂ and EGP₀·x₃ for ρ = 1.
     """
+    skin_time = patient.skin_time
     rates = np.zeros((12, 12))  # of (U per step, states, integrals of z)
     rates[1, 0] = 1000 / STEP
     rates[1, 1] = rates[2, 2] = -1 / skin_time
@@ -135,7 +136,7 @@ def insulin_step(skin_time: float) -> Floats:
     rates[7:9, 0] = 1 / STEP
     rates[7:9, 7] = -1 / SKIN_TIME, 1 / SKIN_TIME
     rates[8, 8] = -1 / SKIN_TIME
-    rates[9:, 4:7] = np.diag([TRANSPORT / 2, DISPOSAL / 2, LIVER_OUTPUT * LIVER / STEP])
+    rates[9:, 4:7] = patient.sensitivity * np.diag([TRANSPORT / 2, DISPOSAL / 2, LIVER_OUTPUT * LIVER / STEP])
     step: Floats = expm(STEP * rates)[1:, :9]
     return step
 

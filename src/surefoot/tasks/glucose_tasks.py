@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from surefoot.arrays import Floats, generator, whole
+from surefoot.arrays import Floats, assign, finite_array, generator, whole
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -31,6 +31,7 @@ BUDGET = 0.04
 SENSOR_RANGE = (40.0, 400.0)
 MOST_INSULIN = 25.0  # U in a step: the largest bolus that usual pumps give
 TREND_STEPS = 3
+DIGEST_DIGITS = 12
 LANES = 1024  # days side by side: their arrays stay in the cache
 
 SPACES = (
@@ -72,9 +73,9 @@ class GlucoseTask:
     """One patient. An episode is a day from midnight to midnight, 288 steps.
 
     What a policy observes before each step, [4]: the sensor's glucose in mg/dl (40 to 400), its change over the last 15
-    minutes (since midnight in the first three steps), the carbohydrates that the patient is about to eat as he counts
-    them in g, and the insulin on board in U as the pump reckons it (`Bodies.on_board`). Its action [1] is the insulin in
-    U of the next 5 minutes, moved to the nearest of what a pump can give, 0 to 25. A step is paid by the reading at its
+    minutes (since midnight in the first three steps), the carbohydrates that the patient is about to eat in g as
+    counted, and the insulin on board in U as the pump reckons it (`Bodies.on_board`). Its action [1] is the insulin of
+    the next 5 minutes in U, moved to the nearest of what a pump can give, 0 to 25. A step is paid by the reading at its
     end.
 
     Attributes:
@@ -84,8 +85,10 @@ class GlucoseTask:
     parameter: Floats
 
     def __post_init__(self) -> None:
-        if np.shape(self.parameter) != (2,) or not (np.asarray(self.parameter) > 0).all():
-            raise InvalidInput(f"parameter must be [sensitivity, skin_time], both positive, got {self.parameter!r}")
+        parameter = finite_array("parameter", self.parameter)
+        if parameter.shape != (2,) or not (parameter > 0).all():
+            raise InvalidInput(f"parameter must be [sensitivity, skin_time], both positive, got {parameter.tolist()}")
+        assign(self, parameter=parameter)
 
     @property
     def patient(self) -> Patient:
@@ -111,13 +114,12 @@ class GlucoseTask:
 
     def digest(self) -> str:
         """SHA-256 of the patient and of every number in the model, the days and what is paid."""
-        told = {
-            "patient": asdict(self.patient),
-            "model": _numbers(glucose_model),
-            "days": _numbers(glucose_days),
-            "paid": [LOW, HIGH, BUDGET, SENSOR_RANGE, MOST_INSULIN],
-        }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        told = [
+            ["parameter", *_rounded(self.parameter)],
+            *(row for module in (glucose_model, glucose_days) for row in _numbers(module)),
+            ["paid", *_rounded([LOW, HIGH, BUDGET, *SENSOR_RANGE, MOST_INSULIN])],
+        ]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +141,6 @@ class SimulatedDays:
     def _block(self, days: Days, acting: np.random.Generator, transitions: bool) -> Outcomes:
         n, steps = len(days.start), self.steps
         body = Bodies(self.patient, days.start)
-        response = self.patient.sensitivity * days.response
         seen, given = np.zeros((steps + 1, 4, n)), np.empty((steps if transitions else 1, n))
         readings = seen[:, 0]
         for t in range(steps + 1):
@@ -149,7 +150,7 @@ class SimulatedDays:
             if t < steps:
                 seen[t, 2] = days.counted[t]
                 insulin = _deliverable(self.policy.act(seen[t].T, t, acting), n, t)
-                body.advance(insulin, days.eaten[t], response[t])
+                body.advance(insulin, days.eaten[t], days.response[t])
                 given[t if transitions else 0] = insulin
         _check_finite(readings)
         return Outcomes(*_paid(readings[1:]), observed=_observed(seen, given) if transitions else None)
@@ -187,7 +188,11 @@ def _observed(seen: Floats, given: Floats) -> Observed:
     return Observed(observations, actions, np.full(seen.shape[2], len(given)))
 
 
-def _numbers(module: Any) -> dict[str, Any]:
+def _numbers(module: Any) -> list[list[str]]:
     """The constants of a module, by name."""
-    named = {name: value for name, value in vars(module).items() if name.isupper()}
-    return {name: np.asarray(value).tolist() for name, value in named.items()}
+    return [[name, *_rounded(value)] for name, value in sorted(vars(module).items()) if name.isupper()]
+
+
+def _rounded(value: ArrayLike) -> list[str]:
+    """To the digits that all processors agree on."""
+    return [f"{each:.{DIGEST_DIGITS}g}" for each in np.ravel(value)]

@@ -86,7 +86,9 @@ class InsulinSettings(Predicting):
     def batch(self, observation: Any) -> Batch:
         *batch, length = np.shape(observation) or (0,)
         if length != READINGS:
-            raise InvalidInput(f"observation must have shape [{READINGS}] or [n, {READINGS}], got {np.shape(observation)}")
+            raise InvalidInput(
+                f"observation must have shape [{READINGS}] or [n, {READINGS}], got {np.shape(observation)}"
+            )
         return tuple(batch)
 
     def scaled(self, gain: float) -> InsulinSettings:
