@@ -112,3 +112,7 @@ class InsulinSettings(Predicting):
             if np.ndim(array):
                 raise InvalidInput(f"{name} must be one number, got shape {list(np.shape(array))}")
         return cls(**{name: float(array) for name, array in found.items()})
+
+
+# For sensitivity 1 and the mean absorption of insulin: found by search, then rounded (docs/glucose.md).
+AVERAGE_SETTINGS = InsulinSettings(basal=0.41, feedback=0.0041, ratio=35.0, correction_factor=105.0)
