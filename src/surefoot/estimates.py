@@ -25,8 +25,11 @@ from surefoot.errors import InvalidInput
 # The first of several rounds has this share of the episodes: enough to see whether more are needed.
 FIRST_ROUND = 1 / 4
 
-# enough(lower [1+m], upper [1+m]): whether no more needs to be known of the reward and the margins of a policy.
+# enough(lower [1+m+q], upper [1+m+q]): whether no more needs to be known of a policy's reward, margins and signals.
 Enough: TypeAlias = Callable[[Floats, Floats], bool]
+
+# read(outcomes) -> [n, q] signals of episodes, numbers in [0, 1]
+Read: TypeAlias = Callable[[Outcomes], Floats]
 
 
 class Judgement:
@@ -82,7 +85,7 @@ def value_bounds(outcomes: Outcomes, units: Units, steps: int, level: float) -> 
 def bounds_in_rounds(
     simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Enough | None
 ) -> tuple[Floats, Floats]:
-    """Lower and upper [1+m] of the policy behind `simulated`, from `most` episodes or from as few as are enough.
+    """Lower and upper [1+m+q] of the policy behind `simulated`, from `most` episodes or from as few as are enough.
 
     They are intersections over all rounds, and right with the probability of a single interval however `enough`
     decides. More rounds never lower `lower` nor raise `upper`; where an interval is wrong the two may pass each other.
@@ -90,7 +93,7 @@ def bounds_in_rounds(
     state = intervals.start()
     lower, upper = intervals.bounds(state)
     for size in (most,) if enough is None else rounds(most):
-        state = intervals.update(state, simulated.run(size, rng))
+        state = intervals.update(state, simulated.run(size, rng, transitions=intervals.read is not None))
         least, greatest = intervals.bounds(state)
         lower, upper = np.maximum(lower, least), np.minimum(upper, greatest)
         if enough is not None and enough(lower, upper):
@@ -110,8 +113,8 @@ def rounds(most: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Bounds on the reward and the margins of one policy, of which each single one, below or above, is right after
-    every episode at once with probability 1 - error.
+    """Bounds on the reward and the margins of one policy, and on the means of q signals of its episodes, of which each
+    single one, below or above, is right after every episode at once with probability 1 - error.
 
     The discounted sums are independent and bounded, which is all that betting asks for (docs/guarantees.md, section
     6); sums outside the declared ranges are refused. What episodes lack that were cut off after `steps` steps is added
@@ -119,12 +122,16 @@ class Intervals:
 
     Attributes:
         margins_only: bound the margins from below and nothing else.
+        read: the signals of episodes; None if there are none.
+        signals: q, how many there are.
     """
 
     units: Units
     steps: int
     error: float
     margins_only: bool = False
+    read: Read | None = None
+    signals: int = 0
 
     def start(self) -> State:
         return self._sequence.start((len(self._ends),))
@@ -137,23 +144,27 @@ class Intervals:
                 f"got reward {outcomes.reward[outside]:g} and cost {outcomes.cost[outside].tolist()} in episode "
                 f"{outside}"
             )
-        sums = outcomes.cost if self.margins_only else np.column_stack([outcomes.reward, outcomes.cost])
+        numbers = outcomes.cost if self.margins_only else outcomes.sums
+        if self.read is not None:
+            numbers = np.concatenate([numbers, self.read(outcomes)], axis=1)
         low, span = self._scale
-        return self._sequence.update(state, np.clip((sums - low) / span, 0.0, 1.0))
+        return self._sequence.update(state, np.clip((numbers - low) / span, 0.0, 1.0))
 
     def bounds(self, state: State) -> tuple[Floats, Floats]:
-        """Lower and upper [1+m] of the reward and the margins; infinite where not asked for."""
+        """Lower and upper [1+m+q] of the reward, the margins and the signals; infinite where not asked for."""
         low, span = self._scale
         least, most = self._sequence.interval(state)
-        tail = self.units.tail(self.steps)[-len(low) :]
-        lower, upper = low + span * least + tail[:, 0], low + span * most + tail[:, 1]
+        lower, upper = low + span * least, low + span * most
+        tail = self.units.tail(self.steps)
         if self.margins_only:
             anything = np.full(len(low) + 1, np.inf)
-            return np.concatenate([-anything[:1], self.units.budget - upper]), anything
-        cost_lower, cost_upper = lower[1:], upper[1:]
+            return np.concatenate([-anything[:1], self.units.budget - (upper + tail[1:, 1])]), anything
+        sums = slice(0, len(tail))
+        lower[sums], upper[sums] = lower[sums] + tail[:, 0], upper[sums] + tail[:, 1]
+        cost_lower, cost_upper = lower[1 : len(tail)], upper[1 : len(tail)]
         return (
-            np.concatenate([lower[:1], self.units.budget - cost_upper]),
-            np.concatenate([upper[:1], self.units.budget - cost_lower]),
+            np.concatenate([lower[:1], self.units.budget - cost_upper, lower[len(tail) :]]),
+            np.concatenate([upper[:1], self.units.budget - cost_lower, upper[len(tail) :]]),
         )
 
     @cached_property
@@ -168,4 +179,6 @@ class Intervals:
 
     @property
     def _ends(self) -> Floats:
-        return self.units.reachable[1:] if self.margins_only else self.units.reachable
+        if self.margins_only:
+            return self.units.reachable[1:]
+        return np.concatenate([self.units.reachable, np.tile([0.0, 1.0], (self.signals, 1))])

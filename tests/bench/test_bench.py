@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 
 import random_tasks
 from surefoot.bench import stepping, tabular
+from surefoot.bench.pump import AVERAGE, plain_days
 from surefoot.bench.rows import Row, Sizes, agree
 from surefoot.bench.run import run
 from surefoot.errors import SurefootError
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.lagrangian import solve_lagrangian
 from surefoot.tabular.solve import OccupancyLP, solve
+from surefoot.tasks.glucose_days import drawn
 from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS
 
 TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4)
 
@@ -31,7 +34,7 @@ def rows() -> list[Row]:
 
 
 def test_every_comparison_has_its_row(rows: list[Row]) -> None:
-    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 3 + 1 + 2 + 4
+    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 4
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
     assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 8
@@ -45,7 +48,7 @@ def test_rows_are_plain_data(rows: list[Row]) -> None:
 def test_progress_names_the_stages() -> None:
     seen: list[tuple[str, int, int]] = []
     run(True, lambda *stage: seen.append(stage), TINY)
-    assert [(done, total) for _, done, total in seen] == [(done, 7) for done in range(7)]
+    assert [(done, total) for _, done, total in seen] == [(done, 8) for done in range(8)]
 
 
 @pytest.mark.parametrize(
@@ -146,3 +149,13 @@ def test_the_large_task_has_a_budget_that_binds() -> None:
     solution = solve(tabular.slip_grid(40))
     assert solution.values.margin[0] == pytest.approx(0.0, abs=1e-6)
     assert solution.dual[0] > 0.01
+
+
+def test_plain_days_are_those_of_the_pump_day_by_day() -> None:
+    """On the very same days, drawn as the task draws them; Euler's method moves a few readings over an edge."""
+    rng = np.random.default_rng(4)
+    rng.integers(2**63, size=2)  # the task hands this to the policy
+    found = plain_days(drawn(6, rng))
+    expected = AVERAGE.episodes(AVERAGE_SETTINGS, 288).run(6, np.random.default_rng(4)).reward
+    np.testing.assert_allclose(found, expected, atol=0.03)
+    assert np.ptp(expected) > 0.1

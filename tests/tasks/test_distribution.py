@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.errors import InvalidInput
-from surefoot.tasks.distribution import Finite, Independent, Normal, ParameterDistribution, Uniform
+from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, ParameterDistribution, Uniform
 
 # Empirical frequencies are compared at five standard errors: unlucky with probability 6e-7 each.
 SIGMAS = 5.0
@@ -246,3 +246,40 @@ def test_every_method_checks_its_arguments(distribution: ParameterDistribution) 
         distribution.mass([0, np.nan], [1, 1])
     with pytest.raises(InvalidInput, match="low and high must be vectors of numbers"):
         distribution.mass(["a", "b"], [1, 1])
+
+
+# -------------------------------------------------------------------------------------------------------- log-uniform
+
+
+LOG_UNIFORM = LogUniform([0.5, 40.0], [2.0, 75.0])
+
+
+def test_log_uniform_keeps_the_protocol() -> None:
+    assert isinstance(LOG_UNIFORM, ParameterDistribution)
+    low, high = LOG_UNIFORM.support.T
+    np.testing.assert_array_equal((low, high), [[0.5, 40.0], [2.0, 75.0]])
+    sample = LOG_UNIFORM.sample(1000, np.random.default_rng(0))
+    for points in (sample, LOG_UNIFORM.probes()):
+        assert ((points >= low) & (points <= high)).all()
+    assert {(0.5, 40.0), (2.0, 75.0)} <= set(map(tuple, LOG_UNIFORM.probes().tolist()))
+    assert LOG_UNIFORM.mass(low, high) == LOG_UNIFORM.mass([-INFINITY] * 2, [INFINITY] * 2) == 1
+    assert LOG_UNIFORM.mass([0.5, 80.0], [2.0, 90.0]) == LOG_UNIFORM.mass([-2.0, 40.0], [-1.0, 75.0]) == 0
+    assert json.loads(json.dumps(LOG_UNIFORM.describe(), allow_nan=False)) == LOG_UNIFORM.describe()
+
+
+@given(st.lists(st.floats(0.3, 3.0), min_size=2, max_size=2), st.lists(st.floats(30.0, 90.0), min_size=2, max_size=2))
+def test_mass_of_log_uniform_is_that_of_independent_reciprocal_laws(first: list[float], second: list[float]) -> None:
+    (a, b), (c, d) = sorted(first), sorted(second)
+    laws = scipy.stats.loguniform(0.5, 2.0), scipy.stats.loguniform(40.0, 75.0)
+    expected = (laws[0].cdf(b) - laws[0].cdf(a)) * (laws[1].cdf(d) - laws[1].cdf(c))
+    assert LOG_UNIFORM.mass([a, c], [b, d]) == pytest.approx(expected, abs=1e-12)
+    sample = LOG_UNIFORM.sample(20_000, np.random.default_rng(1))
+    frequency = ((sample >= [a, c]) & (sample <= [b, d])).all(axis=1).mean()
+    assert abs(frequency - expected) <= SIGMAS * np.sqrt(expected * (1 - expected) / len(sample)) + 1e-12
+
+
+def test_log_uniform_needs_positive_ends() -> None:
+    with pytest.raises(InvalidInput, match=r"low must be positive, got \[0.0, 1.0\]"):
+        LogUniform([0.0, 1.0], 2.0)
+    with pytest.raises(InvalidInput, match="low must be less than high"):
+        LogUniform(2.0, 1.0)

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any
 
 from surefoot.errors import InvalidInput
-from surefoot.tasks import factored, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
+from surefoot.tasks import factored, glucose, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
 
 
@@ -53,6 +53,15 @@ FAMILIES: Mapping[str, Family] = {
     "factored": Family(factored, {"most_failure": "largest failure"}),
     "media": Family(media, {"low": "least drain", "high": "largest drain"}),
     "inventory": Family(inventory, {"most_shift": "largest shift of the demand"}),
+    "glucose": Family(
+        glucose,
+        {
+            "least_sensitivity": "least sensitivity to insulin, over the mean",
+            "most_sensitivity": "largest sensitivity to insulin, over the mean",
+            "fastest": "least time of absorption of insulin, in minutes",
+            "slowest": "largest time of absorption of insulin, in minutes",
+        },
+    ),
     "two-walls": Family(two_walls, {"low": "least noise", "high": "largest noise"}),
 }
 

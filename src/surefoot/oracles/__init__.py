@@ -1,6 +1,7 @@
 """The oracles of the training phase: whether two tasks are close, what is best on one, what is safe on all."""
 
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
+from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
 from surefoot.oracles.sampled import check_by_sampling, samples_needed
@@ -17,6 +18,8 @@ __all__ = [
     "check_by_sampling",
     "crpo",
     "exact_oracles",
+    "glucose_oracles",
+    "insulin_candidates",
     "linear_program",
     "natural_policy_gradient",
     "samples_needed",

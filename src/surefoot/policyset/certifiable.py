@@ -66,7 +66,8 @@ def advice(policies: Contents, observes: Observes = "transitions") -> Advice:
     """Which certified method `certified` is for this policy set, if the real system shows that much of an episode.
 
     Args:
-        observes: all transitions, the first state and the discounted sums, or the sums alone.
+        observes: all transitions or observations, signals and discounted sums, the first state and the sums, or the
+            sums alone.
     """
     if observes not in LEVELS:
         raise InvalidInput(f"observes must be one of {', '.join(LEVELS)}, got {observes!r}")
@@ -75,7 +76,7 @@ def advice(policies: Contents, observes: Observes = "transitions") -> Advice:
         lacks, seen = kind.lacks(policies), includes(observes, kind.observes)
         if seen and not lacks:
             return Advice(name, kind.since(policies, observes), tuple(stronger))
-        wanted = [] if seen else ["states and actions told of every episode (observes transitions)"]
+        wanted = [] if seen else [_TO_TELL[kind.observes]]
         wanted += [kind.wanted(policies)] if lacks else []
         needed = ", and ".join(wanted)
         if needed not in dict(stronger).values():  # with as much a stronger one is possible
@@ -114,6 +115,15 @@ def _lacks_exact_model(policies: Contents) -> str:
     )
 
 
+def _lacks_readings(policies: Contents) -> str:
+    lacks = _lacks_cells(policies)
+    if lacks or (policies.cells is not None and policies.cells.readings is not None):
+        return lacks
+    return (
+        "a policy set with signals, which train and policy_set learn of tasks that are simulated; use certified-returns"
+    )
+
+
 def _exact(policies: Contents) -> bool:
     """Whether the likelihood of every member of a cell is known."""
     model = None if policies.cells is None else policies.cells.model
@@ -143,6 +153,15 @@ def _wants_exact_model(policies: Contents) -> str:
     return _wants_model(policies)
 
 
+def _wants_readings(policies: Contents) -> str:
+    parts = [_wants_cells(policies)] if policies.cells is None else []
+    return ", and ".join([*parts, "signals learned in simulation (signals=True of train or policy_set)"])
+
+
+def _since_signals(policies: Contents, observes: Observes) -> str:
+    return "there is no model of transitions, but signals that simulation has learned to read from what is observed"
+
+
 def _since_returns(policies: Contents, observes: Observes) -> str:
     if observes == "sums":
         return "only discounted sums are observed"
@@ -160,6 +179,13 @@ def _since_returns(policies: Contents, observes: Observes) -> str:
 
 TABLES = ("tabular", "timed")
 
+_TO_TELL: Mapping[Observes, str] = MappingProxyType(
+    {
+        "transitions": "states and actions told of every episode (observes transitions)",
+        "signals": "observations and actions, or signals, told of every episode (observes signals)",
+    }
+)
+
 # The strongest first.
 CELL_METHODS: Mapping[str, Requirements] = MappingProxyType(
     {
@@ -175,6 +201,7 @@ CELL_METHODS: Mapping[str, Requirements] = MappingProxyType(
             _wants_model,
             lambda policies, observes: "transitions are observed, their probabilities known up to a distance",
         ),
+        "certified-signals": Requirements("signals", _lacks_readings, _wants_readings, _since_signals),
         "certified-returns": Requirements("sums", _lacks_cells, _wants_cells, _since_returns),
     }
 )

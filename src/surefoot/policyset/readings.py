@@ -8,7 +8,7 @@ import numpy as np
 
 from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, refuse, take_over
 from surefoot.errors import InvalidInput
-from surefoot.signals.signals import Signals
+from surefoot.signals.signals import Signals, bins
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,4 @@ class Readings:
 
     def bins(self, numbers: Floats) -> Integers:
         """[n, k] the bin of each of the numbers [n, k]."""
-        columns = [
-            np.searchsorted(edges, column, side="right") for edges, column in zip(self.edges, numbers.T, strict=True)
-        ]
-        return np.stack(columns, axis=1)
+        return bins(self.edges, numbers)

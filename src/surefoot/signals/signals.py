@@ -123,7 +123,11 @@ class Signals:
 
     def of(self, policy: int, observed: Observed) -> Floats:
         """[n, q] of n episodes of one policy."""
-        features = np.clip((self.features(observed) - self.centre[policy]) / self.scale[policy], -FURTHEST, FURTHEST)
+        return self.mapped(policy, self.features(observed))
+
+    def mapped(self, policy: int, features: Floats) -> Floats:
+        """[n, q] of features [n, F]."""
+        features = np.clip((features - self.centre[policy]) / self.scale[policy], -FURTHEST, FURTHEST)
         # Not a matrix product: its rounding depends on the number of rows.
         mapped = (features[:, None, :] * self.weights[policy]).sum(axis=-1) + self.offset[policy]  # [n, R]
         windowed: Floats = np.clip((mapped[:, self.source] - self.low) / (self.high - self.low), 0.0, 1.0)
@@ -184,3 +188,9 @@ def own_values(function: OwnFunction, name: str, observed: Observed) -> Floats:
             )
         rows.append(row)
     return np.stack(rows)
+
+
+def bins(edges: Floats, numbers: Floats) -> Integers:
+    """[n, k] which of the L bins between edges [k, L-1] each of the numbers [n, k] is in."""
+    columns = [np.searchsorted(own, column, side="right") for own, column in zip(edges, numbers.T, strict=True)]
+    return np.stack(columns, axis=1)

@@ -1,11 +1,13 @@
 """Families of tasks: distributions over constrained Markov decision processes."""
 
-from surefoot.tasks.distribution import Finite, Independent, Normal, Uniform
+from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.factored_tasks import factored
+from surefoot.tasks.glucose_tasks import glucose
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.gym_system import cost_in_info
 from surefoot.tasks.gym_tasks import from_gym
 from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
+from surefoot.tasks.insulin_settings import InsulinSettings
 from surefoot.tasks.inventory_tasks import inventory
 from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.maintenance_tasks import maintenance
@@ -17,6 +19,8 @@ from surefoot.tasks.windy_tasks import windy_gridworld
 __all__ = [
     "Finite",
     "Independent",
+    "InsulinSettings",
+    "LogUniform",
     "Normal",
     "TaskDistribution",
     "Uniform",
@@ -26,6 +30,7 @@ __all__ = [
     "from_arrays",
     "from_gym",
     "from_gymnasium_table",
+    "glucose",
     "gridworld",
     "inventory",
     "layered",

@@ -12,6 +12,7 @@ from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.policyset.cells import Cells, Source
+from surefoot.policyset.readings import Readings
 from surefoot.tabular.evaluate import values_of_each
 from surefoot.tabular.expansion import reward_and_margin
 from surefoot.tabular.model import TabularCMDP
@@ -94,6 +95,7 @@ def cells_of_bounds(
     model: TransitionModel | None,
     outside: Floats | None = None,
     states: Integers | None = None,
+    readings: Readings | None = None,
 ) -> Cells:
     """Cells from bounds [J, P, 1+m, 1+F] or [J, P, 1+m, 1], the start distribution first, then the first `states`."""
     by_start = lower.shape[-1] > 1
@@ -110,4 +112,5 @@ def cells_of_bounds(
         model,
         np.empty((0, low.shape[1])) if outside is None else outside,
         states if by_start else None,
+        readings,
     )

@@ -96,8 +96,9 @@ class Partition:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S], the least and largest spots [J, e] of its
-    members and how far these reach on average [e], and the number of members [J]."""
+    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S] (simulated, [J, P, 1+m+q, 1]), the least and
+    largest spots [J, e] of its members and how far these reach on average [e], the number of members [J], and in which
+    bins [J, P, k, L] the numbers of their episodes were, where somebody looked."""
 
     lower: Floats
     upper: Floats
@@ -107,6 +108,7 @@ class Base:
     count: Floats
     neighbours: list[Integers]
     scattered: bool
+    seen: Floats | None = None
 
     @cached_property
     def width(self) -> Floats:
@@ -126,8 +128,8 @@ class Base:
 
     def score(self, found: Measured) -> float:
         """By how many widths its cell must grow to hold a task."""
-        j, low, high, spot = found
-        if (low[0, 1:, 0] < 0).any():
+        j, low, high, spot, _ = found
+        if (low[0, 1:, 0] < 0).any():  # a margin of the safe policy; means of signals are never negative
             return math.inf
         grown = _growth(self.lower[j], self.upper[j], self.width[j], low, high)
         moved = _growth(self.nearest[j], self.farthest[j], self.extent, spot, spot)
@@ -138,7 +140,7 @@ class Base:
 class Fits:
     """Whether a simulated task needs no wider a cell than `level` widths: then nobody asks by how much less.
 
-    lower, upper, width: [P, 1+m, 1] of its cell.
+    lower, upper, width: [P, 1+m+q, 1] of its cell.
     """
 
     lower: Floats
@@ -167,8 +169,8 @@ def _everything(j: int) -> Everything:
     return Everything()
 
 
-# Cell, lower and upper [P, 1+m, 1+S], and spot [e] in the cell.
-Measured: TypeAlias = tuple[int, Floats, Floats, Floats]
+# Cell, lower and upper [P, 1+m, 1+S] or [P, 1+m+q, 1], spot [e] in the cell, and bins [P, k, L] or none.
+Measured: TypeAlias = tuple[int, Floats, Floats, Floats, Floats | None]
 
 
 class Measure(Protocol):
@@ -196,7 +198,7 @@ def read(
     """In one process: that several of them have fewer threads each for linear algebra would show in the last digits."""
     for done, (j, task, spot) in enumerate(partition.placed(parameters[part]), start=part.start):
         show(f"evaluating {STAGES[stage]}", done, len(parameters))
-        yield j, *values(task), spot
+        yield j, *values(task), spot, None
 
 
 def simulated(
@@ -210,18 +212,22 @@ def simulated(
     cells = partition.cells(parameters[part])
     wanted_of_each = [wanted(j) for j in cells]
     bounds = simulation.bounds(f"simulating {STAGES[stage]}", stage, parameters, wanted_of_each, BLIND, part)
-    for j, (low, high) in zip(cells, bounds, strict=True):
-        yield j, low, high, np.empty(0)
+    for j, found in zip(cells, bounds, strict=True):
+        yield j, found.lower, found.upper, np.empty(0), found.counts
 
 
 def base_bounds(partition: Partition, measured: Iterator[Measured], scattered: bool) -> Base:
     """The smallest and largest values, and spots, over the sampled members of each cell."""
     cells = len(partition.centres)
     bounds: tuple[Floats, Floats] | None = None
+    seen: Floats | None = None
     nearest, farthest, count = partition.spots.copy(), partition.spots.copy(), np.zeros(cells)
-    for j, low, high, spot in measured:
+    for j, low, high, spot, counts in measured:
         if bounds is None:
             bounds = np.full((cells, *low.shape), np.inf), np.full((cells, *low.shape), -np.inf)
+            seen = None if counts is None else np.zeros((cells, *counts.shape))
+        if seen is not None:
+            seen[j] += counts
         lower, upper = bounds
         lower[j], upper[j] = np.minimum(lower[j], low), np.maximum(upper[j], high)
         nearest[j], farthest[j] = np.minimum(nearest[j], spot), np.maximum(farthest[j], spot)
@@ -229,4 +235,4 @@ def base_bounds(partition: Partition, measured: Iterator[Measured], scattered: b
     if bounds is None:
         raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
     extent = np.maximum((farthest - nearest).mean(axis=0), partition.least_extent)
-    return Base(*bounds, nearest, farthest, extent, count, partition.neighbours, scattered)
+    return Base(*bounds, nearest, farthest, extent, count, partition.neighbours, scattered, seen)

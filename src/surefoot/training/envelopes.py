@@ -18,7 +18,9 @@ import numpy as np
 
 from surefoot.arrays import Mask
 from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.confidence import binomial_upper
+from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs, workers
 from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
@@ -28,17 +30,40 @@ from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import BoxesTooWide, affine_cells
 from surefoot.training.bounds import evaluator, stationary_tables
 from surefoot.training.sampled_cells import DOUBT_SHARE, finite_cells, holdout_cells, sampled_tasks
-from surefoot.training.settings import BLIND, DEFAULT, Envelopes, Settled
+from surefoot.training.settings import BLIND, DEFAULT, Envelopes, LearnedSignals, Settled
+from surefoot.training.signal_fit import learned
 from surefoot.training.simulation import Simulation, affordable, error_of_each
 
 
 def guarantees(
-    tasks: TaskDistribution, policies: Sequence[Policy], envelopes: Envelopes, seed: int, jobs: int, show: Progress
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    envelopes: Envelopes,
+    signals: LearnedSignals | None,
+    seed: int,
+    jobs: int,
+    show: Progress,
 ) -> tuple[Cells | None, float | None]:
     """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
     if envelopes.cells == 0:
         return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
-    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, jobs=jobs, show=show), None
+    made = build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals, jobs=jobs, show=show)
+    return made, None
+
+
+def signals_to_learn(signals: bool | LearnedSignals | None, example: Task) -> LearnedSignals | None:
+    """How signals are learned, if they are; None leaves that to the tasks: those that must be simulated and show what
+    was observed have signals, of others values are exact and transitions known."""
+    if not isinstance(signals, bool | LearnedSignals | None):
+        raise InvalidInput(f"signals must be True, False or a LearnedSignals, got {signals!r}")
+    if isinstance(example, ReadableTask) and signals:
+        raise InvalidInput(
+            "signals must be False for tasks whose values can be read: they are learned where tasks are simulated, "
+            f"got {signals!r}"
+        )
+    if isinstance(example, ReadableTask) or signals is False:
+        return None
+    return signals if isinstance(signals, LearnedSignals) else LearnedSignals(if_possible=signals is None)
 
 
 def build_cells(
@@ -47,6 +72,7 @@ def build_cells(
     *,
     seed: int,
     envelopes: Envelopes = DEFAULT,
+    signals: LearnedSignals | None = None,
     jobs: int = 1,
     show: Progress = silent,
 ) -> Cells:
@@ -65,7 +91,10 @@ def build_cells(
     if settings.simulated:
         settings = _affordable(tasks, len(policies), settings, envelopes.steps)
     with workers(jobs if settings.simulated else 1) as ready:
-        simulation = Simulation(tasks, tuple(policies), settings, seed, ready, show) if settings.simulated else None
+        simulation = None
+        if settings.simulated:
+            lesson = None if signals is None else learned(tasks, policies, signals, seed, ready, show)
+            simulation = Simulation(tasks, tuple(policies), settings, seed, ready, show, lesson)
         if isinstance(distribution, Finite):
             return finite_cells(tasks, policies, settings, simulation)
         rng = np.random.default_rng([seed, 2, settings.attempt])

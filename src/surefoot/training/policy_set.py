@@ -17,9 +17,9 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.envelopes import guarantees
+from surefoot.training.envelopes import guarantees, signals_to_learn
 from surefoot.training.given_policies import named, usable
-from surefoot.training.settings import DEFAULT, Envelopes
+from surefoot.training.settings import DEFAULT, Envelopes, LearnedSignals
 
 # Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
 # what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.
@@ -36,6 +36,7 @@ def policy_set(
     candidates: Mapping[str, Any] | Sequence[Any],
     seed: int,
     envelopes: Envelopes | None = None,
+    signals: bool | LearnedSignals | None = None,
     jobs: int = 1,
     progress: bool = True,
 ) -> PolicyValueSet:
@@ -51,6 +52,8 @@ def policy_set(
         candidates: the others, by name or in order. They need not be safe on every task, nor on any.
         seed: of sampled tasks and simulated episodes.
         envelopes: how the value bounds are made.
+        signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
+            tasks must be simulated and show it. False learns none.
         jobs: processes that simulate.
         progress: show what is done, and which certified method will be used.
 
@@ -60,6 +63,7 @@ def policy_set(
     stores the name of the controller and a few of its actions, to recognise it by.
     """
     _check(tasks, seed, jobs)
+    to_learn = signals_to_learn(signals, tasks.example)
     names, given = named(safe, candidates)
     with shown(progress) as show:
         show("looking at the controllers", 0, 0)
@@ -67,7 +71,7 @@ def policy_set(
         parameters, values = _tried(tasks, policies, seed, jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
         try:
-            cells, safe_risk = guarantees(tasks, policies, envelopes or DEFAULT, seed, jobs, show)
+            cells, safe_risk = guarantees(tasks, policies, envelopes or DEFAULT, to_learn, seed, jobs, show)
         except InvalidInput as error:
             raise InvalidInput(f"{error}{_hint(tasks, names[0], values[:, 0], error)}") from None
     made = PolicyValueSet(

@@ -16,6 +16,7 @@ from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.estimates import rounds
 from surefoot.policyset.cells import Cells, Source
+from surefoot.policyset.readings import Readings
 from surefoot.progress import Progress, silent
 from surefoot.tabular.expansion import ROUNDING, rounding
 from surefoot.tabular.model import TabularCMDP
@@ -32,6 +33,7 @@ from surefoot.training.simulation import (
     FINITE_STAGE,
     HOLDOUT_STAGE,
     SAMPLE_STAGE,
+    Simulated,
     Simulation,
 )
 
@@ -61,10 +63,10 @@ def finite_cells(
     members = [tasks.task(point) for point in distribution.points]
     if simulation is None:
         values = evaluator(tasks, policies)
-        found = [values(task) for task in members]
+        found = [Simulated(*values(task)) for task in members]
     else:
         found = list(simulation.of_all("simulating every task", FINITE_STAGE, distribution.points))
-    lower, upper = (np.stack(side) for side in zip(*found, strict=True))
+    lower, upper = np.stack([each.lower for each in found]), np.stack([each.upper for each in found])
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     if settings.simulated and not feasible.any():
         raise InvalidInput(
@@ -73,6 +75,8 @@ def finite_cells(
         )
     points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
     upper = np.maximum(upper, lower)  # intersections of wrong intervals may be empty
+    seen = np.array([found[k].counts for k in np.flatnonzero(feasible)])
+    lower, upper, readings = _apart(lower, upper, tasks, simulation, seen)
     members = [members[k] for k in np.flatnonzero(feasible)]
     sizes = np.maximum(np.abs(lower), np.abs(upper)).max(axis=-1)  # [n, P, 1+m]
     slack = np.array([_allowance(size, task) for size, task in zip(sizes, members, strict=True)]).reshape(sizes.shape)
@@ -84,7 +88,21 @@ def finite_cells(
     model = _balls(members, np.zeros(len(members)))
     source: Source = "monte-carlo" if settings.simulated else "finite"
     states = first_states(tasks)
-    return cells_of_bounds(points, points, prior, lower, upper, source, uncovered, model, states=states)
+    return cells_of_bounds(
+        points, points, prior, lower, upper, source, uncovered, model, states=states, readings=readings
+    )
+
+
+def _apart(
+    lower: Floats, upper: Floats, tasks: TaskDistribution, simulation: Simulation | None, seen: Floats | None
+) -> tuple[Floats, Floats, Readings | None]:
+    """Bounds [J, P, 1+m, ...] on values, and what is known of signals, from bounds [J, P, 1+m+q, 1] on both and the
+    bins [J, P, k, L] in which the numbers of episodes were."""
+    if simulation is None or simulation.lesson is None or seen is None:
+        return lower, upper, None
+    values = 1 + len(tasks.units.budget)
+    readings = simulation.lesson.readings(lower[:, :, values:, 0], upper[:, :, values:, 0], seen)
+    return lower[:, :, :values], upper[:, :, :values], readings
 
 
 def _allowance(size: Floats, task: Any) -> Floats:
@@ -131,6 +149,8 @@ def holdout_cells(
     lower, upper = base.lower - widening * base.width, base.upper + widening * base.width
     lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
     upper = np.maximum(upper, lower)
+    simulation = values if isinstance(values, Simulation) else None
+    lower, upper, readings = _apart(lower, upper, tasks, simulation, base.seen)
     nearest, farthest = base.nearest - widening * base.extent, base.farthest + widening * base.extent
     low, high, model = centres, centres, None
     uncovered = settings.uncovered + infeasible / settings.seen
@@ -143,7 +163,7 @@ def holdout_cells(
     prior = (1 - uncovered) * base.count / base.count.sum()
     source: Source = "monte-carlo" if settings.simulated else "holdout"
     states = first_states(tasks)
-    return cells_of_bounds(low, high, prior, lower, upper, source, uncovered, model, states=states)
+    return cells_of_bounds(low, high, prior, lower, upper, source, uncovered, model, states=states, readings=readings)
 
 
 def sampled_tasks(settings: Settled) -> int:

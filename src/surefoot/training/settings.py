@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surefoot.arrays import fraction, whole
+from surefoot.cmdp.controllers import checked_name
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
 from surefoot.policyset.fit import MAX_CELLS
+from surefoot.signals.signals import OwnFunction
 
 # Of the probability that is granted to tasks that break their bounds, what goes to simulated intervals that are wrong,
 # where these are the bounds themselves.
@@ -112,3 +114,36 @@ class Settled:
     def granted_seen(self) -> float:
         """The probability that this attempt may spend on fresh tasks that would show that they break their bounds."""
         return self.seen * self.uncovered * 0.5**self.attempt
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSignals:
+    """How signals are learned from simulated episodes, for the method certified-signals.
+
+    Attributes:
+        features: f(observations [H+1, ...], actions [H, ...]) -> [F] of one episode, in place of the usual ones; the
+            rest is learned. The code stays with its owner.
+        signals: the same with numbers in [0, 1] that are signals already: nothing is learned.
+        name: of these, for messages.
+        tasks, episodes: how many tasks are simulated for it, and episodes of each policy on each.
+        windows: at most, through which each thing that is learned is seen.
+        if_possible: learn nothing of tasks that do not show what was observed, instead of refusing them.
+    """
+
+    features: OwnFunction | None = None
+    signals: OwnFunction | None = None
+    name: str = "own"
+    tasks: int = 200
+    episodes: int = 16
+    windows: int = 4
+    if_possible: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("tasks", 8), ("episodes", 2), ("windows", 1)):
+            whole(name, getattr(self, name), least)
+        for name in ("features", "signals"):
+            if not (getattr(self, name) is None or callable(getattr(self, name))):
+                raise InvalidInput(f"{name} must be a function of an episode, got {getattr(self, name)!r}")
+        if self.features is not None and self.signals is not None:
+            raise InvalidInput("features and signals must not be given both, got two functions")
+        checked_name("name", self.name)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from surefoot.fan_out import Workers
 from surefoot.progress import Progress, silent
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.settings import FEWEST_EPISODES, USUAL_STEPS, Settled
+from surefoot.training.signal_fit import Lesson
 
 ALL = slice(0, None)
 SAFE = 0  # the place of π_s among the policies
@@ -58,9 +59,19 @@ class Everything:
         return None
 
 
+class Simulated(NamedTuple):
+    """Of one task: lower and upper [P, 1+m+q, 1], and in which bins [P, k, L] the numbers of its episodes were; None
+    if nobody learned to read them."""
+
+    lower: Floats
+    upper: Floats
+    counts: Floats | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Simulated intervals of tasks of a family, for all policies of a set, several tasks at a time."""
+    """Simulated intervals of tasks of a family, for all policies of a set, several tasks at a time; of the q signals of
+    a lesson as well, if there was one."""
 
     tasks: TaskDistribution
     policies: tuple[Policy, ...]
@@ -68,26 +79,28 @@ class Simulation:
     seed: int
     workers: Workers
     show: Progress = silent
+    lesson: Lesson | None = None
 
     def bounds(
         self, what: str, stage: int, parameters: Floats, wanted: Sequence[Wanted], error: float, part: slice = ALL
-    ) -> Iterator[tuple[Floats, Floats]]:
-        """Lower and upper [P, 1+m, 1] of a part of the tasks of parameters [n, d], of each what is wanted; each of the
-        numbers is wrong with probability at most `error`."""
+    ) -> Iterator[Simulated]:
+        """Bounds for a part of the tasks of parameters [n, d], of each what is wanted; each of the numbers is wrong
+        with probability at most `error`."""
         numbers = range(len(parameters))[part]
         calls = [(parameters[k], self._entropy(stage, k), own) for k, own in zip(numbers, wanted, strict=True)]
-        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings.episodes, error)
+        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings.episodes, error, self.lesson)
 
         def show(what: str, done: int, total: int) -> None:
             self.show(what, numbers.start + done, len(parameters))
 
         return self.workers.each(f"{what}, {self._most(len(parameters))}", work, calls, show)
 
-    def of_all(self, what: str, stage: int, parameters: Floats) -> Iterator[tuple[Floats, Floats]]:
+    def of_all(self, what: str, stage: int, parameters: Floats) -> Iterator[Simulated]:
         """The same of all tasks, all numbers of one right at once with probability 1 - settings.error_now; no more of a
         task on which the safe policy is not shown to be feasible."""
         wanted = [Everything(feasible=True)] * len(parameters)
-        error = error_of_each(self.settings, len(self.policies), self.tasks.units)
+        signals = 0 if self.lesson is None else len(self.lesson.signals)
+        error = error_of_each(self.settings, len(self.policies), self.tasks.units, signals)
         return self.bounds(what, stage, parameters, wanted, error)
 
     def shown_feasible(self, parameters: Floats) -> Mask:
@@ -110,27 +123,41 @@ def _bounds_of_one(
     policies: Sequence[Policy],
     episodes: int,
     error: float,
+    lesson: Lesson | None,
     parameter: Floats,
     entropy: list[int],
     wanted: Wanted,
-) -> tuple[Floats, Floats]:
-    return simulated_bounds(tasks.task(parameter), policies, episodes, error, np.random.default_rng(entropy), wanted)
+) -> Simulated:
+    rng = np.random.default_rng(entropy)
+    return simulated_bounds(tasks.task(parameter), policies, episodes, error, rng, wanted, lesson)
 
 
 def simulated_bounds(
-    task: Task, policies: Sequence[Policy], episodes: int, error: float, rng: np.random.Generator, wanted: Wanted
-) -> tuple[Floats, Floats]:
-    """Lower and upper [P, 1+m, 1] from at most `episodes` episodes of each policy; each of these numbers is on the
-    wrong side of the value with probability at most `error` (docs/guarantees.md, 2.4), whatever is wanted."""
+    task: Task,
+    policies: Sequence[Policy],
+    episodes: int,
+    error: float,
+    rng: np.random.Generator,
+    wanted: Wanted,
+    lesson: Lesson | None = None,
+) -> Simulated:
+    """Bounds from at most `episodes` episodes of each policy; each of these numbers is on the wrong side of the value
+    with probability at most `error` (docs/guarantees.md, 2.4), whatever is wanted."""
     steps = task.units.episode_length
     intervals = Intervals(task.units, steps, error)
+    readers = [] if lesson is None else [lesson.reader(p, task.units) for p in range(len(policies))]
+    if lesson is not None:
+        intervals = replace(intervals, read=readers[SAFE], signals=len(lesson.signals))
     lower, upper = (np.tile(side, (len(policies), 1)) for side in intervals.bounds(intervals.start()))
     for p, (policy, own) in enumerate(zip(policies, rng.spawn(len(policies)), strict=True)):
-        simulated = task.episodes(policy, steps)
-        lower[p], upper[p] = bounds_in_rounds(simulated, intervals, episodes, own, wanted.enough(p))
+        simulated, of_one = task.episodes(policy, steps), intervals
+        if readers:
+            of_one = replace(intervals, read=readers[p])
+        lower[p], upper[p] = bounds_in_rounds(simulated, of_one, episodes, own, wanted.enough(p))
         if p == SAFE and wanted.feasible and not _feasible(lower[p], upper[p]):
             break
-    return lower[..., None], upper[..., None]
+    counts = np.stack([reader.counts for reader in readers]) if readers else None
+    return Simulated(lower[..., None], upper[..., None], counts)
 
 
 def _feasible_on_one(
@@ -149,15 +176,16 @@ def shown_feasible(task: Task, safe: Policy, settings: Settled, rng: np.random.G
 
 
 def _feasible(lower: Floats, upper: Floats) -> bool:
+    """Whether all margins are shown to be at least 0, as means of signals always are."""
     return bool((lower[1:] >= 0).all())
 
 
 # ------------------------------------------------------------------------------------------------ what may be simulated
 
 
-def error_of_each(settings: Settled, policies: int, units: Units) -> float:
+def error_of_each(settings: Settled, policies: int, units: Units, signals: int = 0) -> float:
     """With what probability each single bound, below or above, may be wrong for all of a task to be right at once."""
-    return settings.error_now / (2 * policies * (1 + len(units.budget)))
+    return settings.error_now / (2 * policies * (1 + len(units.budget) + signals))
 
 
 def affordable(

@@ -19,7 +19,7 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.cover import cover_until_enough
-from surefoot.training.envelopes import guarantees
+from surefoot.training.envelopes import guarantees, signals_to_learn
 from surefoot.training.preflight import (
     LongTrainingWarning,
     Preflight,
@@ -27,7 +27,7 @@ from surefoot.training.preflight import (
     check_accuracy,
     preflight,
 )
-from surefoot.training.settings import DEFAULT, Envelopes
+from surefoot.training.settings import DEFAULT, Envelopes, LearnedSignals
 
 # A policy on the boundary of a constraint may miss it by this much in rounding (unit scale).
 ROUNDING = 1e-8
@@ -44,6 +44,7 @@ def train(
     progress: bool = True,
     cells: int | None = None,
     envelopes: Envelopes | None = None,
+    signals: bool | LearnedSignals | None = None,
     jobs: int = 1,
 ) -> PolicyValueSet:
     """The policy-value set Û and the safe policy π_s for a distribution over tasks.
@@ -57,12 +58,14 @@ def train(
         progress: show a progress bar on a terminal.
         cells: number of cells for the certified methods, about; 0 builds none. Short for Envelopes(cells=...).
         envelopes: how the value bounds for the certified methods are made.
+        signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
+            tasks must be simulated and show it. False learns none.
         jobs: tasks simulated at a time for these bounds, in processes of their own or by the active backend of joblib;
             the numbers are the same for any of them.
     """
     check_accuracy(epsilon, delta, xi)
     check_jobs(jobs)
-    envelopes = _envelopes(cells, envelopes)
+    envelopes, to_learn = _envelopes(cells, envelopes), signals_to_learn(signals, tasks.example)
     rng = np.random.default_rng(seed)
     oracles = oracles or exact_oracles(tasks)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
@@ -82,7 +85,7 @@ def train(
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe.policy, *(best.policy for best in optimal)]
-        bounds = guarantees(tasks, policies, envelopes, seed, jobs, show)
+        bounds = guarantees(tasks, policies, envelopes, to_learn, seed, jobs, show)
 
     if guard.satisfied and guard.needed > attained:
         warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)

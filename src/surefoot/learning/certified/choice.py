@@ -13,7 +13,8 @@ from surefoot.learning.certified.evidence.ball import BallState, TransitionBall
 from surefoot.learning.certified.evidence.counts import Counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, ReturnProcess, ReturnState
-from surefoot.learning.certified.method import RECALL, Certified, CertifiedState, Evidence
+from surefoot.learning.certified.evidence.signals import SignalProcess, SignalState
+from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.checks import risk_left
@@ -47,8 +48,8 @@ def certified_method(
         horizon: the most steps that an episode takes; by default that of the units.
         replan: add policies on the way; by default where transitions are observed and their model is known.
         pairs: mix only with the safe policy instead of solving the linear program over mixtures.
-        observes: for "certified", what the real system shows of an episode: all transitions, its first state and
-            discounted sums, or the sums alone.
+        observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
+            and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
             elsewhere and need not be paid for.
     """
@@ -72,7 +73,8 @@ def certified_method(
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
     wanted = evidence.observes == "transitions" if replan is None else replan
     replanner = _replanner(policies, cells.model) if wanted else None
-    return Certified(name, policies, cells, evidence, split, replanner, pairs, note)
+    wait = SOONEST.get(kind, LEAST_WAIT)
+    return Certified(name, policies, cells, evidence, split, replanner, pairs, note, wait)
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
@@ -93,14 +95,37 @@ def _ball(policies: PolicyValueSet, cells: Cells, steps: int, level: float, obse
 
 
 def _returns(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
-    enough = max(SETTLED_AGAINST, math.log(1 / level) + RECALL)  # a small risk asks for more evidence
     first_states = cells.start_lower is not None and includes(observes, "first-state")
-    return ReturnProcess(cells, policies.units, steps, enough, first_states)
+    return ReturnProcess(cells, policies.units, steps, _enough(level), first_states)
+
+
+def _signals(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+    if cells.readings is None:
+        raise InvalidInput("policies must hold cells with readings, got none")
+    if steps != cells.readings.signals.steps:
+        raise InvalidInput(
+            f"horizon must be {cells.readings.signals.steps} for certified-signals, the steps of the episodes in which "
+            f"its signals were bounded, got {steps}"
+        )
+    return SignalProcess(cells, cells.readings, policies.units, steps, _enough(level))
+
+
+def _enough(level: float) -> float:
+    """Evidence from which on a cell is settled; a small risk asks for more."""
+    return max(SETTLED_AGAINST, math.log(1 / level) + RECALL)
 
 
 EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
-    {"certified-likelihood": _likelihood, "certified-ball": _ball, "certified-returns": _returns}
+    {
+        "certified-likelihood": _likelihood,
+        "certified-ball": _ball,
+        "certified-signals": _signals,
+        "certified-returns": _returns,
+    }
 )
+
+# Where every episode counts, as where only a simulator is known of the system, one decides after each of the first.
+SOONEST = {"certified-signals": 1}
 
 
 def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Replanner | None:
@@ -156,7 +181,7 @@ SPECS = (
         why="the strongest of the certified methods that the policy set and the observations allow",
         observes="transitions",
         options=("replan", "pairs", "observes"),
-        state=(*_WITH_CELLS, Counts, BallState, ReturnState, ModelFreeState, State),
+        state=(*_WITH_CELLS, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
     MethodSpec(
@@ -191,6 +216,17 @@ SPECS = (
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
+    ),
+    MethodSpec(
+        "certified-signals",
+        _made,
+        certified=True,
+        why="Theorems 7 and 4: bets on sums and on signals learned in simulation rule out cells",
+        observes="signals",
+        options=("pairs",),
+        state=(*_WITH_CELLS, SignalState),
+        plan="trial",
+        colour=8,
     ),
     MethodSpec(
         "certified-model-free",

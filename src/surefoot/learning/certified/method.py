@@ -81,6 +81,7 @@ class Certified:
         replanner: adds policies for what is still possible; None leaves the set as trained.
         pairs: mix only with the safe policy instead of solving the linear program.
         note: why this method was chosen, where that was not the user's choice.
+        least_wait: episodes between decisions, at first.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Certified:
     replanner: Replanner | None = None
     pairs: bool = False
     note: str = ""
+    least_wait: int = LEAST_WAIT
     certified: bool = True
 
     @property
@@ -156,7 +158,7 @@ class Certified:
         # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
         sound = not np.isnan(log_evidence).any()
         surviving = sound & (log_evidence < math.log(1 / self.risk_split["elimination"]))
-        following = next_decision(episode)
+        following = next_decision(episode, self.least_wait)
         state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
         if not surviving.any():
             events = () if state.alarmed else (_nothing_fits(episode),)
@@ -189,9 +191,9 @@ class Certified:
         return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
 
 
-def next_decision(episode: int) -> int:
+def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:
     """The episode after which to decide again; it must not depend on how episodes are blocked."""
-    return episode + max(LEAST_WAIT, math.floor(episode * GROWTH))
+    return episode + max(least_wait, math.floor(episode * GROWTH))
 
 
 def _nothing_fits(episode: int) -> Event:

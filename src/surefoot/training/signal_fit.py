@@ -1,0 +1,253 @@
+"""Signals learned in simulation: which numbers of an episode say most about the task (docs/guarantees.md, section 9).
+
+Tasks and episodes for this are drawn apart, and nothing else is made of them: signals are fixed before the first
+episode is simulated that bounds their means. How well they were learned decides how fast cells are ruled out, never
+whether rightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.episode import Observed, Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Task
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.fan_out import Workers
+from surefoot.policyset.readings import Readings
+from surefoot.progress import Progress
+from surefoot.signals.features import Keys, frequent_transitions, moments, of_states, transitions
+from surefoot.signals.signals import FURTHEST, Kind, OwnFeatures, Signals, bins, own_values
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.settings import LearnedSignals
+
+# Random numbers of their own: for the tasks, and for their episodes.
+LEARN_STAGE, LEARN_EPISODES_STAGE = 11, 12
+
+MOST_TRANSITIONS = 400  # that are counted
+LOOK_TASKS = 8  # at which it is looked which transitions occur
+PROBES = 2  # episodes that features of one's own are recognised by
+LEARN_SHARE = 0.75  # of the tasks; the others say how much the regression is shrunk
+SHRINKAGES = 10.0 ** np.arange(-1, 5)  # as by so many episodes at which features say nothing
+WINDOW = 1.75  # half of a window, in spreads of what a map is off by
+BINS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What is learned before any bound is made: signals, and bins [k, L] for the laws of an episode's numbers."""
+
+    signals: Signals
+    edges: Floats
+    values: Floats
+
+    def reader(self, policy: int, units: Units) -> Reader:
+        return Reader(self, policy, units)
+
+    def readings(self, lower: Floats, upper: Floats, seen: Floats) -> Readings:
+        """Of cells with bounds [J, P, q] on the means of signals, whose episodes were in bins [J, P, k, L]."""
+        least, most = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
+        law = seen / seen.sum(axis=-1, keepdims=True)
+        return Readings(self.signals, least, most, self.edges, self.values, law)
+
+
+class Reader:
+    """Signals of episodes of one policy, which counts what it reads."""
+
+    def __init__(self, lesson: Lesson, policy: int, units: Units) -> None:
+        self.lesson, self.policy, self.units = lesson, policy, units
+        self.counts = np.zeros(lesson.values.shape)  # [k, L]
+
+    def __call__(self, outcomes: Outcomes) -> Floats:
+        signals = self.lesson.signals.of(self.policy, outcomes.watched())
+        found = bins(self.lesson.edges, np.concatenate([self.units.scaled(outcomes.sums), signals], axis=1))
+        np.add.at(self.counts, (np.arange(len(self.counts)), found), 1.0)
+        return signals
+
+
+class Heard(NamedTuple):
+    """Of one task: features [P, E, F] of E episodes of every policy, and their scaled sums [P, E, 1+m]."""
+
+    features: Floats
+    sums: Floats
+
+
+def learned(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    settings: LearnedSignals,
+    seed: int,
+    workers: Workers,
+    show: Progress,
+) -> Lesson | None:
+    """Signals of every policy: a linear map of features onto each parameter of the task, and onto how much the task
+    costs, seen through a few windows. None where tasks do not show what they would be read from and need not."""
+    parameters = tasks.sample(settings.tasks, np.random.default_rng([seed, LEARN_STAGE]))
+    if not _shown(tasks.example, policies[0], settings, seed):
+        return None
+    keys, own = _what_to_look_at(tasks, policies, parameters, settings, seed)
+    work = partial(_heard, tasks, tuple(policies), settings.episodes, keys, own)
+    calls = [(parameter, [seed, LEARN_EPISODES_STAGE, k]) for k, parameter in enumerate(parameters)]
+    heard = list(workers.each("learning to read episodes", work, calls, show))
+    features = np.stack([each.features for each in heard], axis=1)  # [P, T, E, F]
+    sums = np.stack([each.sums for each in heard], axis=1)  # [P, T, E, 1+m]
+    kind: Kind = "own" if own is not None else "moments" if keys is None else "transitions"
+    steps = tasks.units.episode_length
+    if settings.signals is not None:
+        shape = features.shape
+        identity = np.tile(np.eye(shape[-1]), (shape[0], 1, 1))
+        centre, offset = np.zeros((shape[0], shape[-1])), np.zeros((shape[0], shape[-1]))
+        window = np.zeros(shape[-1]), np.ones(shape[-1])
+        signals = Signals(kind, centre, centre + 1, identity, offset, np.arange(shape[-1]), *window, steps, None, own)
+    else:
+        targets = _targets(parameters, sums)
+        maps = [_regression(own_features, targets) for own_features in features]
+        centre, scale, weights, offset = (np.stack(part) for part in list(zip(*maps, strict=True))[:4])
+        off_by = np.mean([each.off_by for each in maps], axis=0)
+        source, low, high = _windows(targets, off_by, settings.windows)
+        signals = Signals(kind, centre, scale, weights, offset, source, low, high, steps, keys, own)
+    return _with_bins(signals, features, sums)
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _shown(task: Task, policy: Policy, settings: LearnedSignals, seed: int) -> bool:
+    """Whether a task shows what was observed step by step."""
+    run = task.episodes(policy, task.units.episode_length).run
+    outcomes = run(1, np.random.default_rng([seed, LEARN_STAGE]), transitions=True)
+    shown = outcomes.observed is not None or (outcomes.states is not None and outcomes.actions is not None)
+    if not shown and not settings.if_possible:
+        raise InvalidInput(
+            "signals must be False for tasks that do not show what was observed step by step as arrays "
+            f"(Outcomes.observed), got {type(task).__name__}"
+        )
+    return shown
+
+
+def _what_to_look_at(
+    tasks: TaskDistribution, policies: Sequence[Policy], parameters: Floats, settings: LearnedSignals, seed: int
+) -> tuple[Keys | None, OwnFeatures | None]:
+    """Which transitions to count, or features of one's own; neither where moments will do."""
+    own = settings.features or settings.signals
+    seen = []
+    for k, parameter in enumerate(parameters[: 1 if own else LOOK_TASKS]):
+        task, rng = tasks.task(parameter), np.random.default_rng([seed, LEARN_STAGE, k])
+        for policy in policies[: 1 if own else None]:
+            seen.append(_episodes(task, policy, settings.episodes, rng).watched())
+    if own is not None:
+        probes = seen[0][:PROBES]
+        return None, OwnFeatures(settings.name, probes, own_values(own, settings.name, probes), own)
+    if not of_states(seen[0]):
+        return None, None
+    return frequent_transitions(Observed.joined(seen), MOST_TRANSITIONS), None
+
+
+def _episodes(task: Task, policy: Policy, episodes: int, rng: np.random.Generator) -> Outcomes:
+    return task.episodes(policy, task.units.episode_length).run(episodes, rng, transitions=True)
+
+
+def _heard(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    episodes: int,
+    keys: Keys | None,
+    own: OwnFeatures | None,
+    parameter: Floats,
+    entropy: list[int],
+) -> Heard:
+    task, features, sums = tasks.task(parameter), [], []
+    for policy, rng in zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True):
+        outcomes = _episodes(task, policy, episodes, rng)
+        observed = outcomes.watched()
+        features.append(
+            transitions(observed, keys) if keys is not None else own(observed) if own is not None else moments(observed)
+        )
+        sums.append(task.units.scaled(outcomes.sums))
+    return Heard(np.stack(features), np.stack(sums))
+
+
+def _targets(parameters: Floats, sums: Floats) -> Floats:
+    """[T, R] what is to be read from an episode, in ranks from 0 to 1: each parameter, and each mean cost over all
+    policies, since that is what the safety of tasks differs in."""
+    costs = sums[..., 1:].mean(axis=(0, 2))  # [T, m]
+    raw = np.concatenate([parameters, costs], axis=1)
+    ranks: Floats = (np.argsort(np.argsort(raw, axis=0, kind="stable"), axis=0) + 0.5) / len(raw)
+    return ranks[:, np.ptp(raw, axis=0) > 0]
+
+
+class Map(NamedTuple):
+    """Standardised features to targets: [F], [F], [R, F], [R], and by how much [R] it is off on fresh tasks."""
+
+    centre: Floats
+    scale: Floats
+    weights: Floats
+    offset: Floats
+    off_by: Floats
+
+
+def _regression(features: Floats, targets: Floats) -> Map:
+    """Ridge regression of targets [T, R] on features [T, E, F], shrunk as is best on tasks that it has not seen."""
+    flat = features.reshape(-1, features.shape[-1])
+    centre, spread = flat.mean(axis=0), flat.std(axis=0)
+    scale = np.where(spread > 1e-9 * (1 + np.abs(centre)), spread, 1.0)
+    inputs = np.clip((features - centre) / scale, -FURTHEST, FURTHEST)
+    learn = slice(0, round(LEARN_SHARE * len(targets)))
+    others = slice(learn.stop, None)
+    off_by = []
+    for shrinkage in SHRINKAGES:
+        weights, offset = _ridge(inputs[learn], targets[learn], shrinkage)
+        off_by.append((inputs[others] @ weights.T + offset - targets[others][:, None]).reshape(-1, targets.shape[1]))
+    errors = [np.sqrt((each**2).mean(axis=0)) for each in off_by]
+    best = int(np.argmin([each.mean() for each in errors]))
+    weights, offset = _ridge(inputs, targets, SHRINKAGES[best])
+    return Map(centre, scale, weights, offset, errors[best])
+
+
+def _ridge(inputs: Floats, targets: Floats, shrinkage: float) -> tuple[Floats, Floats]:
+    """Weights [R, F] and offset [R]."""
+    rows = inputs.reshape(-1, inputs.shape[-1])
+    aims = np.repeat(targets, inputs.shape[1], axis=0)
+    centred, mean = rows - rows.mean(axis=0), aims.mean(axis=0)
+    gram = centred.T @ centred + shrinkage * np.eye(rows.shape[1])
+    weights = np.linalg.solve(gram, centred.T @ (aims - mean)).T
+    return weights, mean - weights @ rows.mean(axis=0)
+
+
+def _windows(targets: Floats, off_by: Floats, most: int) -> tuple[Integers, Floats, Floats]:
+    """Which map each window looks at [q], and from where to where [q].
+
+    A window is as wide as what its map is off by: of a number that is spread over a small part of its range only the
+    mean is known, and a mean says little. Several of them, side by side, cover all tasks.
+    """
+    source, low, high = [], [], []
+    for k, spread in enumerate(off_by):
+        half = WINDOW * spread
+        count = int(np.clip(round(0.5 / half), 1, most))
+        for centre in (np.arange(count) + 0.5) / count:
+            source.append(k)
+            low.append(centre - half)
+            high.append(centre + half)
+    return np.array(source), np.array(low), np.array(high)
+
+
+def _with_bins(signals: Signals, features: Floats, sums: Floats) -> Lesson:
+    """Bins as full as one another over all policies and tasks."""
+    read = [signals.mapped(p, own.reshape(-1, own.shape[-1])) for p, own in enumerate(features)]
+    numbers = np.concatenate([sums.reshape(-1, sums.shape[-1]), np.concatenate(read)], axis=1)
+    edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1], axis=0).T
+    found = bins(edges, numbers)
+    values = np.empty((len(edges), BINS))
+    ends = np.column_stack([edges[:, :1], edges])  # what an empty bin is taken for
+    for k, column in enumerate(numbers.T):
+        count = np.bincount(found[:, k], minlength=BINS)
+        total = np.bincount(found[:, k], column, minlength=BINS)
+        values[k] = np.where(count > 0, total / np.maximum(count, 1), ends[k])
+    return Lesson(signals, edges, values)
