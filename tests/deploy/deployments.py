@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from contracts.made_up import made_up_set
+from shown_wheel import shown_set, turn_told
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import Deployment
 from surefoot.learning.learner import Learner, Order
@@ -66,6 +67,8 @@ def short_phase_task() -> TabularCMDP:
 def fresh(method: str = "certified-returns", seed: int = 5) -> Learner:
     if method == "paper":
         return learner(short_phase_set(), method=method, episodes=3000, risk=0.3, seed=seed, horizon=HORIZON)
+    if method == "certified-signals":
+        return learner(shown_set(), method=method, risk=0.5, seed=seed)
     return learner(tiny_set(), method=method, episodes=3000, risk=0.3, seed=seed, horizon=HORIZON)
 
 
@@ -85,7 +88,9 @@ def steps(order: Order, method: str = "certified-returns") -> dict[str, Any]:
 
 
 def told(order: Order, method: str = "certified-returns") -> dict[str, Any]:
-    """What to tell of that episode: transitions where they are needed, sequences otherwise."""
+    """What to tell of that episode: transitions or observations where they are needed, sequences otherwise."""
+    if method == "certified-signals":
+        return turn_told(order)
     episode = steps(order, method)
     if method in ("certified", "certified-likelihood", "certified-ball", *BASELINES):
         return {"transitions": episode}

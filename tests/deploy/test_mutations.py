@@ -6,7 +6,15 @@ import pytest
 
 from peak_memory import in_a_process
 
-METHODS = ("certified-returns", "paper", "certified", "certified-model-free", "safe-only", "dope-published")
+METHODS = (
+    "certified-returns",
+    "paper",
+    "certified",
+    "certified-model-free",
+    "safe-only",
+    "dope-published",
+    "certified-signals",
+)
 
 
 def check(method: str, count: int, seed: int) -> None:
@@ -16,7 +24,7 @@ def check(method: str, count: int, seed: int) -> None:
     assert result["peak"] < 512
 
 
-@pytest.mark.parametrize("method", ["certified-returns", "paper"])
+@pytest.mark.parametrize("method", ["certified-returns", "paper", "certified-signals"])
 def test_some_mutated_journals(method: str) -> None:
     check(method, 120, seed=0)
 

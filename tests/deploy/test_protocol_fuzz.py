@@ -26,6 +26,7 @@ METHODS = (
     "certified-likelihood",
     "certified-ball",
     "certified-model-free",
+    "certified-signals",
 )
 
 HOSTILE: tuple[Any, ...] = (
@@ -191,8 +192,8 @@ def huge(rng: np.random.Generator) -> bytes:
 @pytest.mark.parametrize(
     ("lines", "seed"),
     [
-        pytest.param(300, 0, id="2100 lines"),
-        pytest.param(7_500, 1, id="52500 lines", marks=pytest.mark.long),
+        pytest.param(300, 0, id="2400 lines"),
+        pytest.param(7_500, 1, id="60000 lines", marks=pytest.mark.long),
     ],
 )
 def test_every_line_gets_an_answer_and_the_journal_verifies(lines: int, seed: int) -> None:
