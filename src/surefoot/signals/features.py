@@ -37,15 +37,13 @@ def moments(observed: Observed) -> Floats:
     coefficients of the linear model of changes."""
     seen, acted = _columns(observed.observations), _columns(observed.actions)  # [n, k, H+1], [n, a, H]
     before, after = _mask(observed.steps, acted.shape[2]), _mask(observed.steps + 1, seen.shape[2])
-    parts = [observed.steps[:, None].astype(np.float64)]
-    for columns, counted, ends in ((seen, after, True), (acted, before, False)):
-        mean = _mean(columns, counted)
-        parts += [mean, np.sqrt(_mean((columns - mean[:, :, None]) ** 2, counted))]
-        if ends:
-            parts += [
-                np.where(counted[:, None], columns, np.inf).min(axis=2),
-                np.where(counted[:, None], columns, -np.inf).max(axis=2),
-            ]
+    parts = [
+        observed.steps[:, None].astype(np.float64),
+        *_mean_and_spread(seen, after),
+        _filled(seen, after, np.inf).min(axis=2),
+        _filled(seen, after, -np.inf).max(axis=2),
+        *_mean_and_spread(acted, before),
+    ]
     if seen.shape[1] * (seen.shape[1] + acted.shape[1] + 1) <= MOST_COEFFICIENTS:
         parts.append(_changes(seen, acted, before))
     return np.concatenate(parts, axis=1)
@@ -95,21 +93,31 @@ def _mask(steps: Integers, length: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _mean(columns: Floats, counted: NDArray[np.bool_]) -> Floats:
-    """[n, k] over the counted steps."""
-    mean: Floats = np.where(counted[:, None], columns, 0.0).sum(axis=2) / np.maximum(counted.sum(axis=1), 1)[:, None]
-    return mean
+def _filled(columns: Floats, counted: NDArray[np.bool_], value: float) -> Floats:
+    """`columns` [n, k, H] with `value` where a step is not counted [n, H]."""
+    return columns if counted.all() else np.where(counted[:, None], columns, value)
+
+
+def _mean_and_spread(columns: Floats, counted: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """[n, k] each, over the counted steps."""
+    count = np.maximum(counted.sum(axis=1), 1)[:, None]
+    mean = _filled(columns, counted, 0.0).sum(axis=2) / count
+    squares = _filled((columns - mean[:, :, None]) ** 2, counted, 0.0)
+    return mean, np.sqrt(squares.sum(axis=2) / count)
 
 
 def _changes(seen: Floats, acted: Floats, counted: NDArray[np.bool_]) -> Floats:
     """[n, k·(1+k+a)] coefficients of o_{t+1} - o_t on (1, o_t, a_t), by ridge regression within each episode."""
     inputs = np.concatenate([np.ones_like(acted[:, :1]), seen[:, :, :-1], acted], axis=1)  # [n, p, H]
-    scale = np.sqrt(_mean(inputs**2, counted)) + 1e-9
-    inputs = np.where(counted[:, None], inputs / scale[:, :, None], 0.0)
-    change = np.diff(seen, axis=2)
-    gram = inputs @ inputs.transpose(0, 2, 1) + SHRINKAGE * np.eye(inputs.shape[1])
-    coefficients = np.linalg.solve(gram, inputs @ change.transpose(0, 2, 1)) / scale[:, :, None]
-    return coefficients.transpose(0, 2, 1).reshape(len(seen), -1)
+    inputs = _filled(inputs, counted, 0.0)
+    gram = inputs @ inputs.transpose(0, 2, 1)
+    aims = inputs @ np.diff(seen, axis=2).transpose(0, 2, 1)
+    # Every input at one size, so that one shrinkage suits them all.
+    size = np.sqrt(np.diagonal(gram, axis1=1, axis2=2) / np.maximum(counted.sum(axis=1), 1)[:, None]) + 1e-9
+    scaled = gram / (size[:, :, None] * size[:, None, :]) + SHRINKAGE * np.eye(inputs.shape[1])
+    coefficients = np.linalg.solve(scaled, aims / size[:, :, None]) / size[:, :, None]
+    flat: Floats = coefficients.transpose(0, 2, 1).reshape(len(seen), -1)
+    return flat
 
 
 def _triples(observed: Observed) -> tuple[Integers, Integers, Integers]:
