@@ -17,7 +17,7 @@ from mutations import forge
 from test_own_controllers import Client, surefoot
 
 import surefoot as sf
-from shown_wheel import effects, shown_set, turn, turn_told
+from shown_wheel import ShownWheel, effects, shown_set, turn, turn_told
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.deploy import protocol
@@ -249,6 +249,7 @@ def test_a_learner_refuses_the_same() -> None:
     late = np.pad(seen, [(0, 0), (0, 2), (0, 0)])
     unknown = seen.copy()
     unknown[0, 3, 1] = np.nan
+    huge = np.full(seen.shape, 1e200) * (-1.0) ** np.arange(STEPS + 1)[:, None]
     wrong: list[tuple[Outcome, str]] = [
         (without(good), "certified-signals needs the signals of every episode"),
         (replace(good, signals=np.full(4, 0.5)), "signals must be told once"),
@@ -267,17 +268,23 @@ def test_a_learner_refuses_the_same() -> None:
             "steps[0] must lie in [1, 6], got 7",
         ),
         (replace(good, observed=Observed(unknown, acted, steps)), "observations must be finite"),
+        (replace(good, observed=Observed(huge, acted, steps)), "must be of a size that signals can be"),
         (replace(good, observed=Observed(seen.astype(str), acted, steps)), "observations must be numbers"),
     ]
     before = learner_suite.snapshot(made)
     for outcome, message in wrong:
-        with pytest.raises(InvalidInput, match=re.escape(message)):
+        with np.errstate(all="ignore"), pytest.raises(InvalidInput, match=re.escape(message)):
             made.tell(order, outcome)
         assert learner_suite.snapshot(made) == before
-    rest = late.copy()
-    rest[0, -1] = np.nan  # behind the last step anything may stand
-    made.tell(order, replace(good, observed=Observed(rest, np.pad(acted, [(0, 0), (0, 2)]), steps)))
-    assert made.state.episode == 1
+    late[0, -2:] = np.nan  # behind the last step anything may stand
+    made.tell(order, replace(good, observed=Observed(late, np.pad(acted, [(0, 0), (0, 2)]), steps)))
+    other = fresh(METHOD)
+    other.tell(order, good)
+    assert learner_suite.snapshot(made) == learner_suite.snapshot(other) != before
+
+
+def test_the_method_passes_the_shipped_suite() -> None:
+    learner_suite.check(lambda: fresh(METHOD), learner_suite.World(ShownWheel(0.25), STEPS, 300))
 
 
 # ----------------------------------------------------------------------------------------------------------- forgeries

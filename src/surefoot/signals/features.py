@@ -111,7 +111,7 @@ def _changes(seen: Floats, acted: Floats, counted: NDArray[np.bool_]) -> Floats:
     inputs = np.concatenate([np.ones_like(acted[:, :1]), seen[:, :, :-1], acted], axis=1)  # [n, p, H]
     inputs = _filled(inputs, counted, 0.0)
     gram = inputs @ inputs.transpose(0, 2, 1)
-    aims = inputs @ np.diff(seen, axis=2).transpose(0, 2, 1)
+    aims = inputs @ _filled(np.diff(seen, axis=2), counted, 0.0).transpose(0, 2, 1)
     # Every input at one size, so that one shrinkage suits them all.
     size = np.sqrt(np.diagonal(gram, axis1=1, axis2=2) / np.maximum(counted.sum(axis=1), 1)[:, None]) + 1e-9
     scaled = gram / (size[:, :, None] * size[:, None, :]) + SHRINKAGE * np.eye(inputs.shape[1])

@@ -131,6 +131,8 @@ class Signals:
         # Not a matrix product: its rounding depends on the number of rows.
         mapped = (features[:, None, :] * self.weights[policy]).sum(axis=-1) + self.offset[policy]  # [n, R]
         windowed: Floats = np.clip((mapped[:, self.source] - self.low) / (self.high - self.low), 0.0, 1.0)
+        if np.isnan(windowed).any():
+            raise InvalidInput("observations must be of a size that signals can be computed from, got some too large")
         return windowed
 
     def told_or_read(self, drawn: Integers, outcomes: Outcomes) -> Floats:

@@ -21,6 +21,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.deploy import snapshots
+from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, Order, Orders
 from surefoot.learning.method import SAFE, Deployed, includes
 from surefoot.testing.require import FALSE_ALARM, refused, require
@@ -50,7 +51,7 @@ def check(make: Make, world: World, episodes: int = 130) -> None:
 
 
 class World:
-    """Episodes of a task, with transitions where it has such: number k of a policy is always the same episode.
+    """Episodes of a task, with transitions or observations where it has such: number k of a policy is always the same.
 
     Args:
         steps: after which an episode is cut off.
@@ -76,18 +77,14 @@ class World:
             episodes.cost[episode],
             None if episodes.states is None else episodes.states[episode],
             None if episodes.actions is None else episodes.actions[episode],
+            None if episodes.observed is None else episodes.observed[episode : episode + 1],
         )
         change = self._changes.get((episode, index))
         return outcome if change is None else change(outcome)
 
     def outcomes(self, learner: Learner, orders: Orders) -> Outcomes:
-        single = [self.outcome(learner, orders.episode + k, int(index)) for k, index in enumerate(orders.drawn)]
-        return Outcomes(
-            np.array([each.reward for each in single]),
-            np.array([each.cost for each in single]),
-            None if single[0].states is None else np.array([each.states for each in single]),
-            None if single[0].actions is None else np.array([each.actions for each in single]),
-        )
+        drawn = enumerate(orders.drawn.tolist(), orders.episode)
+        return Outcomes.joined([Outcomes.single(self.outcome(learner, episode, index)) for episode, index in drawn])
 
     def _of_policy(self, learner: Learner, index: int) -> Outcomes:
         if index not in self._episodes:
@@ -355,6 +352,12 @@ def _malformed(good: Outcome, learner: Learner) -> list[Any]:
     if includes(learner.method.observes, "first-state") and good.states is not None:
         firsts: tuple[Any, ...] = (None, good.states[:0], good.states[0])
         wrong += [replace(good, states=states) for states in firsts]
+    signals = signals_of(learner.method)
+    if signals is not None:
+        bare = replace(good, states=None, actions=None, observed=None)
+        right = np.full(len(signals), 0.5)
+        values: tuple[Floats, ...] = (np.append(right, 0.5), right[None], right + 1, right - 1, right * np.nan)
+        wrong += [bare, replace(good, signals=right), *(replace(bare, signals=value) for value in values)]
     return wrong
 
 
