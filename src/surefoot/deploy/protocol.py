@@ -26,7 +26,7 @@ from surefoot.learning.learner import Order
 from surefoot.learning.method import SAFE, SAFE_ONLY
 
 # Lines beyond these are refused unparsed, so that none takes much memory. An episode of 100,000 steps fits, with state,
-# action, reward and cost of each in 80 bytes.
+# action, reward and cost of each in 80 bytes; or of 60,000 with four observations and an action.
 LONGEST_LINE = 8 * 2**20  # bytes, with the end of line
 LIMITS = Limits(size=LONGEST_LINE, values=1_000_000, depth=16)
 
