@@ -18,6 +18,7 @@ import safetensors.numpy
 from policy_sets import make_mixed, make_set
 
 from peak_memory import in_a_process
+from surefoot.cmdp.episode import Observed
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.learning.certified.choice import CERTIFIED
 from surefoot.methods import learner
@@ -76,9 +77,15 @@ def fate(rng: np.random.Generator, folder: Path) -> str:
     except ArtifactError as error:
         return "refused" if len(str(error)) < 2000 else "refused at length"
     assert all(np.isfinite(array).all() for policy in policies.policies for array in policy.to_arrays().values())
-    method = USED[rng.integers(len(USED))]
+    method, readings = USED[rng.integers(len(USED))], policies.cells and policies.cells.readings
     with contextlib.suppress(SurefootError):  # a set may be whole and yet not suit a method
         learner(policies, method=method, episodes=100, risk=0.1, seed=0, horizon=1000).ask()
+    if readings is not None:
+        with contextlib.suppress(SurefootError):  # or not read such episodes
+            signals = readings.signals.of(
+                0, Observed(rng.integers(9, size=(2, 5)), np.ones((2, 4), int), np.full(2, 4))
+            )
+            assert ((signals >= 0) & (signals <= 1)).all()
     return "loaded"
 
 
