@@ -29,7 +29,7 @@ GAINS = tuple(np.geomspace(0.25, 4.0, 17).tolist())
 # By how much all doses, then each of these by itself, are varied in turn: first coarsely, then finely.
 FACTORS = ((1.25, 0.8), (1.1, 0.9))
 DOSES = ("basal", "feedback", "ratio", "correction_factor")
-COMPARED_GAINS = (0.5, 0.7, 1.0, 1.4, 2.0)
+COMPARED_GAINS = (0.5, 1.0, 2.0)
 # A setting counts as keeping the budget in the search if it does by so many standard errors.
 CAUTION = 3.0
 # Settings that fail on fresh days are followed by more cautious ones; how often, and by how much.
