@@ -123,13 +123,13 @@ def check_by_days(gains: Sequence[float] = COMPARED_GAINS, seed: int = 0) -> Che
 
 
 def insulin_candidates(
-    tasks: TaskDistribution, *, number_of: int = 8, margin: float = 0.01, days: int = 1000, seed: int = 0
+    tasks: TaskDistribution, *, count: int = 8, margin: float = 0.01, days: int = 1000, seed: int = 0
 ) -> tuple[InsulinSettings, dict[str, InsulinSettings]]:
     """Settings for `sf.policy_set`: those safe for every patient, and candidates by name.
 
     Args:
         tasks: a family made by `glucose`.
-        number_of: candidates: the best settings of as many patients along the diagonal of the family's parameters, from
+        count: candidates: the best settings of as many patients along the diagonal of the family's parameters, from
             the one who needs least insulin (most sensitive, slowest absorption) to the one who needs most.
         margin: of the safe settings at the corners of the parameters, as a share of the day.
         days: of each patient on which settings are compared.
@@ -143,7 +143,7 @@ def insulin_candidates(
     (least, most), (fast, slow) = tasks.distribution.support
     corners = [tasks.task((s, t)) for s in (least, most) for t in (fast, slow)]
     safe = _best(corners, margin, days, rng)
-    diagonal = zip(np.geomspace(most, least, number_of), np.geomspace(slow, fast, number_of), strict=True)
+    diagonal = zip(np.geomspace(most, least, count), np.geomspace(slow, fast, count), strict=True)
     return safe, {_name(s, t): _best([tasks.task((s, t))], 0.0, days, rng) for s, t in diagonal}
 
 
