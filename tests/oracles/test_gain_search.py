@@ -81,8 +81,8 @@ def test_candidates_go_from_little_insulin_to_much(monkeypatch: pytest.MonkeyPat
     """Also by a search that is coarser than it is."""
     monkeypatch.setattr(gain_search, "GAINS", (0.4, 0.57, 0.8, 1.13, 1.6, 2.3))
     monkeypatch.setattr(gain_search, "FACTORS", ())
-    safe, candidates = insulin_candidates(TASKS, number_of=3, days=200, seed=1)
-    assert (safe, candidates) == insulin_candidates(TASKS, number_of=3, days=200, seed=1)
+    safe, candidates = insulin_candidates(TASKS, count=3, days=200, seed=1)
+    assert (safe, candidates) == insulin_candidates(TASKS, count=3, days=200, seed=1)
     assert list(candidates) == ["sensitivity 2.00, 75 min", "sensitivity 1.00, 55 min", "sensitivity 0.50, 40 min"]
     ratios = [settings.ratio for settings in candidates.values()]
     assert ratios == sorted(ratios, reverse=True)

@@ -298,7 +298,9 @@ def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refus
         return PolicyValueSet((entry,), Net(weights), base.units, 0.01, 0.05, 0.1, "5a", {}, {})
 
     single = np.array([0.1, 0.2], dtype=np.float32)
-    with pytest.raises(ArtifactError, match=r"kind 'net' cannot be saved, must be one of \[.*'mlp', .*'tabular'"):
+    with pytest.raises(
+        ArtifactError, match=r"kind 'net' cannot be saved, must be one of \['insulin', 'mlp', .*'tabular'"
+    ):
         with_policies(single).save(tmp_path / "set")
     assert with_policies(single).digest() != with_policies(2 * single).digest()  # in memory every kind has one
     monkeypatch.setitem(storage.DECODERS, "net", lambda arrays: Net(arrays["weights"]))
