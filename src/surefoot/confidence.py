@@ -154,6 +154,17 @@ def _sum_rows(rows: Floats) -> Floats:
     return total
 
 
+def one_bet(gains: Floats, count: int, stake: Floats, error: float) -> Floats:
+    """The largest mean that a single bet has not ruled out: Π (1-bX)/(1-bm) < 1/error for all m below it.
+
+    `gains` are Σ ln(1-bX) over `count` numbers X in [0, 1] with a stake b in (0, 1) that was fixed before them. A mean
+    above the bound ever, after any number of them, has probability at most `error`: the same bet as that of `Betting`,
+    for whoever knows beforehand which stake is right. With L = -ln(error) and a spread σ it is off by L/(nb) + bσ²/2.
+    """
+    largest: Floats = -np.expm1((gains + math.log(error)) / count) / stake
+    return np.minimum(largest, 1.0)
+
+
 def binomial_upper(failures: int, trials: int, error: float) -> float:
     """p with P(Bin(trials, p) ≤ failures) = error: the true probability is larger with probability at most `error`."""
     return 1.0 if failures == trials else float(betaincinv(failures + 1, trials - failures, 1 - error))

@@ -25,11 +25,8 @@ from surefoot.errors import InvalidInput
 # The first of several rounds has this share of the episodes: enough to see whether more are needed.
 FIRST_ROUND = 1 / 4
 
-# enough(lower [1+m+q], upper [1+m+q]): whether no more needs to be known of a policy's reward, margins and signals.
+# enough(lower [1+m], upper [1+m]): whether no more needs to be known of the reward and the margins of a policy.
 Enough: TypeAlias = Callable[[Floats, Floats], bool]
-
-# read(outcomes) -> [n, q] signals of episodes, numbers in [0, 1]
-Read: TypeAlias = Callable[[Outcomes], Floats]
 
 
 class Judgement:
@@ -85,7 +82,7 @@ def value_bounds(outcomes: Outcomes, units: Units, steps: int, level: float) -> 
 def bounds_in_rounds(
     simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Enough | None
 ) -> tuple[Floats, Floats]:
-    """Lower and upper [1+m+q] of the policy behind `simulated`, from `most` episodes or from as few as are enough.
+    """Lower and upper [1+m] of the policy behind `simulated`, from `most` episodes or from as few as are enough.
 
     They are intersections over all rounds, and right with the probability of a single interval however `enough`
     decides. More rounds never lower `lower` nor raise `upper`; where an interval is wrong the two may pass each other.
@@ -93,7 +90,7 @@ def bounds_in_rounds(
     state = intervals.start()
     lower, upper = intervals.bounds(state)
     for size in (most,) if enough is None else rounds(most):
-        state = intervals.update(state, simulated.run(size, rng, transitions=intervals.read is not None))
+        state = intervals.update(state, simulated.run(size, rng))
         least, greatest = intervals.bounds(state)
         lower, upper = np.maximum(lower, least), np.minimum(upper, greatest)
         if enough is not None and enough(lower, upper):
@@ -111,10 +108,20 @@ def rounds(most: int) -> Iterator[int]:
         size = done
 
 
+def check_ranges(outcomes: Outcomes, units: Units) -> None:
+    """Refuse simulated sums outside of what the task declares."""
+    outside = first_breach(outcomes, units)
+    if outside < len(outcomes):
+        raise InvalidInput(
+            f"the task's simulated sums must lie in the ranges that it declares, {units.reachable.tolist()}, "
+            f"got reward {outcomes.reward[outside]:g} and cost {outcomes.cost[outside].tolist()} in episode {outside}"
+        )
+
+
 @dataclass(frozen=True)
 class Intervals:
-    """Bounds on the reward and the margins of one policy, and on the means of q signals of its episodes, of which each
-    single one, below or above, is right after every episode at once with probability 1 - error.
+    """Bounds on the reward and the margins of one policy, of which each single one, below or above, is right after
+    every episode at once with probability 1 - error.
 
     The discounted sums are independent and bounded, which is all that betting asks for (docs/guarantees.md, section
     6); sums outside the declared ranges are refused. What episodes lack that were cut off after `steps` steps is added
@@ -122,63 +129,31 @@ class Intervals:
 
     Attributes:
         margins_only: bound the margins from below and nothing else.
-        read: the signals of episodes; None if there are none.
-        signals: q, how many there are.
     """
 
     units: Units
     steps: int
     error: float
     margins_only: bool = False
-    read: Read | None = None
-    signals: int = 0
 
     def start(self) -> State:
-        return self._sequence.start((len(self._ends),))
+        return self._sequence.start((len(self.units.reachable) - self.margins_only,))
 
     def update(self, state: State, outcomes: Outcomes) -> State:
-        units, outside = self.units, first_breach(outcomes, self.units)
-        if outside < len(outcomes):
-            raise InvalidInput(
-                f"the task's simulated sums must lie in the ranges that it declares, {units.reachable.tolist()}, "
-                f"got reward {outcomes.reward[outside]:g} and cost {outcomes.cost[outside].tolist()} in episode "
-                f"{outside}"
-            )
-        numbers = outcomes.cost if self.margins_only else outcomes.sums
-        if self.read is not None:
-            numbers = np.concatenate([numbers, self.read(outcomes)], axis=1)
-        low, span = self._scale
-        return self._sequence.update(state, np.clip((numbers - low) / span, 0.0, 1.0))
+        check_ranges(outcomes, self.units)
+        numbers = self.units.scaled(outcomes.sums)
+        return self._sequence.update(state, numbers[:, 1:] if self.margins_only else numbers)
 
     def bounds(self, state: State) -> tuple[Floats, Floats]:
-        """Lower and upper [1+m+q] of the reward, the margins and the signals; infinite where not asked for."""
-        low, span = self._scale
+        """Lower and upper [1+m] of the reward and the margins; infinite where not asked for."""
         least, most = self._sequence.interval(state)
-        lower, upper = low + span * least, low + span * most
-        tail = self.units.tail(self.steps)
-        if self.margins_only:
-            anything = np.full(len(low) + 1, np.inf)
-            return np.concatenate([-anything[:1], self.units.budget - (upper + tail[1:, 1])]), anything
-        sums = slice(0, len(tail))
-        lower[sums], upper[sums] = lower[sums] + tail[:, 0], upper[sums] + tail[:, 1]
-        cost_lower, cost_upper = lower[1 : len(tail)], upper[1 : len(tail)]
-        return (
-            np.concatenate([lower[:1], self.units.budget - cost_upper, lower[len(tail) :]]),
-            np.concatenate([upper[:1], self.units.budget - cost_lower, upper[len(tail) :]]),
-        )
+        if not self.margins_only:
+            return self.units.values_of_sums(least, most, self.steps)
+        nothing = np.zeros(1), np.ones(1)
+        lower, _ = self.units.values_of_sums(np.append(nothing[0], least), np.append(nothing[1], most), self.steps)
+        anything = np.full(len(lower), np.inf)
+        return np.append(-np.inf, lower[1:]), anything
 
     @cached_property
     def _sequence(self) -> Betting:
         return Betting(self.error, "upper") if self.margins_only else Betting(2 * self.error)
-
-    @property
-    def _scale(self) -> tuple[Floats, Floats]:
-        """Offset and span that put sums into [0, 1]."""
-        low, high = self._ends.T
-        return low, np.where(high > low, high - low, 1.0)
-
-    @property
-    def _ends(self) -> Floats:
-        if self.margins_only:
-            return self.units.reachable[1:]
-        return np.concatenate([self.units.reachable, np.tile([0.0, 1.0], (self.signals, 1))])

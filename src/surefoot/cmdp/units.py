@@ -171,6 +171,16 @@ class Units:
         least, most = self.tail(steps).T
         return self.scaled(low - most), self.scaled(high - least)
 
+    def values_of_sums(self, lower: Floats, upper: Floats, steps: int) -> tuple[Floats, Floats]:
+        """The way back: bounds on the means of scaled sums [..., 1+m] as bounds on reward and margins, with the tail at
+        its least and most."""
+        low, span, (least, most) = self.reachable[:, 0], np.ptp(self.reachable, axis=1), self.tail(steps).T
+        fewest, largest = low + span * lower + least, low + span * upper + most
+        return (
+            np.concatenate([fewest[..., :1], self.budget - largest[..., 1:]], axis=-1),
+            np.concatenate([largest[..., :1], self.budget - fewest[..., 1:]], axis=-1),
+        )
+
     @cached_property
     def _stepwise(self) -> Floats:
         """[1+m, 2] what the ranges of single steps allow for sums of any number of them."""

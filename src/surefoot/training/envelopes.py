@@ -29,9 +29,11 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import BoxesTooWide, affine_cells
 from surefoot.training.bounds import evaluator, stationary_tables
-from surefoot.training.sampled_cells import DOUBT_SHARE, finite_cells, holdout_cells, sampled_tasks
+from surefoot.training.conformal import DOUBT_SHARE
+from surefoot.training.sampled_cells import finite_cells, holdout_cells
 from surefoot.training.settings import BLIND, DEFAULT, Envelopes, LearnedSignals, Settled
 from surefoot.training.signal_fit import learned
+from surefoot.training.simulated_cells import simulated_cells
 from surefoot.training.simulation import Simulation, affordable, error_of_each
 
 
@@ -98,7 +100,9 @@ def build_cells(
         if isinstance(distribution, Finite):
             return finite_cells(tasks, policies, settings, simulation)
         rng = np.random.default_rng([seed, 2, settings.attempt])
-        return holdout_cells(tasks, simulation or evaluator(tasks, policies), rng, settings, show)
+        if simulation is not None:
+            return simulated_cells(tasks, simulation, rng, settings, show)
+        return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, show)
 
 
 def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps: int | None) -> Settled:
@@ -106,7 +110,7 @@ def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps
     if isinstance(distribution, Finite):
         count, error = len(distribution.points), error_of_each(settings, policies, units)
     else:
-        count, error = sampled_tasks(settings), BLIND
+        count, error = settings.sample + settings.holdout, BLIND
     return affordable(settings, steps, tasks=count, policies=policies, units=units, error=error)
 
 

@@ -1,16 +1,20 @@
-"""Intervals for the values of every policy on tasks that must be simulated: each task is a piece of work of its own.
+"""Simulated episodes of every policy on tasks of a family: each task is a piece of work of its own.
 
 A piece of work has generators of its own as well, one per policy. Its numbers depend neither on the process that does
 it nor on what other policies and tasks took, so that one process, several and a cluster agree to the last bit.
+
+The numbers of an episode are its scaled reward and costs (`Units.scaled`) and, if somebody learned to read it, q
+signals: k' = 1+m+q of them, in [0, 1].
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,15 +23,15 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
+from surefoot.confidence import Betting, one_bet
 from surefoot.errors import InvalidInput
-from surefoot.estimates import Enough, Intervals, bounds_in_rounds
+from surefoot.estimates import Intervals, bounds_in_rounds, check_ranges
 from surefoot.fan_out import Workers
 from surefoot.progress import Progress, silent
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.settings import FEWEST_EPISODES, USUAL_STEPS, Settled
-from surefoot.training.signal_fit import Lesson
+from surefoot.training.settings import BLIND, FEWEST_EPISODES, USUAL_STEPS, Settled
+from surefoot.training.signal_fit import Lesson, Reader
 
-ALL = slice(0, None)
 SAFE = 0  # the place of π_s among the policies
 
 # What is simulated for different purposes has random numbers of its own; 2 and 3 draw parameters.
@@ -35,33 +39,49 @@ FINITE_STAGE, SAMPLE_STAGE, HOLDOUT_STAGE, SAFE_STAGE = 4, 5, 6, 7
 
 MANY = 2**17  # episodes with which nothing more is shown than with any number
 
-
-class Wanted(Protocol):
-    """What is wanted of the intervals of one task; decided from its own episodes and what was fixed before them."""
-
-    @property
-    def feasible(self) -> bool:
-        """Whether nothing else is wanted of a task on which the safe policy is not shown to be feasible."""
-        ...
-
-    def enough(self, policy: int) -> Enough | None:
-        """Says of bounds on the values of this policy whether no more needs to be known; None: all of the episodes."""
-        ...
+# Held-out tasks are first simulated for this part of the episodes, and those that decide for so many times as many.
+FIRST_PART, DEEPER = 3 / 4, 16
+BOLDEST = 0.95  # of stakes
 
 
-@dataclass(frozen=True)
-class Everything:
-    """As narrow as all episodes make them."""
+class Looked(NamedTuple):
+    """Of one task and every policy: mean and spread [P, k'] of the numbers of its episodes, and in which bins
+    [P, k', L] these were, where somebody learned to read them."""
 
-    feasible: bool = False
+    mean: Floats
+    spread: Floats
+    counts: Floats | None
 
-    def enough(self, policy: int) -> None:
-        return None
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What is known of one policy on one held-out task after `done` episodes: bounds [k'] on the means of its numbers,
+    each of which is on the wrong side, after any number of episodes, with probability at most BLIND.
+
+    Attributes:
+        stake: [k'] of the bets that these bounds follow from, and what they gained [2, k'], above and below.
+    """
+
+    lower: Floats
+    upper: Floats
+    stake: Floats
+    gains: Floats
+    done: int
+    rng: np.random.Generator
+
+    def after(self, numbers: Floats) -> Held:
+        """With numbers [n, k'] of as many more episodes. Bounds are intersections over all looks, which hold at once;
+        where one of them is wrong they may pass each other."""
+        both = np.stack([numbers, 1 - numbers], axis=1)
+        gains, done = self.gains + np.log1p(-self.stake * both).sum(axis=0), self.done + len(numbers)
+        above, below = one_bet(gains, done, self.stake, BLIND)
+        return replace(
+            self, lower=np.maximum(self.lower, 1 - below), upper=np.minimum(self.upper, above), gains=gains, done=done
+        )
 
 
 class Simulated(NamedTuple):
-    """Of one task: lower and upper [P, 1+m+q, 1], and in which bins [P, k, L] the numbers of its episodes were; None
-    if nobody learned to read them."""
+    """Of one task: lower and upper [P, 1+m+q, 1] of reward, margins and signals, and bins [P, k', L] as above."""
 
     lower: Floats
     upper: Floats
@@ -70,8 +90,7 @@ class Simulated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Simulated intervals of tasks of a family, for all policies of a set, several tasks at a time; of the q signals of
-    a lesson as well, if there was one."""
+    """Simulated tasks of a family, for all policies of a set, several tasks at a time."""
 
     tasks: TaskDistribution
     policies: tuple[Policy, ...]
@@ -81,41 +100,143 @@ class Simulation:
     show: Progress = silent
     lesson: Lesson | None = None
 
-    def bounds(
-        self, what: str, stage: int, parameters: Floats, wanted: Sequence[Wanted], error: float, part: slice = ALL
-    ) -> Iterator[Simulated]:
-        """Bounds for a part of the tasks of parameters [n, d], of each what is wanted; each of the numbers is wrong
-        with probability at most `error`."""
-        numbers = range(len(parameters))[part]
-        calls = [(parameters[k], self._entropy(stage, k), own) for k, own in zip(numbers, wanted, strict=True)]
-        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings.episodes, error, self.lesson)
+    def look(self, parameters: Floats) -> Iterator[Looked]:
+        """What tasks of parameters [n, d] look like: no bounds."""
+        calls = [(parameter, self._entropy(SAMPLE_STAGE, k)) for k, parameter in enumerate(parameters)]
+        work = partial(_look_at_one, self.tasks, self.policies, self.settings.episodes, self.lesson)
+        what = f"simulating the tasks that cells are made of, {self._steps(len(calls), self.settings.episodes)}"
+        return self.workers.each(what, work, calls, self.show)
 
-        def show(what: str, done: int, total: int) -> None:
-            self.show(what, numbers.start + done, len(parameters))
+    def begun(self, parameters: Floats, spreads: Floats) -> Iterator[list[Held]]:
+        """Held-out tasks of parameters [n, d], each with every policy, after a part of the episodes; numbers are
+        expected to be spread [n, P, k'] like this."""
+        calls = [
+            (parameter, self._stake(spread), self._entropy(HOLDOUT_STAGE, k))
+            for k, (parameter, spread) in enumerate(zip(parameters, spreads, strict=True))
+        ]
+        work = partial(_begun_on_one, self.tasks, self.policies, self.first_episodes, self.lesson)
+        what = f"simulating held-out tasks, {self._steps(len(calls), self.first_episodes)}"
+        return self.workers.each(what, work, calls, self.show)
 
-        return self.workers.each(f"{what}, {self._most(len(parameters))}", work, calls, show)
+    def more(self, wanted: Sequence[tuple[Floats, int, Held]]) -> list[Held]:
+        """Single policies on single held-out tasks, each after as many episodes again as it had, but no more than there
+        may be."""
+        calls = [
+            (parameter, policy, held, min(held.done, self.most_episodes - held.done))
+            for parameter, policy, held in wanted
+        ]
+        work = partial(_more_of_one, self.tasks, self.policies, self.lesson)
+        return list(self.workers.each("", work, calls, silent))
+
+    @property
+    def first_episodes(self) -> int:
+        return max(1, round(FIRST_PART * self.settings.episodes))
+
+    def off_by(self, spread: Floats) -> Floats:
+        """What bounds of a held-out task are off by after the first episodes, about (`one_bet`)."""
+        stake = self._stake(spread)
+        off: Floats = math.log(1 / BLIND) / (self.first_episodes * stake) + stake * spread**2 / 2
+        return off
+
+    def _stake(self, spread: Floats) -> Floats:
+        """The best one half-way between the first episodes and the most."""
+        episodes = self.first_episodes * math.sqrt(DEEPER)
+        return np.minimum(BOLDEST, math.sqrt(2 * math.log(1 / BLIND) / episodes) / np.maximum(spread, 1e-9))
+
+    @property
+    def most_episodes(self) -> int:
+        return DEEPER * self.first_episodes
+
+    def spare_episodes(self, tasks: int) -> int:
+        """For held-out tasks that decide: what is left of the episodes of all of them, with every policy."""
+        return max(0, self.settings.episodes - self.first_episodes) * tasks * len(self.policies)
+
+    def feasible(self, held: Held) -> bool:
+        """Whether what is known of the safe policy on a held-out task shows that it is feasible there."""
+        units, values = self.tasks.units, slice(0, 1 + len(self.tasks.units.budget))
+        return _feasible(*units.values_of_sums(held.lower[values], held.upper[values], units.episode_length))
 
     def of_all(self, what: str, stage: int, parameters: Floats) -> Iterator[Simulated]:
-        """The same of all tasks, all numbers of one right at once with probability 1 - settings.error_now; no more of a
-        task on which the safe policy is not shown to be feasible."""
-        wanted = [Everything(feasible=True)] * len(parameters)
+        """Bounds for the tasks of parameters [n, d], all numbers of one right at once with probability 1 -
+        settings.error_now; no more of a task on which the safe policy is not shown to be feasible."""
+        calls = [(parameter, self._entropy(stage, k)) for k, parameter in enumerate(parameters)]
         signals = 0 if self.lesson is None else len(self.lesson.signals)
         error = error_of_each(self.settings, len(self.policies), self.tasks.units, signals)
-        return self.bounds(what, stage, parameters, wanted, error)
+        work = partial(_bounds_of_one, self.tasks, self.policies, self.settings.episodes, error, self.lesson)
+        return self.workers.each(f"{what}, {self._steps(len(calls), self.settings.episodes)}", work, calls, self.show)
 
     def shown_feasible(self, parameters: Floats) -> Mask:
         """[n] whether the safe policy is shown to be feasible on the task of each parameter [n, d]."""
         calls = [(parameter, self._entropy(SAFE_STAGE, k)) for k, parameter in enumerate(parameters)]
         work = partial(_feasible_on_one, self.tasks, self.policies[SAFE], self.settings)
-        shown = self.workers.each(f"simulating the safe policy, {self._most(len(calls))}", work, calls, self.show)
-        return np.fromiter(shown, dtype=bool, count=len(calls))
+        what = f"simulating the safe policy, {self._steps(len(calls), self.settings.episodes)}"
+        return np.fromiter(self.workers.each(what, work, calls, self.show), dtype=bool, count=len(calls))
 
     def _entropy(self, stage: int, number: int) -> list[int]:
         return [self.seed, stage, self.settings.attempt, number]
 
-    def _most(self, tasks: int) -> str:
-        steps = tasks * len(self.policies) * self.settings.episodes * self.tasks.units.episode_length
-        return f"at most {steps:,} steps"
+    def _steps(self, tasks: int, episodes: int) -> str:
+        return f"at most {tasks * len(self.policies) * episodes * self.tasks.units.episode_length:,} steps"
+
+
+# --------------------------------------------------------------------------------------------- one task, in call order
+
+
+def _look_at_one(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    episodes: int,
+    lesson: Lesson | None,
+    parameter: Floats,
+    entropy: list[int],
+) -> Looked:
+    task, means, spreads, counts = tasks.task(parameter), [], [], []
+    for p, (policy, rng) in enumerate(zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True)):
+        reader = None if lesson is None else lesson.reader(p, task.units)
+        numbers = _numbers(task, policy, reader, episodes, rng)
+        means.append(numbers.mean(axis=0))
+        spreads.append(numbers.std(axis=0))
+        counts += [] if reader is None else [reader.counts]
+    return Looked(np.stack(means), np.stack(spreads), np.stack(counts) if counts else None)
+
+
+def _numbers(task: Task, policy: Policy, reader: Reader | None, episodes: int, rng: np.random.Generator) -> Floats:
+    """[n, k'] of as many episodes."""
+    outcomes = task.episodes(policy, task.units.episode_length).run(episodes, rng, transitions=reader is not None)
+    check_ranges(outcomes, task.units)
+    sums = task.units.scaled(outcomes.sums)
+    return sums if reader is None else np.concatenate([sums, reader(outcomes)], axis=1)
+
+
+def _begun_on_one(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    episodes: int,
+    lesson: Lesson | None,
+    parameter: Floats,
+    stakes: Floats,
+    entropy: list[int],
+) -> list[Held]:
+    nothing, anything, none = np.zeros(stakes.shape[1]), np.ones(stakes.shape[1]), np.zeros((2, stakes.shape[1]))
+    blank = [
+        Held(nothing, anything, stake, none, 0, rng)
+        for stake, rng in zip(stakes, np.random.default_rng(entropy).spawn(len(policies)), strict=True)
+    ]
+    return [_more_of_one(tasks, policies, lesson, parameter, p, each, episodes) for p, each in enumerate(blank)]
+
+
+def _more_of_one(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    lesson: Lesson | None,
+    parameter: Floats,
+    p: int,
+    held: Held,
+    episodes: int,
+) -> Held:
+    task = tasks.task(parameter)
+    reader = None if lesson is None else lesson.reader(p, task.units)
+    return held.after(_numbers(task, policies[p], reader, episodes, held.rng))
 
 
 def _bounds_of_one(
@@ -126,10 +247,8 @@ def _bounds_of_one(
     lesson: Lesson | None,
     parameter: Floats,
     entropy: list[int],
-    wanted: Wanted,
 ) -> Simulated:
-    rng = np.random.default_rng(entropy)
-    return simulated_bounds(tasks.task(parameter), policies, episodes, error, rng, wanted, lesson)
+    return simulated_bounds(tasks.task(parameter), policies, episodes, error, np.random.default_rng(entropy), lesson)
 
 
 def simulated_bounds(
@@ -138,26 +257,27 @@ def simulated_bounds(
     episodes: int,
     error: float,
     rng: np.random.Generator,
-    wanted: Wanted,
     lesson: Lesson | None = None,
 ) -> Simulated:
-    """Bounds from at most `episodes` episodes of each policy; each of these numbers is on the wrong side of the value
-    with probability at most `error` (docs/guarantees.md, 2.4), whatever is wanted."""
-    steps = task.units.episode_length
-    intervals = Intervals(task.units, steps, error)
-    readers = [] if lesson is None else [lesson.reader(p, task.units) for p in range(len(policies))]
-    if lesson is not None:
-        intervals = replace(intervals, read=readers[SAFE], signals=len(lesson.signals))
-    lower, upper = (np.tile(side, (len(policies), 1)) for side in intervals.bounds(intervals.start()))
+    """Bounds from `episodes` episodes of each policy; each of these numbers is on the wrong side of the value with
+    probability at most `error`. Nothing but the whole range where the safe policy is not shown to be feasible."""
+    units, steps = task.units, task.units.episode_length
+    size = 1 + len(units.budget) + (0 if lesson is None else len(lesson.signals))
+    lower, upper = np.zeros((len(policies), size)), np.ones((len(policies), size))
+    readers = [None if lesson is None else lesson.reader(p, units) for p in range(len(policies))]
+    sequence, values = Betting(2 * error), slice(0, 1 + len(units.budget))
     for p, (policy, own) in enumerate(zip(policies, rng.spawn(len(policies)), strict=True)):
-        simulated, of_one = task.episodes(policy, steps), intervals
-        if readers:
-            of_one = replace(intervals, read=readers[p])
-        lower[p], upper[p] = bounds_in_rounds(simulated, of_one, episodes, own, wanted.enough(p))
-        if p == SAFE and wanted.feasible and not _feasible(lower[p], upper[p]):
+        found = _numbers(task, policy, readers[p], episodes, own)
+        lower[p], upper[p] = sequence.interval(sequence.update(sequence.start((size,)), found))
+        if p == SAFE and not _feasible(*units.values_of_sums(lower[p, values], upper[p, values], steps)):
             break
-    counts = np.stack([reader.counts for reader in readers]) if readers else None
-    return Simulated(lower[..., None], upper[..., None], counts)
+    least, most = units.values_of_sums(lower[:, values], upper[:, values], steps)
+    counts = [reader.counts for reader in readers if reader is not None]
+    return Simulated(
+        np.concatenate([least, lower[:, values.stop :]], axis=1)[..., None],
+        np.concatenate([most, upper[:, values.stop :]], axis=1)[..., None],
+        np.stack(counts) if counts else None,
+    )
 
 
 def _feasible_on_one(
@@ -176,7 +296,6 @@ def shown_feasible(task: Task, safe: Policy, settings: Settled, rng: np.random.G
 
 
 def _feasible(lower: Floats, upper: Floats) -> bool:
-    """Whether all margins are shown to be at least 0, as means of signals always are."""
     return bool((lower[1:] >= 0).all())
 
 

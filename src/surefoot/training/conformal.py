@@ -1,0 +1,58 @@
+"""By how much bounds from one sample of tasks must be widened to hold for a fresh one: a conformal quantile of what a
+second, independent sample asks for (docs/guarantees.md, Theorem 1b)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from surefoot.arrays import Floats
+from surefoot.confidence import binomial_upper
+from surefoot.errors import InvalidInput
+from surefoot.training.settings import Settled
+
+# How what is granted to a draw of held-out tasks is spent: on bounds from all of them; on bounds from those on which
+# the safe policy is feasible, used when too many are not; and, then, on the count of the latter being misleading.
+ALL_SHARE, FEASIBLE_SHARE, DOUBT_SHARE = 0.6, 0.3, 0.1
+
+
+def check_holdout(settings: Settled) -> None:
+    needed = 1 / (ALL_SHARE * settings.granted_seen) - 1
+    if settings.holdout < needed:
+        raise InvalidInput(
+            f"holdout must be at least {math.ceil(needed)} for uncovered={settings.uncovered:g} in "
+            f"attempt {settings.attempt}, got {settings.holdout}"
+        )
+
+
+def widening_of(scores: Floats, granted: float) -> tuple[float, float]:
+    """By how many widths the bounds must grow, and the probability of an infeasible safe policy that comes on top."""
+    widening = _quantile(scores, ALL_SHARE * granted)
+    if math.isfinite(widening):
+        return widening, 0.0
+    feasible = scores[np.isfinite(scores)]
+    infeasible = binomial_upper(len(scores) - len(feasible), len(scores), DOUBT_SHARE * granted)
+    return _quantile(feasible, FEASIBLE_SHARE * granted), infeasible
+
+
+def deciding(count: int, granted: float) -> int:
+    """How many of the largest of `count` scores the widening is the smallest of, as long as they are finite."""
+    return count + 1 - _rank(count, ALL_SHARE * granted)
+
+
+def _quantile(scores: Floats, level: float) -> float:
+    """The score that a further one exceeds with probability at most `level`."""
+    rank = _rank(len(scores), level)
+    if rank > len(scores):
+        raise InvalidInput(
+            f"holdout must leave at least {math.ceil(1 / level) - 1} tasks on which the safe policy is feasible, got "
+            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and where tasks "
+            "are simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
+        )
+    return float(np.sort(scores)[rank - 1])
+
+
+def _rank(count: int, level: float) -> int:
+    """The k for which the k-th smallest of `count` scores is exceeded by a further one with probability ≤ `level`."""
+    return math.ceil((1 - level) * (count + 1))

@@ -1,0 +1,244 @@
+"""Cells of tasks that must be simulated: surfaces through a first sample of tasks, widened until they hold on a second,
+independent one (Theorem 1b; docs/guarantees.md, 2.4).
+
+A first sample says how values and signals depend on the parameter, and which tasks are alike: these are one cell.
+What surfaces are off by, a second sample shows. Of its tasks only those matter that ask for most; so all are looked at
+briefly, and those again and again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from surefoot.arrays import Floats, Integers
+from surefoot.policyset.cells import Cells
+from surefoot.policyset.readings import Readings
+from surefoot.progress import Progress, silent
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.bounds import cells_of_bounds
+from surefoot.training.conformal import check_holdout, deciding, widening_of
+from surefoot.training.settings import Settled
+from surefoot.training.simulation import SAFE, Held, Simulation
+from surefoot.training.surfaces import Coordinates, Surfaces, fitted
+
+# Parameters drawn for each cell, which cost nothing: they say how large cells are and how far surfaces reach in them.
+DRAWN_PER_CELL = 20
+# Differences in costs count so many times as those in rewards and signals when tasks are put into cells.
+COSTS_COUNT = 3.0
+# A surface's error is taken to be nowhere less than this part of what it is on average; and this part of what the
+# first episodes of a held-out task leave open comes on top, since those that decide are simulated further.
+LEAST_ERROR, LEFT_OPEN = 0.25, 0.5
+LAW_DEGREE = 3
+ROUNDING = 1e-9  # of numbers in [0, 1]
+SMALLEST_BATCH = 8  # held-out tasks simulated further at a time
+
+
+def simulated_cells(
+    tasks: TaskDistribution,
+    simulation: Simulation,
+    rng: np.random.Generator,
+    settings: Settled,
+    show: Progress = silent,
+) -> Cells:
+    """Cells with bounds that a fresh task keeps unless it is among the uncovered.
+
+    The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
+    and that of the test task are exchangeable. A task on which the safe policy is not shown to be feasible has an
+    infinite score. Where there are too many of these to be among the uncovered, their probability comes on top.
+    """
+    check_holdout(settings)
+    first = tasks.sample(settings.sample, rng)
+    known = _known(tasks, simulation, first)
+    base = _base(known, tasks.sample(DRAWN_PER_CELL * settings.cells, rng), settings.cells)
+    second = tasks.sample(settings.holdout, rng)
+    scores = _scores(simulation, base, second, settings, show)
+    widening, infeasible = widening_of(scores, settings.granted_seen)
+    lower, upper = base.widened(widening)
+    return _cells(tasks, simulation, base, lower, upper, min(1.0, settings.uncovered + infeasible / settings.seen))
+
+
+# ------------------------------------------------------------------------------------------- what the first sample says
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Surfaces of the means [P, k'] of an episode's numbers (scaled reward and costs, signals), of what these surfaces
+    are off by, of the spread of the numbers, and, where somebody learned to read episodes, of their laws [P, k, L].
+
+    Attributes:
+        least_error: [P, k']
+        open: what the first episodes of a held-out task leave open, given the spread of a number.
+        weights: [k'] by which numbers count when tasks are compared.
+    """
+
+    means: Surfaces
+    errors: Surfaces
+    spreads: Surfaces
+    laws: Surfaces | None
+    least_error: Floats
+    open: Callable[[Floats], Floats]
+    weights: Floats
+
+    def error(self, parameters: Floats) -> Floats:
+        """[n, P, k'] positive, what bounds at each parameter are widened in proportion to."""
+        off_by: Floats = np.maximum(self.errors(parameters), self.least_error)
+        return off_by + LEFT_OPEN * self.open(self.spread(parameters))
+
+    def spread(self, parameters: Floats) -> Floats:
+        """[n, P, k'] of the numbers of episodes."""
+        return np.maximum(self.spreads(parameters), 0.0)
+
+
+def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Known:
+    looked = list(simulation.look(first))
+    coordinates = Coordinates.of(first)
+    means = fitted(coordinates, first, np.stack([each.mean for each in looked]))
+    missed = np.abs(means.missed)
+    laws = None
+    if simulation.lesson is not None:
+        counts = np.stack([each.counts for each in looked if each.counts is not None])
+        laws = fitted(coordinates, first, counts / counts.sum(axis=-1, keepdims=True), most=LAW_DEGREE)
+    weights = np.ones(missed.shape[-1])
+    weights[1 : 1 + len(tasks.units.budget)] = COSTS_COUNT
+    return Known(
+        means,
+        fitted(coordinates, first, missed, most=2),
+        fitted(coordinates, first, np.stack([each.spread for each in looked])),
+        laws,
+        LEAST_ERROR * missed.mean(axis=0),
+        simulation.off_by,
+        weights,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """Cells by what policies do on their tasks: centres [J, d], bounds [J, P, k'] on the means of numbers, the errors
+    [J, P, k'] in proportion to which they are widened, and how many [J] of the parameters drawn are in each."""
+
+    known: Known
+    centres: Floats
+    lower: Floats
+    upper: Floats
+    error: Floats
+    count: Floats
+
+    def cells(self, parameters: Floats) -> Integers:
+        """[n] the cell of each parameter [n, d]."""
+        nearest: Integers = self._tree.query(_alike(self.known, parameters))[1]
+        return nearest
+
+    def widened(self, widening: float) -> tuple[Floats, Floats]:
+        """[J, P, k'] in [0, 1]."""
+        lower, upper = self.lower - widening * self.error, self.upper + widening * self.error
+        return np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
+
+    def growth(self, j: int, policy: int, held: Held) -> float:
+        """By how many errors the bounds of cell j must grow to hold what is known of a policy on a task of it."""
+        error = self.error[j, policy]
+        grown = np.maximum(self.lower[j, policy] - held.lower, held.upper - self.upper[j, policy]) / error
+        return max(0.0, float(grown.max()))
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(_alike(self.known, self.centres))
+
+
+def _base(known: Known, drawn: Floats, cells: int) -> Base:
+    place = _alike(known, drawn)
+    centres = drawn[_far_apart(place, cells)]
+    whole = Base(known, centres, *(np.empty(0),) * 4)
+    own, means, error = whole.cells(drawn), known.means(drawn), known.error(drawn)
+    lower, upper, widest = (np.empty((len(centres), *means.shape[1:])) for _ in range(3))
+    for j in range(len(centres)):
+        here = own == j  # its centre at least
+        lower[j], upper[j], widest[j] = means[here].min(axis=0), means[here].max(axis=0), error[here].max(axis=0)
+    return Base(known, centres, lower, upper, widest, np.bincount(own, minlength=len(centres)).astype(np.float64))
+
+
+def _alike(known: Known, parameters: Floats) -> Floats:
+    """[n, P·k'] where tasks are close on which policies do alike."""
+    place: Floats = (known.means(parameters) * known.weights).reshape(len(parameters), -1)
+    return place
+
+
+def _far_apart(place: Floats, most: int) -> list[int]:
+    """At most so many of the places [n, e], each as far as possible from those before."""
+    chosen = [0]
+    distance = ((place - place[0]) ** 2).sum(axis=1)
+    while len(chosen) < most and distance.max() > 0:
+        chosen.append(int(distance.argmax()))
+        distance = np.minimum(distance, ((place - place[chosen[-1]]) ** 2).sum(axis=1))
+    return chosen
+
+
+# -------------------------------------------------------------------------------------- what the second sample asks for
+
+
+def _scores(simulation: Simulation, base: Base, second: Floats, settings: Settled, show: Progress) -> Floats:
+    """[n] by how much each held-out task asks the bounds to be widened, after as many episodes as there may be; of
+    those that do not decide about the widening, after fewer: that is at least as much.
+
+    So the widening is the same as if all were simulated to the end, or larger where the steps did not suffice.
+    """
+    cells = base.cells(second).tolist()
+    held = list(simulation.begun(second, base.known.spread(second)))  # [n][P]
+    growth = [[base.growth(j, p, each) for p, each in enumerate(own)] for j, own in zip(cells, held, strict=True)]
+    growth = [_with_feasibility(simulation, own, row) for own, row in zip(held, growth, strict=True)]
+    top = deciding(len(second), settings.granted_seen)
+    spare = simulation.spare_episodes(len(second))
+    spent = 0
+    while True:
+        scores = [max(row) for row in growth]
+        largest = heapq.nlargest(max(top, SMALLEST_BATCH), range(len(scores)), key=scores.__getitem__)
+        wanted = [(k, int(np.argmax(growth[k]))) for k in largest if scores[k] > 0]
+        wanted = [(k, p) for k, p in wanted if held[k][p].done < simulation.most_episodes]
+        decided = all(k not in dict(wanted) for k in largest[:top])
+        cost = sum(held[k][p].done for k, p in wanted)
+        if decided or spent + cost > spare:
+            return np.array(scores)
+        show("simulating the held-out tasks that decide", spent, spare)
+        more = simulation.more([(second[k], p, held[k][p]) for k, p in wanted])
+        for (k, p), found in zip(wanted, more, strict=True):
+            held[k][p] = found
+            growth[k][p] = base.growth(cells[k], p, found)
+            growth[k] = _with_feasibility(simulation, held[k], growth[k])
+        spent += cost
+
+
+def _with_feasibility(simulation: Simulation, held: Sequence[Held], growth: list[float]) -> list[float]:
+    """Infinite for the safe policy unless it is shown to be feasible."""
+    return growth if simulation.feasible(held[SAFE]) else [math.inf, *growth[1:]]
+
+
+# ------------------------------------------------------------------------------------------------------------ the cells
+
+
+def _cells(
+    tasks: TaskDistribution, simulation: Simulation, base: Base, lower: Floats, upper: Floats, uncovered: float
+) -> Cells:
+    """Bounds [J, P, k'] on the means of numbers as bounds on reward and margins, and on signals."""
+    units, count = tasks.units, 1 + len(tasks.units.budget)
+    low, high = units.values_of_sums(lower[..., :count], upper[..., :count], units.episode_length)
+    low[:, SAFE, 1:] = np.maximum(low[:, SAFE, 1:], 0.0)  # covered tasks are those where π_s is feasible
+    high = np.maximum(high, low)
+    prior = (1 - uncovered) * base.count / base.count.sum()
+    readings = _readings(simulation, base, lower[..., count:], upper[..., count:])
+    centres = base.centres
+    return cells_of_bounds(
+        centres, centres, prior, low[..., None], high[..., None], "monte-carlo", uncovered, None, readings=readings
+    )
+
+
+def _readings(simulation: Simulation, base: Base, lower: Floats, upper: Floats) -> Readings | None:
+    laws = base.known.laws
+    if simulation.lesson is None or laws is None:
+        return None
+    return simulation.lesson.readings(lower, upper, np.maximum(laws(base.centres), ROUNDING))
