@@ -30,8 +30,12 @@ from surefoot.training.surfaces import Coordinates, Surfaces, fitted
 
 # Parameters drawn for each cell, which cost nothing: they say how large cells are and how far surfaces reach in them.
 DRAWN_PER_CELL = 20
-# Differences in costs count so many times as those in rewards and signals when tasks are put into cells.
+# When tasks are put into cells, differences in costs count so many times as those in rewards and signals; costs beyond
+# twice the budget are all alike, since nobody will deploy them.
 COSTS_COUNT = 3.0
+# Safety rests on upper bounds of costs. All others only tell cells apart, and are widened by so many times as much, so
+# that they hardly ever decide by how much.
+LESS_URGENT = 2.0
 # A surface's error is taken to be nowhere less than this part of what it is on average; and this part of what the
 # first episodes of a held-out task leave open comes on top, since those that decide are simulated further.
 LEAST_ERROR, LEFT_OPEN = 0.25, 0.5
@@ -75,7 +79,7 @@ class Known:
     Attributes:
         least_error: [P, k']
         open: what the first episodes of a held-out task leave open, given the spread of a number.
-        weights: [k'] by which numbers count when tasks are compared.
+        alike: [m] scaled costs from which on they are alike.
     """
 
     means: Surfaces
@@ -84,7 +88,7 @@ class Known:
     laws: Surfaces | None
     least_error: Floats
     open: Callable[[Floats], Floats]
-    weights: Floats
+    alike: Floats
 
     def error(self, parameters: Floats) -> Floats:
         """[n, P, k'] positive, what bounds at each parameter are widened in proportion to."""
@@ -94,6 +98,12 @@ class Known:
     def spread(self, parameters: Floats) -> Floats:
         """[n, P, k'] of the numbers of episodes."""
         return np.maximum(self.spreads(parameters), 0.0)
+
+    def place(self, parameters: Floats) -> Floats:
+        """[n, P·k'] where tasks are close on which policies do alike."""
+        means, costs = self.means(parameters), slice(1, 1 + len(self.alike))
+        means[..., costs] = COSTS_COUNT * np.minimum(means[..., costs], self.alike)
+        return means.reshape(len(parameters), -1)
 
 
 def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Known:
@@ -105,8 +115,9 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
     if simulation.lesson is not None:
         counts = np.stack([each.counts for each in looked if each.counts is not None])
         laws = fitted(coordinates, first, counts / counts.sum(axis=-1, keepdims=True), most=LAW_DEGREE)
-    weights = np.ones(missed.shape[-1])
-    weights[1 : 1 + len(tasks.units.budget)] = COSTS_COUNT
+    units = tasks.units
+    least = units.reachable[1:, 0]
+    alike = units.scaled(np.append(0.0, units.budget + np.maximum(units.budget - least, 0.0)))[1:]
     return Known(
         means,
         fitted(coordinates, first, missed, most=2),
@@ -114,7 +125,7 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
         laws,
         LEAST_ERROR * missed.mean(axis=0),
         simulation.off_by,
-        weights,
+        alike,
     )
 
 
@@ -132,28 +143,36 @@ class Base:
 
     def cells(self, parameters: Floats) -> Integers:
         """[n] the cell of each parameter [n, d]."""
-        nearest: Integers = self._tree.query(_alike(self.known, parameters))[1]
+        nearest: Integers = self._tree.query(self.known.place(parameters))[1]
         return nearest
 
     def widened(self, widening: float) -> tuple[Floats, Floats]:
         """[J, P, k'] in [0, 1]."""
-        lower, upper = self.lower - widening * self.error, self.upper + widening * self.error
+        below, above = self._urgent
+        lower, upper = self.lower - widening * below * self.error, self.upper + widening * above * self.error
         return np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
 
     def growth(self, j: int, policy: int, held: Held) -> float:
         """By how many errors the bounds of cell j must grow to hold what is known of a policy on a task of it."""
-        error = self.error[j, policy]
-        grown = np.maximum(self.lower[j, policy] - held.lower, held.upper - self.upper[j, policy]) / error
-        return max(0.0, float(grown.max()))
+        below, above = self._urgent
+        grown = np.maximum((self.lower[j, policy] - held.lower) / below, (held.upper - self.upper[j, policy]) / above)
+        return max(0.0, float((grown / self.error[j, policy]).max()))
+
+    @cached_property
+    def _urgent(self) -> tuple[Floats, Floats]:
+        """[k'] each, how many errors lower and upper bounds are widened by at a time."""
+        below = np.full(self.lower.shape[-1], LESS_URGENT)
+        above = below.copy()
+        above[1 : 1 + len(self.known.alike)] = 1.0
+        return below, above
 
     @cached_property
     def _tree(self) -> cKDTree:
-        return cKDTree(_alike(self.known, self.centres))
+        return cKDTree(self.known.place(self.centres))
 
 
 def _base(known: Known, drawn: Floats, cells: int) -> Base:
-    place = _alike(known, drawn)
-    centres = drawn[_far_apart(place, cells)]
+    centres = drawn[_far_apart(known.place(drawn), cells)]
     whole = Base(known, centres, *(np.empty(0),) * 4)
     own, means, error = whole.cells(drawn), known.means(drawn), known.error(drawn)
     lower, upper, widest = (np.empty((len(centres), *means.shape[1:])) for _ in range(3))
@@ -161,12 +180,6 @@ def _base(known: Known, drawn: Floats, cells: int) -> Base:
         here = own == j  # its centre at least
         lower[j], upper[j], widest[j] = means[here].min(axis=0), means[here].max(axis=0), error[here].max(axis=0)
     return Base(known, centres, lower, upper, widest, np.bincount(own, minlength=len(centres)).astype(np.float64))
-
-
-def _alike(known: Known, parameters: Floats) -> Floats:
-    """[n, P·k'] where tasks are close on which policies do alike."""
-    place: Floats = (known.means(parameters) * known.weights).reshape(len(parameters), -1)
-    return place
 
 
 def _far_apart(place: Floats, most: int) -> list[int]:
