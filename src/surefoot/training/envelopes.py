@@ -34,7 +34,7 @@ from surefoot.training.sampled_cells import finite_cells, holdout_cells
 from surefoot.training.settings import BLIND, DEFAULT, Envelopes, LearnedSignals, Settled
 from surefoot.training.signal_fit import learned
 from surefoot.training.simulated_cells import simulated_cells
-from surefoot.training.simulation import Simulation, affordable, error_of_each
+from surefoot.training.simulation import LOOK_PART, Simulation, affordable, error_of_each
 
 
 def guarantees(
@@ -110,7 +110,7 @@ def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps
     if isinstance(distribution, Finite):
         count, error = len(distribution.points), error_of_each(settings, policies, units)
     else:
-        count, error = settings.sample + settings.holdout, BLIND
+        count, error = round(LOOK_PART * settings.sample) + settings.holdout, BLIND
     return affordable(settings, steps, tasks=count, policies=policies, units=units, error=error)
 
 

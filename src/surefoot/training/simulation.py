@@ -39,6 +39,8 @@ FINITE_STAGE, SAMPLE_STAGE, HOLDOUT_STAGE, SAFE_STAGE = 4, 5, 6, 7
 
 MANY = 2**17  # episodes with which nothing more is shown than with any number
 
+# A first sample of tasks is simulated for this part of the episodes: surfaces lie through all of them.
+LOOK_PART = 1 / 2
 # Held-out tasks are first simulated for this part of the episodes, and those that decide for so many times as many.
 FIRST_PART, DEEPER = 3 / 4, 16
 BOLDEST = 0.95  # of stakes
@@ -103,8 +105,9 @@ class Simulation:
     def look(self, parameters: Floats) -> Iterator[Looked]:
         """What tasks of parameters [n, d] look like: no bounds."""
         calls = [(parameter, self._entropy(SAMPLE_STAGE, k)) for k, parameter in enumerate(parameters)]
-        work = partial(_look_at_one, self.tasks, self.policies, self.settings.episodes, self.lesson)
-        what = f"simulating the tasks that cells are made of, {self._steps(len(calls), self.settings.episodes)}"
+        episodes = max(1, round(LOOK_PART * self.settings.episodes))
+        work = partial(_look_at_one, self.tasks, self.policies, episodes, self.lesson)
+        what = f"simulating the tasks that cells are made of, {self._steps(len(calls), episodes)}"
         return self.workers.each(what, work, calls, self.show)
 
     def begun(self, parameters: Floats, spreads: Floats) -> Iterator[list[Held]]:
