@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shown_wheel import ShownWheel, shown_set
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
@@ -23,6 +24,7 @@ from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
 TASK = gridworld().task([0.3])
+RISK = 0.3  # more than what is not covered of any family here
 UNCERTIFIED = {"published", "pce", "pce-theory"}
 NEEDS_EPISODES = ("paper", "pce-theory", *(name for name in BASELINES if not name.startswith("safe-meta")))
 
@@ -34,6 +36,11 @@ def policies() -> PolicyValueSet:
         return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
 
 
+def where(name: str) -> tuple[PolicyValueSet, Any]:
+    """A policy set that a method can use, and a task: signals are learned where nothing but a simulator is known."""
+    return (shown_set(), ShownWheel(0.25)) if name == "certified-signals" else (policies(), TASK)
+
+
 def test_the_methods_of_the_paper_are_there_once_each() -> None:
     assert {"safe-only", "paper", "published", "pce"} <= set(METHODS)
     assert len(set(METHODS)) == len(METHODS)
@@ -41,19 +48,20 @@ def test_the_methods_of_the_paper_are_there_once_each() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_learners_carry_their_name_and_start_with_an_order(name: str) -> None:
-    fresh = learner(policies(), method=name, episodes=100, risk=0.1, seed=3)
+    trained, _ = where(name)
+    fresh = learner(trained, method=name, episodes=100, risk=RISK, seed=3)
     assert isinstance(fresh, Learner)
     assert fresh.name == name
     assert fresh.seed == 3
     order = fresh.ask()
     assert order.episode == 0
     assert order.policy is fresh.policy(order.policy_index)
-    assert fresh.policy(SAFE) is policies().safe_policy
+    assert fresh.policy(SAFE) is trained.safe_policy
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_rows_say_what_the_methods_do(name: str) -> None:
-    spec, made = METHODS[name], learner(policies(), method=name, episodes=100_000_000, risk=0.1).method
+    spec, made = METHODS[name], learner(where(name)[0], method=name, episodes=100_000_000, risk=RISK).method
     assert spec.name == name
     assert includes(spec.observes, made.observes)
     assert spec.certified >= made.certified, "a method is certified that its row says has no proof"
@@ -81,7 +89,7 @@ def test_numbers_of_numpy_are_stored_as_plain_ones() -> None:
 
 
 def test_only_methods_without_a_proof_are_labelled_uncertified() -> None:
-    labels = {name: learner(policies(), method=name, episodes=100).certified for name in METHODS}
+    labels = {name: learner(where(name)[0], method=name, episodes=100, risk=RISK).certified for name in METHODS}
     assert {
         name for name in ("safe-only", "paper", "published", "pce", "pce-theory") if not labels[name]
     } == UNCERTIFIED
@@ -90,15 +98,17 @@ def test_only_methods_without_a_proof_are_labelled_uncertified() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_simulated_runs_are_complete_and_repeatable(name: str) -> None:
-    first, second = (adapt(policies(), TASK, method=name, episodes=70, risk=0.1, seed=4) for _ in range(2))
+    trained, task = where(name)
+    first, second = (adapt(trained, task, method=name, episodes=70, risk=RISK, seed=4) for _ in range(2))
     assert isinstance(first, Run)
     assert first.method == name
     assert first.regret.shape == first.margin.shape == first.weight.shape == (70,)
-    assert (np.diff(first.regret) >= 0).all()
     assert ((first.weight >= 0) & (first.weight <= 1 + 1e-12)).all()
     assert isinstance(first.output, EpisodeMixture)
-    assert first.optimal_reward == pytest.approx(solve(TASK).values.reward, abs=1e-9)
-    assert first.regret.tolist() == second.regret.tolist()
+    if task is TASK:
+        assert (np.diff(first.regret) >= 0).all()
+        assert first.optimal_reward == pytest.approx(solve(TASK).values.reward, abs=1e-9)
+    assert first.regret.tobytes() == second.regret.tobytes()
     assert first.margin.tolist() == second.margin.tolist()
     assert first.events == second.events
 
@@ -133,7 +143,7 @@ def test_methods_whose_proof_needs_the_number_of_episodes_say_so(name: str) -> N
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in NEEDS_EPISODES])
 def test_other_methods_run_for_as_long_as_one_likes(name: str) -> None:
-    assert learner(policies(), method=name).ask().episode == 0
+    assert learner(where(name)[0], method=name, risk=RISK).ask().episode == 0
 
 
 def test_more_risk_means_shorter_phases_for_the_paper() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from surefoot.training.greedy_cover import greedy_cover
     from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
-    from surefoot.training.settings import Envelopes
+    from surefoot.training.settings import Envelopes, LearnedSignals
     from surefoot.training.training_phase import train
 else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
@@ -66,7 +66,7 @@ else:  # each is imported from its module when it is first used
             "training.greedy_cover": "greedy_cover",
             "training.policy_set": "policy_set",
             "training.preflight": "preflight",
-            "training.settings": "Envelopes",
+            "training.settings": "Envelopes LearnedSignals",
             "training.training_phase": "train",
         },
     )
@@ -84,6 +84,7 @@ __all__ = [
     "Event",
     "Infeasible",
     "InvalidInput",
+    "LearnedSignals",
     "Learner",
     "MethodSpec",
     "Oracles",

@@ -423,7 +423,9 @@ def test_planned_policies_need_first_states() -> None:
 
 
 def test_what_is_observed_must_be_known() -> None:
-    with pytest.raises(InvalidInput, match="observes must be one of sums, first-state, transitions, got 'pixels'"):
+    with pytest.raises(
+        InvalidInput, match="observes must be one of sums, first-state, signals, transitions, got 'pixels'"
+    ):
         advice(rooms_policies(20), "pixels")  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from surefoot.estimates import Intervals, bounds_in_rounds, rounds
 from surefoot.policyset.cells import Cells
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import sampled_cells
+from surefoot.training import simulated_cells
+from surefoot.training.conformal import deciding, widening_of
 from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.sampled_cells import ALL_SHARE, FEASIBLE_SHARE, _sure_widening, _widening
-from surefoot.training.settings import Envelopes
+from surefoot.training.settings import FEWEST_TASKS, Envelopes
+from surefoot.training.simulation import DEEPER, FIRST_PART, Simulation
 
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)
@@ -120,48 +122,71 @@ def engines(strongest: float) -> TaskDistribution:
     return family(lambda drifts: PointMass(drifts, lane(budget=0.4, horizon=10)), Uniform([0.1] * 4, [strongest] * 4))
 
 
+ENGINES = Envelopes(cells=4, holdout=120, uncovered=0.2, episodes=60)
+PUSHES = [speed(*[0.1] * 4), *(speed(*row) for row in np.eye(4)[:2])]
+
+
 def cells_with(
-    level: Callable[..., float] | None, monkeypatch: pytest.MonkeyPatch, seed: int = 0, strongest: float = 0.6
+    decide: Callable[[Floats, float], int],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    spare: int = 10**9,
+    seed: int = 0,
+    strongest: float = 0.6,
 ) -> Cells:
-    if level is not None:
-        monkeypatch.setattr(sampled_cells, "_sure_widening", level)
-    settings = Envelopes(cells=4, holdout=120, uncovered=0.1, episodes=160)
-    policies = [speed(*[0.1] * 4), *(speed(*row) for row in np.eye(4)[:2])]
-    return build_cells(engines(strongest), policies, seed=seed, envelopes=settings)
+    """Cells where as many of the largest scores as `decide` says must be known as well as they can be, and there are
+    so many episodes for that."""
+    monkeypatch.setattr(simulated_cells, "deciding", decide)
+    monkeypatch.setattr(Simulation, "spare_episodes", lambda self, tasks: spare)
+    return build_cells(engines(strongest), PUSHES, seed=seed, envelopes=ENGINES)
 
 
-def never(*_: Any) -> float:
-    return -np.inf
+def every(scores: Floats, granted: float) -> int:
+    return len(scores)
 
 
-@pytest.mark.parametrize(("seed", "strongest"), [(0, 0.6), (1, 0.6), (0, 2.0)])
+@pytest.mark.parametrize(("seed", "strongest"), [(0, 0.6), (1, 0.6), (0, 2.2)])
 def test_what_is_left_out_changes_nothing(
     seed: int, strongest: float, steps: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the safe policy is infeasible on some tasks, which are then counted."""
-    lazy = cells_with(None, monkeypatch, seed, strongest)
+    lazy = cells_with(deciding, monkeypatch, seed=seed, strongest=strongest)
     cost = steps.pop("steps")
-    whole = cells_with(never, monkeypatch, seed, strongest)
-    assert (lazy.uncovered > 0.1) == (strongest == 2.0)
+    whole = cells_with(every, monkeypatch, seed=seed, strongest=strongest)
+    assert (lazy.uncovered > 0.2) == (strongest == 2.2)
     assert [lazy.lower.tobytes(), lazy.upper.tobytes()] == [whole.lower.tobytes(), whole.upper.tobytes()]
     assert lazy.uncovered == whole.uncovered
     assert cost < steps["steps"]
-    assert steps["steps"] <= (16 + 120) * 3 * 160 * 10
+
+
+def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narrower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounds = [cells_with(deciding, monkeypatch, spare=spare) for spare in (0, 3000, 10**9)]
+    for wide, narrow in pairwise(bounds):
+        assert (wide.lower <= narrow.lower).all()
+        assert (wide.upper >= narrow.upper).all()
+    assert not np.array_equal(bounds[0].lower, bounds[-1].lower)
 
 
 def test_leaving_out_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    lazy = cells_with(None, monkeypatch)
-    assert not np.array_equal(cells_with(lambda *_: np.inf, monkeypatch).lower, lazy.lower)
+    """Scores after a few episodes, taken for those of tasks that do not decide."""
+    lazy = cells_with(deciding, monkeypatch)
+    assert not np.array_equal(cells_with(lambda scores, granted: 0, monkeypatch).lower, lazy.lower)
 
 
-@given(st.lists(st.one_of(st.floats(0, 10), st.just(np.inf)), min_size=60, max_size=60), st.integers(0, 60))
-def test_the_widening_is_never_less_than_it_was_sure_to_be(scores: list[float], known: int) -> None:
-    granted = 0.15
+@given(st.lists(st.floats(0, 10), min_size=60, max_size=60), st.floats(0.03, 0.3))
+def test_the_widening_is_the_least_of_the_scores_that_decide(scores: list[float], granted: float) -> None:
     found = np.array(scores)
-    if np.isfinite(found).sum() + 1 < 1 / (FEASIBLE_SHARE * granted):
-        return
-    assert 1 / (ALL_SHARE * granted) < 60 + 1
-    assert _sure_widening(found[:known], 60, granted) <= _widening(found, granted)[0]
+    top = np.sort(found)[-deciding(found, granted) :]
+    assert widening_of(found, granted) == (top[0], 0.0)
+
+
+def test_no_more_is_simulated_than_there_may_be(steps: Counter[str]) -> None:
+    build_cells(engines(0.6), PUSHES, seed=0, envelopes=ENGINES)
+    once = len(PUSHES) * 10
+    assert FIRST_PART < 1 < DEEPER
+    assert steps["steps"] <= (FEWEST_TASKS + 10 + 120) * 60 * once
 
 
 def test_the_safe_policy_alone_is_simulated_until_it_is_shown(steps: Counter[str]) -> None:
@@ -177,7 +202,7 @@ def test_the_safe_policy_alone_is_simulated_until_it_is_shown(steps: Counter[str
 
 
 def test_a_budget_of_steps_is_kept(steps: Counter[str]) -> None:
-    tasks = (4 * 3 + 40) * 3 * 6
+    tasks = (FEWEST_TASKS + 40) * 3 * 6
     found = build_cells(
         masses(), POLICIES, seed=0, envelopes=Envelopes(cells=3, holdout=40, uncovered=0.2, steps=100 * tasks)
     )

@@ -65,7 +65,7 @@ def test_what_was_not_widened_is_caught(
     tasks: TaskDistribution, policies: sf.PolicyValueSet, mutant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mutant == "nothing was widened":
-        monkeypatch.setattr(sampled_cells, "_widening", lambda scores, granted: (0.0, 0.0))
+        monkeypatch.setattr(sampled_cells, "widening_of", lambda scores, granted: (0.0, 0.0))
     else:
         growth = cell_scores.base_bounds
 

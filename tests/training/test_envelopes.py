@@ -27,14 +27,9 @@ from surefoot.tasks.task_distribution import TaskDistribution, family, from_arra
 from surefoot.training import sampled_cells
 from surefoot.training.affine_cells import affine_cells
 from surefoot.training.bounds import Evaluator, first_states, state_by_state
+from surefoot.training.conformal import ALL_SHARE, DOUBT_SHARE, widening_of
 from surefoot.training.envelopes import build_cells
-from surefoot.training.sampled_cells import (
-    ALL_SHARE,
-    DOUBT_SHARE,
-    _widening,
-    finite_cells,
-    holdout_cells,
-)
+from surefoot.training.sampled_cells import finite_cells, holdout_cells
 from surefoot.training.settings import Envelopes, Settled
 
 FALSE_ALARM = 1e-4
@@ -338,7 +333,7 @@ def test_a_fresh_task_breaks_the_bounds_with_probability_at_most_uncovered() -> 
 
 def test_bounds_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same count for bounds that hold on their own sample only."""
-    monkeypatch.setattr(sampled_cells, "_widening", lambda scores, granted: (0.0, 0.0))
+    monkeypatch.setattr(sampled_cells, "widening_of", lambda scores, granted: (0.0, 0.0))
     assert broken(150, small_holdout)[1] < FALSE_ALARM
 
 
@@ -386,7 +381,7 @@ def drawn_until_it_pleases(seed: int, declared: bool) -> float:
     rng, claims = np.random.default_rng(seed), []
     for attempt in range(1, 5 if declared else 26):
         scores = np.where(rng.random(1999) < 0.1, np.inf, rng.random(1999))
-        claims.append(_widening(scores, granted=0.1 / 2 ** (attempt if declared else 1))[1])
+        claims.append(widening_of(scores, granted=0.1 / 2 ** (attempt if declared else 1))[1])
     return min(claims)
 
 

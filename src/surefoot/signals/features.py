@@ -9,7 +9,7 @@ Every row is computed by itself and in one order, so that an episode has the sam
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,6 @@ MOST_COEFFICIENTS = 600
 SHRINKAGE = 1.0
 
 Keys: TypeAlias = Integers  # [F, 3] transitions (state, action, next state) that are counted
-
-
-class Features(Protocol):
-    """[n, F] of n observed episodes."""
-
-    def __call__(self, observed: Observed, /) -> Floats: ...
 
 
 def moments(observed: Observed) -> Floats:

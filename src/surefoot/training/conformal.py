@@ -4,6 +4,7 @@ second, independent sample asks for (docs/guarantees.md, Theorem 1b)."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,23 +27,29 @@ def check_holdout(settings: Settled) -> None:
         )
 
 
-def widening_of(scores: Floats, granted: float) -> tuple[float, float]:
-    """By how many widths the bounds must grow, and the probability of an infeasible safe policy that comes on top."""
+def widening_of(scores: Floats, granted: float, unsettled: Sequence[float] = ()) -> tuple[float, float]:
+    """By how many widths the bounds must grow, and the probability of an infeasible safe policy that comes on top.
+
+    An infinite score may be so only because somebody stopped to look. `unsettled` is what these would be at most if
+    they turned out to be finite: they count as infeasible, and as the feasible tasks that they may be.
+    """
     widening = _quantile(scores, ALL_SHARE * granted)
     if math.isfinite(widening):
         return widening, 0.0
     feasible = scores[np.isfinite(scores)]
     infeasible = binomial_upper(len(scores) - len(feasible), len(scores), DOUBT_SHARE * granted)
-    return _quantile(feasible, FEASIBLE_SHARE * granted), infeasible
+    return _quantile(feasible, FEASIBLE_SHARE * granted, unsettled), infeasible
 
 
-def deciding(count: int, granted: float) -> int:
-    """How many of the largest of `count` scores the widening is the smallest of, as long as they are finite."""
-    return count + 1 - _rank(count, ALL_SHARE * granted)
+def deciding(scores: Floats, granted: float) -> int:
+    """Of how many of the largest scores the widening is the smallest; infinite ones decide what comes on top."""
+    count, feasible = len(scores), int(np.isfinite(scores).sum())
+    most = count + 1 - _rank(count, ALL_SHARE * granted)
+    return most if count - feasible < most else count + 1 - _rank(feasible, FEASIBLE_SHARE * granted)
 
 
-def _quantile(scores: Floats, level: float) -> float:
-    """The score that a further one exceeds with probability at most `level`."""
+def _quantile(scores: Floats, level: float, further: Sequence[float] = ()) -> float:
+    """The score that a further one exceeds with probability at most `level`, whichever of `further` are among them."""
     rank = _rank(len(scores), level)
     if rank > len(scores):
         raise InvalidInput(
@@ -50,7 +57,7 @@ def _quantile(scores: Floats, level: float) -> float:
             f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and where tasks "
             "are simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
         )
-    return float(np.sort(scores)[rank - 1])
+    return float(np.sort(np.append(scores, further))[rank - 1 - len(scores)])
 
 
 def _rank(count: int, level: float) -> int:

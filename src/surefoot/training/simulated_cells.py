@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,8 +62,8 @@ def simulated_cells(
     known = _known(tasks, simulation, first)
     base = _base(known, tasks.sample(DRAWN_PER_CELL * settings.cells, rng), settings.cells)
     second = tasks.sample(settings.holdout, rng)
-    scores = _scores(simulation, base, second, settings, show)
-    widening, infeasible = widening_of(scores, settings.granted_seen)
+    scores, unsettled = _scores(simulation, base, second, settings, show)
+    widening, infeasible = widening_of(scores, settings.granted_seen, unsettled)
     lower, upper = base.widened(widening)
     return _cells(tasks, simulation, base, lower, upper, min(1.0, settings.uncovered + infeasible / settings.seen))
 
@@ -195,40 +195,37 @@ def _far_apart(place: Floats, most: int) -> list[int]:
 # -------------------------------------------------------------------------------------- what the second sample asks for
 
 
-def _scores(simulation: Simulation, base: Base, second: Floats, settings: Settled, show: Progress) -> Floats:
+def _scores(
+    simulation: Simulation, base: Base, second: Floats, settings: Settled, show: Progress
+) -> tuple[Floats, list[float]]:
     """[n] by how much each held-out task asks the bounds to be widened, after as many episodes as there may be; of
-    those that do not decide about the widening, after fewer: that is at least as much.
+    those that do not decide about the widening, after fewer: that is at least as much. And what infinite ones would be
+    at most that may yet turn out to be finite.
 
     So the widening is the same as if all were simulated to the end, or larger where the steps did not suffice.
     """
     cells = base.cells(second).tolist()
     held = list(simulation.begun(second, base.known.spread(second)))  # [n][P]
     growth = [[base.growth(j, p, each) for p, each in enumerate(own)] for j, own in zip(cells, held, strict=True)]
-    growth = [_with_feasibility(simulation, own, row) for own, row in zip(held, growth, strict=True)]
-    top = deciding(len(second), settings.granted_seen)
-    spare = simulation.spare_episodes(len(second))
-    spent = 0
+    spare, spent = simulation.spare_episodes(len(second)), 0
     while True:
-        scores = [max(row) for row in growth]
+        doubtful = [not simulation.feasible(own[SAFE]) for own in held]
+        scores = np.array([math.inf if doubt else max(row) for doubt, row in zip(doubtful, growth, strict=True)])
+        top = deciding(scores, settings.granted_seen)
         largest = heapq.nlargest(max(top, SMALLEST_BATCH), range(len(scores)), key=scores.__getitem__)
-        wanted = [(k, int(np.argmax(growth[k]))) for k in largest if scores[k] > 0]
+        wanted = [(k, SAFE if doubtful[k] else int(np.argmax(growth[k]))) for k in largest if scores[k] > 0]
         wanted = [(k, p) for k, p in wanted if held[k][p].done < simulation.most_episodes]
         decided = all(k not in dict(wanted) for k in largest[:top])
-        cost = sum(held[k][p].done for k, p in wanted)
-        if decided or spent + cost > spare:
-            return np.array(scores)
+        costs = np.cumsum([held[k][p].done for k, p in wanted])
+        wanted = wanted[: int((spent + costs <= spare).sum())]
+        if decided or not wanted:
+            most = simulation.most_episodes
+            return scores, [max(growth[k]) for k, own in enumerate(held) if doubtful[k] and own[SAFE].done < most]
         show("simulating the held-out tasks that decide", spent, spare)
         more = simulation.more([(second[k], p, held[k][p]) for k, p in wanted])
         for (k, p), found in zip(wanted, more, strict=True):
-            held[k][p] = found
-            growth[k][p] = base.growth(cells[k], p, found)
-            growth[k] = _with_feasibility(simulation, held[k], growth[k])
-        spent += cost
-
-
-def _with_feasibility(simulation: Simulation, held: Sequence[Held], growth: list[float]) -> list[float]:
-    """Infinite for the safe policy unless it is shown to be feasible."""
-    return growth if simulation.feasible(held[SAFE]) else [math.inf, *growth[1:]]
+            held[k][p], growth[k][p] = found, base.growth(cells[k], p, found)
+        spent += int(costs[len(wanted) - 1])
 
 
 # ------------------------------------------------------------------------------------------------------------ the cells

@@ -68,12 +68,7 @@ def train(
     envelopes, to_learn = _envelopes(cells, envelopes), signals_to_learn(signals, tasks.example)
     rng = np.random.default_rng(seed)
     oracles = oracles or exact_oracles(tasks)
-    guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
-    if not guard.satisfied:
-        warnings.warn(guard.warning, UncertifiedWarning, stacklevel=2)
-    if guard.is_long:
-        warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=2)
-
+    guard = _warned(preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles))
     with shown(progress) as show:
         if guard.expected:
             show(guard.expected, 0, 0)
@@ -104,6 +99,15 @@ def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
     if envelopes is not None:
         raise InvalidInput(f"give either cells or envelopes, got cells={cells!r} and {envelopes}")
     return Envelopes(cells=cells)
+
+
+def _warned(guard: Preflight) -> Preflight:
+    """The same, after warnings to whoever called `train`."""
+    if not guard.satisfied:
+        warnings.warn(guard.warning, UncertifiedWarning, stacklevel=3)
+    if guard.is_long:
+        warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=3)
+    return guard
 
 
 def _solved(

@@ -1,0 +1,37 @@
+"""Cells of tasks that must be simulated, together with which cell a task belongs to: policy sets need not store that,
+and whoever counts how often bounds are broken must know it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from surefoot.arrays import Floats
+from surefoot.cmdp.policy import Policy
+from surefoot.policyset.cells import Cells
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training import simulated_cells
+from surefoot.training.envelopes import build_cells
+from surefoot.training.settings import Envelopes, LearnedSignals
+
+
+def cells_and_places(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    seed: int,
+    envelopes: Envelopes,
+    signals: LearnedSignals | None = None,
+) -> tuple[Cells, simulated_cells.Base]:
+    """The cells that `build_cells` makes, and the partition from which they are made."""
+    bases: list[simulated_cells.Base] = []
+    make = simulated_cells._base
+
+    def remembered(known: simulated_cells.Known, drawn: Floats, cells: int) -> simulated_cells.Base:
+        bases.append(make(known, drawn, cells))
+        return bases[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulated_cells, "_base", remembered)
+        cells = build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals)
+    return cells, bases[-1]
