@@ -44,8 +44,8 @@ UNITS = Units(1.0, (0.0, 1 / STEPS), np.array([[0.0, 1 / STEPS]]), np.array([BUD
 def glucose(
     least_sensitivity: float = 0.5,
     most_sensitivity: float = 2.0,
-    fastest: float = 40.0,
-    slowest: float = 75.0,
+    fastest: float = 45.0,
+    slowest: float = 67.0,
 ) -> TaskDistribution:
     """Adults with type 1 diabetes who differ in two numbers that nobody tells the pump; the parameter is [sensitivity,
     skin_time], each log-uniform.

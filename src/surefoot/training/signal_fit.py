@@ -36,6 +36,7 @@ LOOK_TASKS = 8  # at which it is looked which transitions occur
 PROBES = 2  # episodes that features of one's own are recognised by
 LEARN_SHARE = 0.75  # of the tasks; the others say how much the regression is shrunk
 SHRINKAGES = 10.0 ** np.arange(-1, 5)  # as by so many episodes at which features say nothing
+MOST_PARAMETERS = 4  # that are read one by one
 WINDOW = 1.75  # half of a window, in spreads of what a map is off by
 BINS = 24
 
@@ -175,10 +176,10 @@ def _heard(
 
 
 def _targets(parameters: Floats, sums: Floats) -> Floats:
-    """[T, R] what is to be read from an episode, in ranks from 0 to 1: each parameter, and each mean cost over all
-    policies, since that is what the safety of tasks differs in."""
-    costs = sums[..., 1:].mean(axis=(0, 2))  # [T, m]
-    raw = np.concatenate([parameters, costs], axis=1)
+    """[T, R] what is to be read from an episode, in ranks from 0 to 1: each parameter; of many parameters nothing but
+    the costs that they lead to, as means over all policies, since that is what the safety of tasks differs in."""
+    few = parameters.shape[1] <= MOST_PARAMETERS
+    raw = parameters if few else sums[..., 1:].mean(axis=(0, 2))
     ranks: Floats = (np.argsort(np.argsort(raw, axis=0, kind="stable"), axis=0) + 0.5) / len(raw)
     return ranks[:, np.ptp(raw, axis=0) > 0]
 

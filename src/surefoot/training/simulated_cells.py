@@ -35,7 +35,7 @@ DRAWN_PER_CELL = 20
 COSTS_COUNT = 3.0
 # Safety rests on upper bounds of costs. All others only tell cells apart, and are widened by so many times as much, so
 # that they hardly ever decide by how much.
-LESS_URGENT = 1.5
+LESS_URGENT = 1.2
 # A surface's error is taken to be nowhere less than this part of what it is on average; and this part of what the
 # first episodes of a held-out task leave open comes on top, since those that decide are simulated further.
 LEAST_ERROR, LEFT_OPEN = 0.25, 0.5
