@@ -1,4 +1,4 @@
-"""Signals learned in simulation: which numbers of an episode say most about the task (docs/guarantees.md, section 9).
+"""Signals learned in simulation: which numbers of an episode say most about the task (docs/guarantees.md, 5.1).
 
 Tasks and episodes for this are drawn apart, and nothing else is made of them: signals are fixed before the first
 episode is simulated that bounds their means. How well they were learned decides how fast cells are ruled out, never
