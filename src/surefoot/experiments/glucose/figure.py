@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from surefoot.experiments.glucose.settings import ADAPTING, REFERENCE
+from surefoot.experiments.glucose.elimination import ELIMINATION
+from surefoot.experiments.glucose.settings import ADAPTING, KNOWN
 from surefoot.report.figures import BUDGET_COLOUR, STYLE, stroke
 from surefoot.tasks.glucose_tasks import BUDGET
 
@@ -18,6 +19,7 @@ HIGHEST_BELOW = 12.0  # per cent of the day; what lies above is named at the edg
 SETTINGS_COLOURS = matplotlib.colormaps["YlGnBu"]
 SAFE_COLOUR = "#d9d9d9"
 POSSIBLE = "#222222"
+UNCERTIFIED_LINE = (0, (4, 2))
 
 
 def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[str], drawn: Sequence[str]) -> Figure:
@@ -44,7 +46,7 @@ def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[st
         handles, labels = rows[0][0].get_legend_handles_labels()
         extra = [rows[0][0].lines[-1], rows[1][0].lines[-1]]
         words = ["the most that is safely possible", "at most 4 % below range"]
-        first = figure.legend([*handles, *extra], [*labels, *words], loc="outside upper center", ncols=4)
+        first = figure.legend([*handles, *extra], [*labels, *words], loc="outside upper center", ncols=5, fontsize=9)
         figure.add_artist(first)
         patches, names = rows[2][0].get_legend_handles_labels()
         title = "settings, from least to most insulin, each named by the patient it was made for"
@@ -61,9 +63,8 @@ def gain_over_days(methods: Mapping[str, Any], cell_known: Mapping[str, Any]) ->
         for name, found in methods.items():
             share = 100 * np.array(found["share_by_day"])
             days = max(days, len(share))
-            line = "-" if found["certified"] else (0, (4, 2))
-            label = name if found["certified"] else f"{name} (uncertified)"
-            axes.plot(np.arange(1, len(share) + 1), share, color=stroke(name).colour, linestyle=line, label=label)
+            width = 2.2 if name == ADAPTING else 1.5
+            axes.plot(np.arange(1, len(share) + 1), share, linewidth=width, **_look(name, found["certified"]))
         axes.axhline(100, color=POSSIBLE, linestyle=":", linewidth=1.2, label="the patient known")
         axes.axhline(100 * cell_known["share"], color="#888888", linestyle="-.", linewidth=1.2, label="the cell known")
         axes.set(xlim=(1, max(days, 2)), ylim=(min(-3.0, axes.dataLim.y0), 105))
@@ -72,29 +73,28 @@ def gain_over_days(methods: Mapping[str, Any], cell_known: Mapping[str, Any]) ->
     return figure
 
 
+def _look(name: str, certified: bool) -> dict[str, Any]:
+    """Colour, stroke and label of a method; what has no certificate is dashed and says so."""
+    colour = stroke("pce" if name == ELIMINATION.name else name).colour
+    if certified:
+        return {"color": colour, "linestyle": "-", "label": name}
+    return {"color": colour, "linestyle": UNCERTIFIED_LINE, "label": f"{name} (uncertified)"}
+
+
 def _draw_lines(axes: Axes, patient: Mapping[str, Any], drawn: Sequence[str], what: str, most: float) -> None:
     for name in drawn:
         values = 100 * np.array(patient["methods"][name][what])
-        look = {"color": stroke(name).colour, "linewidth": 2.2 if name == ADAPTING else 1.5}
-        uncertified = not name.startswith(("certified", REFERENCE))
-        days = np.arange(1, len(values) + 1)
-        axes.step(
-            days,
-            np.minimum(values, most),
-            where="mid",
-            label=f"{name} (uncertified)" if uncertified else name,
-            linestyle=(0, (4, 2)) if uncertified else "-",
-            **look,
-        )
+        days, look = np.arange(1, len(values) + 1), _look(name, KNOWN[name].certified)
+        width = 2.2 if name == ADAPTING else 1.5
+        axes.step(days, np.minimum(values, most), where="mid", linewidth=width, **look)
         if values.max() > most:
-            peak = int(values.argmax())
-            axes.annotate(
+            axes.text(
+                days[values > most].max() + 1,
+                0.93 * most,
                 f"up to {values.max():.0f} %",
-                (days[peak], most),
-                xytext=(6, -11),
-                textcoords="offset points",
                 fontsize=8,
                 color=look["color"],
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
             )
 
 

@@ -20,16 +20,19 @@ EARLY = 30  # days
 def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk: float) -> dict[str, Any]:
     """One contender over all patients, as plain data. Shares are ratios of sums over the patients.
 
-    A day counts no more gain than is safely possible: what goes beyond is bought with time below range.
+    A day counts no more gain than is safely possible: what goes beyond is bought with time below range. Days above the
+    budget are not days on which most of the gain was reached.
     """
     gains = np.stack([gain(each, each.deployed[contender]) for each in patients])  # [n, D]
     possible = np.array([possible_gain(each) for each in patients])
     daily = gains.sum(axis=0) / max(possible.sum(), 1e-12)
     counted = possible >= LEAST_GAIN
-    until = [days_until(own, most) for own, most in zip(gains[counted], possible[counted], strict=True)]
     left = [first(each.deployed[contender][:, 0] < 1) for each in patients]
     excess = np.stack([_excess(each, each.deployed[contender]) for each in patients])  # [n, D, 2]
-    unsafe = (excess[..., 0] > STANDARD_ERRORS * excess[..., 1]).any(axis=1)
+    unsafe_days = excess[..., 0] > STANDARD_ERRORS * excess[..., 1]
+    unsafe = unsafe_days.any(axis=1)
+    kept = np.where(unsafe_days, -np.inf, gains)[counted]
+    until = [days_until(own, most) for own, most in zip(kept, possible[counted], strict=True)]
     undecided = (excess[..., 0] > -STANDARD_ERRORS * excess[..., 1]).any(axis=1) & ~unsafe
     worst = np.unravel_index(excess[..., 0].argmax(), excess.shape[:2])
     return {
@@ -39,7 +42,7 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
         "unsafe_tasks": int(unsafe.sum()),
         "undecided_tasks": int(undecided.sum()),
         "unsafe_interval": list(binomial_interval(int(unsafe.sum()), len(patients))),
-        "unsafe_days": int((excess[..., 0] > STANDARD_ERRORS * excess[..., 1]).sum()),
+        "unsafe_days": int(unsafe_days.sum()),
         "largest_below": float(BUDGET + excess[..., 0].max()),
         "largest_below_error": float(excess[worst][1]),
         "share_early": float(daily[:EARLY].mean()),

@@ -65,9 +65,9 @@ def _lead(results: Results) -> str:
     settings, methods = results["settings"], results["methods"]
     words = (
         "A new patient’s body is unknown to the pump. Settings that are safe for everybody give too little insulin to "
-        "most; settings that suit one patient put another dangerously low. The pump may try other settings only once the "
-        "days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 % of "
-        "the day."
+        "most; settings that suit one patient put another dangerously low. The pump may try other settings only once "
+        "the days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 "
+        "% of the day."
     )
     if ADAPTING not in methods:
         return words
@@ -78,8 +78,8 @@ def _lead(results: Results) -> str:
         else f"fewer than half of the patients had 90 % of what is safely possible within {settings['days']} days"
     )
     return (
-        f"{words} On {found['tasks']} fresh patients ‘{ADAPTING}’ had {_percent(found['share'])} of the possible gain in "
-        f"time in range over the first {settings['days']} days; {days}; {_ever(found)} (risk allowed: "
+        f"{words} On {found['tasks']} fresh patients ‘{ADAPTING}’ had {_percent(found['share'])} of the possible gain "
+        f"in time in range over the first {settings['days']} days; {days}; {_ever(found)} (risk allowed: "
         f"{settings['risk']:g})."
     )
 
@@ -91,15 +91,15 @@ def _about(settings: Mapping[str, Any]) -> Section:
             "An adult with type 1 diabetes wears a pump and a glucose sensor. A day is 288 readings, one every five "
             "minutes. Good is time in range, the share of readings within 70–180 mg/dl. Dangerous is time below range, "
             "the share below 70 mg/dl: the international consensus asks for less than 4 % of the day. Meals come at "
-            "random times and sizes, carbohydrates are counted wrongly, the sensor is noisy, and the body itself varies "
-            "from day to day.",
-            "What differs between patients, and nobody tells the pump, is how sensitive they are to insulin (a factor of "
-            f"four between the extremes) and how fast they absorb it. There are {settings['candidates'] + 1} settings to "
-            "choose from: one that is safe for everybody, and one made for each of "
+            "random times and sizes, carbohydrates are counted wrongly, the sensor is noisy, and the body itself "
+            "varies from day to day.",
+            "What differs between patients, and nobody tells the pump, is how sensitive they are to insulin (a factor "
+            f"of four between the extremes) and how fast they absorb it. There are {settings['candidates'] + 1} "
+            "settings to choose from: one that is safe for everybody, and one made for each of "
             f"{settings['candidates']} patients from most to least sensitive. Each day’s settings are drawn from a "
             "mixture; time in and below range are those of the mixture.",
-            "Model and assumptions: docs/glucose.md. Days are independent of each other there, which those of people are "
-            "not quite.",
+            "Model and assumptions: docs/glucose.md. Days are independent of each other there, which those of people "
+            "are not quite.",
         ),
     )
 
@@ -111,10 +111,10 @@ def _patients(results: Results, figure: bytes) -> Section:
         caption=(
             "Top: expected time in range of the settings in use on each day; dotted, the most that any mixture of the "
             "settings reaches within 4 % below range on this very patient. Middle: time below range against the 4 %. "
-            f"Bottom: which settings ‘{ADAPTING}’ uses, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ never "
-            f"adapts; ‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most promising "
-            "first, until the days contradict what they promise. All lines are true values of what was deployed, not of "
-            "single days."
+            f"Bottom: which settings ‘{ADAPTING}’ uses, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ "
+            f"never adapts; ‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most "
+            "promising first, until the days contradict what they promise. All lines are true values of what was "
+            "deployed, not of single days."
         ),
     )
 
@@ -125,8 +125,8 @@ def _all_methods(results: Results, figure: bytes) -> Section:
     return Section(
         "All methods, all patients",
         paragraphs=(
-            "The gain is time in range beyond that of the settings that are safe for everybody. What is possible is the "
-            "best mixture of the settings for each very patient, within 4 % below range; nobody knows it beforehand.",
+            "The gain is time in range beyond that of the settings that are safe for everybody. What is possible is "
+            "the best mixture of the settings for each very patient, within 4 % below range; nobody knows it before.",
         ),
         figure=figure,
         caption=(
@@ -136,9 +136,11 @@ def _all_methods(results: Results, figure: bytes) -> Section:
         ),
         table=methods_table(results),
         notes=(
-            f"Days until 90 %: of the {counted} of {patients} patients who have at least {100 * LEAST_GAIN:g} points of "
-            "time in range to gain; those who never got there count as later than the last day. "
-            + " ".join(f"{name}: {methods[name]['reached']} of {methods[name]['counted']} got there." for name in methods),
+            f"Days until 90 %: of the {counted} of {patients} patients who have at least {100 * LEAST_GAIN:g} points "
+            "of time in range to gain; those who never got there count as later than the last day. "
+            + " ".join(
+                f"{name}: {methods[name]['reached']} of {methods[name]['counted']} got there." for name in methods
+            ),
             *(f"{name} was not run: {reason}." for name, reason in results["refused"].items() if name in methods),
         ),
     )
@@ -157,9 +159,9 @@ def _safety(results: Results) -> Section:
         notes=(
             f"Values are means over fresh days, {errors['days']:,} in all, {settings['judged_days']:,} to "
             f"{errors['most_days']:,} per patient and settings: most where a mixture in use is close to 4 %. Largest "
-            f"standard error of a time below range between 3 and 5 %: {100 * errors['below_near_budget']:.3f} points; of "
-            f"a time in range: {100 * errors['in_range']:.2f} points. Unsafe and safe are said at three standard errors; "
-            "in between a patient is undecided.",
+            f"standard error of a time below range between 3 and 5 %: {100 * errors['below_near_budget']:.3f} points; "
+            f"of a time in range: {100 * errors['in_range']:.2f} points. Unsafe and safe are said at three standard "
+            "errors; in between a patient is undecided.",
         ),
     )
 
@@ -183,15 +185,15 @@ def _limits(results: Results) -> tuple[Section, ...]:
         "What bounds it: what a day says",
         paragraphs=(
             "How well one day tells the sensitivity to insulin: the standard error of its logarithm, from the two "
-            "numbers of the day (time in and below range) and from the signals that were learned in simulation to be read "
-            f"from all its readings. The body’s own sensitivity varies by {told['day_to_day']:g} from day to day, and "
-            "within the day as well: about that much stays open after one day whatever is read from it. After n days the "
-            "error is smaller by √n. An error of 0.7 is a factor of two.",
+            "numbers of the day (time in and below range) and from the signals that were learned in simulation to be "
+            f"read from all its readings. The body’s own sensitivity varies by {told['day_to_day']:g} from day to day, "
+            "and within the day as well: about that much stays open after one day whatever is read from it. After n "
+            "days the error is smaller by √n. An error of 0.7 is a factor of two.",
         ),
         table=information_table(results),
         notes=(
-            f"Linear Fisher information at absorption in 55 minutes, which is taken for known; {told['days']:,} days on "
-            "either side. The settings of a row are those in the set made for the patient who is most like it.",
+            f"Linear Fisher information at absorption in 55 minutes, which is taken for known; {told['days']:,} days "
+            "on either side. The settings of a row are those in the set made for the patient who is most like it.",
         ),
     )
     return (risk, day) if results["risks"] else (day,)

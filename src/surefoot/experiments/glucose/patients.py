@@ -133,7 +133,7 @@ class Judge:
         return error
 
     def decide(self, mixtures: Floats, most: int) -> None:
-        """Watch more days, at most so many of each settings, until it is clear which of the mixtures [n, P] are safe."""
+        """Watch more days, at most so many of each settings, until it is clear which mixtures [n, P] are safe."""
         while True:
             cost, error = mixtures @ self.mean[:, 1], mixtures @ self.error[:, 1]
             open_now = np.abs(cost - self.task.units.budget[0]) <= STANDARD_ERRORS * error

@@ -128,7 +128,7 @@ def _contenders(policies: PolicyValueSet, settings: Settings) -> tuple[list[Cont
     return contenders, refused
 
 
-# --------------------------------------------------------------------------------------------------------- plain numbers
+# -------------------------------------------------------------------------------------------------------- plain numbers
 
 
 def summarised(
