@@ -121,7 +121,7 @@ def test_gain_and_days_until_most_of_it() -> None:
     deployed = [[1, 0, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 1 - share, share], [0, 0, 1]]
     found = measures.summary([lived(deployed, mean)], 0, certified=True, risk=0.05)
     assert found["share_by_day"] == pytest.approx([0, 0, 0.1 / possible, 1, 1], abs=1e-6)
-    assert (found["median_days"], found["median_left"], found["reached"]) == (4, 3, 1)
+    assert (found["median_days"], found["median_moved"], found["reached"]) == (4, 3, 1)
     assert (found["unsafe_tasks"], found["unsafe_days"], found["undecided_tasks"]) == (1, 1, 0)
     assert found["largest_below"] == pytest.approx(0.3)
     assert found["share"] == pytest.approx(np.mean(found["share_by_day"]))
@@ -157,9 +157,7 @@ def test_patients_with_nothing_to_gain_are_not_counted() -> None:
 def test_information_of_normal_numbers() -> None:
     """Against the formula: means 2θ and θ/2 with spreads 3 and 1 tell θ to 1/√(4/9 + 1/4)."""
     rng = np.random.default_rng(0)
-    below, above = (
-        rng.normal([2 * theta, theta / 2], [3.0, 1.0], (200_000, 2)) for theta in (-0.5, 0.5)
-    )
+    below, above = (rng.normal([2 * theta, theta / 2], [3.0, 1.0], (200_000, 2)) for theta in (-0.5, 0.5))
     assert information.standard_error(below, above, 1.0) == pytest.approx((4 / 9 + 1 / 4) ** -0.5, rel=0.02)
     assert information.standard_error(below, below, 1.0) is None
 
@@ -186,7 +184,7 @@ def test_a_small_run_writes_what_it_says(folder: Path) -> None:
         assert len(found["share_by_day"]) == SMALL.days
     safe = results["methods"]["safe-only"]
     assert safe["share"] == 0
-    assert safe["left_safe"] == 0
+    assert safe["moved"] == 0
     assert list(results["risks"]) == ["0.4", "0.6"]
     assert list(results["refused"]) == ["certified-signals, risk 0.1"]  # what the bounds leave open is more
     assert {each["number"] for each in results["shown"]} <= {0, 1, 2}

@@ -19,6 +19,7 @@ HIGHEST_BELOW = 12.0  # per cent of the day; what lies above is named at the edg
 SETTINGS_COLOURS = matplotlib.colormaps["YlGnBu"]
 SAFE_COLOUR = "#d9d9d9"
 POSSIBLE = "#222222"
+SMALL_PRINT: dict[str, Any] = {"fontsize": 8, "color": "#555555"}
 UNCERTIFIED_LINE = (0, (4, 2))
 
 
@@ -30,10 +31,12 @@ def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[st
         rows = figure.subplots(3, len(shown), sharex=True, sharey="row", squeeze=False, height_ratios=[1.2, 1.1, 0.9])
         for column, patient in enumerate(shown):
             _draw_lines(rows[0][column], patient, drawn, "in_range", 100.0)
-            rows[0][column].axhline(100 * patient["possible"][0], color=POSSIBLE, linestyle=":", linewidth=1.2)
+            possible = rows[0][column].axhline(
+                100 * patient["possible"][0], color=POSSIBLE, linestyle=":", linewidth=1.2
+            )
             rows[0][column].set_title(_title(patient), fontsize=10, fontweight="bold")
             _draw_lines(rows[1][column], patient, drawn, "below", HIGHEST_BELOW)
-            rows[1][column].axhline(100 * BUDGET, color=BUDGET_COLOUR, linestyle="--", linewidth=1.2)
+            budget = rows[1][column].axhline(100 * BUDGET, color=BUDGET_COLOUR, linestyle="--", linewidth=1.2)
             _draw_settings(rows[2][column], patient["methods"][adapting]["weights"], policies)
             _mark_leaving(rows[:, column], patient["methods"][adapting]["weights"])
             rows[2][column].set_xlabel("day")
@@ -44,9 +47,10 @@ def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[st
         rows[2][0].set_ylabel(f"settings in use, %\n({adapting})")
         figure.align_ylabels()
         handles, labels = rows[0][0].get_legend_handles_labels()
-        extra = [rows[0][0].lines[-1], rows[1][0].lines[-1]]
         words = ["the most that is safely possible", "at most 4 % below range"]
-        first = figure.legend([*handles, *extra], [*labels, *words], loc="outside upper center", ncols=5, fontsize=9)
+        first = figure.legend(
+            [*handles, possible, budget], [*labels, *words], loc="outside upper center", ncols=5, fontsize=9
+        )
         figure.add_artist(first)
         patches, names = rows[2][0].get_legend_handles_labels()
         title = "settings, from least to most insulin, each named by the patient it was made for"
@@ -89,7 +93,7 @@ def _draw_lines(axes: Axes, patient: Mapping[str, Any], drawn: Sequence[str], wh
         axes.step(days, np.minimum(values, most), where="mid", linewidth=width, **look)
         if values.max() > most:
             axes.text(
-                days[values > most].max() + 1,
+                min(days[values > most].max() + 1, 0.7 * days.max()),
                 0.93 * most,
                 f"up to {values.max():.0f} %",
                 fontsize=8,
@@ -110,20 +114,21 @@ def _draw_settings(axes: Axes, weights: Any, policies: Sequence[str]) -> None:
 
 
 def _mark_leaving(column: Any, weights: Any) -> None:
-    """The first day on which other settings than the safe ones were possible."""
-    left = np.flatnonzero(np.array(weights)[:, 0] < 1)
+    """The first day on which something was deployed that is not safe for everybody."""
+    shares = np.array(weights)
+    left = np.flatnonzero((shares != shares[0]).any(axis=1))
     if not left.size:
+        column[0].text(0.03, 0.04, "keeps to what is safe for everybody", transform=column[0].transAxes, **SMALL_PRINT)
         return
     day = int(left[0]) + 1
     for axes in column:
         axes.axvline(day, color="#777777", linewidth=0.9, linestyle=(0, (1, 1.5)))
     column[0].annotate(
-        f"leaves the safe\nsettings: day {day}",
+        f"leaves what is safe\nfor everybody: day {day}",
         (day, 2),
         xytext=(4, 2),
         textcoords="offset points",
-        fontsize=8,
-        color="#555555",
+        **SMALL_PRINT,
     )
 
 

@@ -21,13 +21,14 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
     """One contender over all patients, as plain data. Shares are ratios of sums over the patients.
 
     A day counts no more gain than is safely possible: what goes beyond is bought with time below range. Days above the
-    budget are not days on which most of the gain was reached.
+    budget are not days on which most of the gain was reached. What is deployed on the first day is deployed to
+    everybody; who is given anything else has `moved`.
     """
     gains = np.stack([gain(each, each.deployed[contender]) for each in patients])  # [n, D]
     possible = np.array([possible_gain(each) for each in patients])
     daily = gains.sum(axis=0) / max(possible.sum(), 1e-12)
     counted = possible >= LEAST_GAIN
-    left = [first(each.deployed[contender][:, 0] < 1) for each in patients]
+    left = [first((each.deployed[contender] != each.deployed[contender][0]).any(axis=1)) for each in patients]
     excess = np.stack([_excess(each, each.deployed[contender]) for each in patients])  # [n, D, 2]
     unsafe_days = excess[..., 0] > STANDARD_ERRORS * excess[..., 1]
     unsafe = unsafe_days.any(axis=1)
@@ -53,8 +54,8 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
         "reached": sum(each is not None for each in until),
         "days_until": until,
         "median_days": median(until),
-        "left_safe": sum(each is not None for each in left),
-        "median_left": median(left),
+        "moved": sum(each is not None for each in left),
+        "median_moved": median(left),
     }
 
 

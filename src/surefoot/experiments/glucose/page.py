@@ -208,7 +208,7 @@ def methods_table(results: Results) -> Table:
         (
             name,
             table.certified(found),
-            _days(found["median_left"], settings["days"]),
+            _days(found["median_moved"], settings["days"]),
             _days(found["median_days"], settings["days"]),
             _percent(found["share_early"]),
             _percent(found["share"]),
@@ -219,7 +219,7 @@ def methods_table(results: Results) -> Table:
     headers = (
         "method",
         "certified",
-        "median day of leaving the safe settings",
+        "median day of leaving what is safe for everybody",
         "median days until 90 % of the possible gain",
         f"share of the gain, first {min(30, settings['days'])} days",
         f"all {settings['days']} days",
@@ -258,7 +258,7 @@ def risks_table(results: Results) -> Table:
     rows = tuple(
         (
             risk,
-            _days(found["median_left"], days),
+            _days(found["median_moved"], days),
             _days(found["median_days"], days),
             _percent(found["share_early"]),
             _percent(found["share"]),
@@ -267,12 +267,12 @@ def risks_table(results: Results) -> Table:
         for risk, found in results["risks"].items()
     )
     known = (
-        ("the cell known", "1", MISSING, *[_percent(results["cell_known"]["share"])] * 2, MISSING),
-        ("the patient known", "1", "1", "100 %", "100 %", MISSING),
+        ("the cell known", MISSING, MISSING, *[_percent(results["cell_known"]["share"])] * 2, MISSING),
+        ("the patient known", MISSING, MISSING, "100 %", "100 %", MISSING),
     )
     headers = (
         "risk",
-        "median day of leaving the safe settings",
+        "median day of leaving what is safe for everybody",
         "median days until 90 %",
         f"share of the gain, first {min(30, days)} days",
         f"all {days} days",

@@ -21,6 +21,8 @@ from surefoot.tasks.glucose_tasks import glucose
 
 # A mixture is called safe or unsafe if its time below range is so many standard errors from the budget.
 STANDARD_ERRORS = 3.0
+# Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
+NEAR, PRECISE = 0.01, 0.0005
 JUDGE_STAGE = 7  # of random numbers, apart from those of the days that methods learn from
 COSTS_COUNT = 3.0  # as often as rewards when a patient is compared with cells
 
@@ -133,10 +135,11 @@ class Judge:
         return error
 
     def decide(self, mixtures: Floats, most: int) -> None:
-        """Watch more days, at most so many of each settings, until it is clear which mixtures [n, P] are safe."""
+        """Watch more days, at most so many of each settings, until mixtures [n, P] are known as wanted."""
         while True:
             cost, error = mixtures @ self.mean[:, 1], mixtures @ self.error[:, 1]
-            open_now = np.abs(cost - self.task.units.budget[0]) <= STANDARD_ERRORS * error
+            distance = np.abs(cost - self.task.units.budget[0])
+            open_now = (distance <= STANDARD_ERRORS * error) | ((distance <= NEAR) & (error > PRECISE))
             doubt = (mixtures[open_now] * self.error[:, 1] * (self.days < most)).max(axis=0, initial=0.0)
             if not doubt.any():
                 return

@@ -16,7 +16,7 @@ from surefoot.errors import InvalidInput
 from surefoot.experiments.glucose.information import information
 from surefoot.experiments.glucose.measures import known_cell, possible_gain, summary
 from surefoot.experiments.glucose.page import glucose_page
-from surefoot.experiments.glucose.patients import Contender, Lived, live
+from surefoot.experiments.glucose.patients import NEAR, Contender, Lived, live
 from surefoot.experiments.glucose.settings import ADAPTING, KNOWN, Settings
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.fan_out import check_jobs, each
@@ -24,7 +24,7 @@ from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.tasks.glucose_tasks import glucose
+from surefoot.tasks.glucose_tasks import BUDGET, glucose
 from surefoot.training.policy_set import policy_set
 from surefoot.training.settings import Envelopes, LearnedSignals
 
@@ -163,12 +163,12 @@ def summarised(
 
 
 def _errors(patients: Sequence[Lived], labels: Sequence[str]) -> dict[str, Any]:
-    """Standard errors of what was deployed: of time below range where that is at most a tenth of the day, and of time
-    in range; and how many days they took."""
+    """Largest standard errors of what was deployed: of time below range within a point of the budget, and of time in
+    range; and how many days they took."""
     found = []
     for one in patients:
         deployed = np.unique(one.deployed[: len(labels)].reshape(-1, one.deployed.shape[-1]), axis=0)
-        near = np.abs(deployed @ one.mean[:, 1] - 0.04) <= 0.01
+        near = np.abs(deployed @ one.mean[:, 1] - BUDGET) <= NEAR
         errors = deployed @ one.error  # [n, 2]
         found.append((errors[near, 1].max(initial=0.0), errors[:, 0].max()))
     below, within = (np.array(column) for column in zip(*found, strict=True))
