@@ -13,6 +13,9 @@ from surefoot.experiments.baselines import settings as baselines_settings
 from surefoot.experiments.families import page as families_pages
 from surefoot.experiments.families import run as families
 from surefoot.experiments.families import settings as families_settings
+from surefoot.experiments.glucose import page as glucose_pages
+from surefoot.experiments.glucose import run as glucose
+from surefoot.experiments.glucose import settings as glucose_settings
 from surefoot.experiments.gridworld import page as gridworld_pages
 from surefoot.experiments.gridworld import run as gridworld
 from surefoot.experiments.gridworld import settings as gridworld_settings
@@ -98,6 +101,17 @@ EXPERIMENTS = (
         baselines_pages.tables,
         "results.json and a figure per benchmark beside it",
         baselines_settings.QUICK,
+    ),
+    Experiment(
+        "glucose",
+        "The insulin pump of a new patient: time in range gained, and who was ever below range for too long.",
+        glucose_settings.Settings,
+        glucose_settings.Settings,
+        glucose.reproduce,
+        glucose_pages.glucose_page,
+        glucose_pages.tables,
+        "patients.png, gain.png, results.json and glucose.policyset beside it",
+        glucose_settings.QUICK,
     ),
 )
 

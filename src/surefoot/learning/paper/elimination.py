@@ -20,7 +20,7 @@ from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
-class _Outright:
+class Outright:
     """What both sets of constants share: a candidate has weight 1 until it is eliminated."""
 
     certified: ClassVar[bool] = False
@@ -37,7 +37,7 @@ class _Outright:
 
 
 @dataclass(frozen=True, eq=False)
-class EliminationRules(_Outright):
+class EliminationRules(Outright):
     """Algorithm 4 with the paper's radii."""
 
     paper: PaperRules
@@ -52,7 +52,7 @@ class EliminationRules(_Outright):
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedEliminationRules(_Outright):
+class PublishedEliminationRules(Outright):
     """Algorithm 4 with the constants behind the paper's figure, in the gridworld's own units."""
 
     policies: PolicyValueSet

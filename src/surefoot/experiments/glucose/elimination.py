@@ -1,0 +1,54 @@
+"""Adapting without a certificate: the paper's Algorithm 4 (policy collection-elimination) with radii for days.
+
+UNCERTIFIED. `pce` has the constants of the paper's gridworld, in its units, and asks for a cover of the tasks; here
+each of the given settings stands for the patient that it suits best, and is deployed outright until days are seen that
+do not look like that patient's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from surefoot.arrays import Floats, Integers
+from surefoot.learning.paper.algorithm_2 import SafeCandidates, Trial
+from surefoot.learning.paper.elimination import Outright
+from surefoot.learning.paper.sums import Sums
+from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+# How much time in and below range varies from day to day, as shares of a day, and by how much the mean of a patient
+# whom the settings suit may miss that of the one whom they stand for.
+REWARD_SPREAD, COST_SPREAD = 0.15, 0.05
+REWARD_SLACK, COST_SLACK = 0.10, 0.02
+STANDARD_ERRORS = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class DayRules(Outright):
+    """Three standard errors of a mean over days, and the slack."""
+
+    name: ClassVar[str] = "pce-days"
+    least_count: ClassVar[int] = 1
+
+    def reward_radius(self, count: Integers) -> Floats:
+        return STANDARD_ERRORS * REWARD_SPREAD / np.sqrt(count) + REWARD_SLACK
+
+    def margin_radius(self, count: Integers) -> Floats:
+        return (STANDARD_ERRORS * COST_SPREAD / np.sqrt(count) + COST_SLACK)[:, None]
+
+
+def _made(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+    return SafeCandidates(policies, DayRules())
+
+
+ELIMINATION = MethodSpec(
+    DayRules.name,
+    _made,
+    certified=False,
+    why="deploys settings outright until days contradict what they promise: explores without regard to the budget",
+    state=(Trial, Sums),
+    colour=3,
+)

@@ -1,0 +1,347 @@
+"""The report on the insulin pump, made from results.json alone, for readers from outside the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from surefoot.experiments.glucose.elimination import ELIMINATION
+from surefoot.experiments.glucose.figure import gain_over_days, patients_over_days
+from surefoot.experiments.glucose.measures import LEAST_GAIN
+from surefoot.experiments.glucose.settings import ADAPTING, CELLS, EPISODES, REFERENCE
+from surefoot.experiments.results import Report, Results
+from surefoot.report import table
+from surefoot.report.figures import png
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import MISSING, Cell, Table
+
+DISCLAIMER = (
+    "This is a simulation and no medical device. The patients are equations; nothing here says what any person should "
+    "be given."
+)
+
+
+def glucose_page(results: Results) -> Report:
+    """What it is about, patients over days, all methods, and what bounds them."""
+    settings, methods = results["settings"], results["methods"]
+    drawn = [name for name in (REFERENCE, ELIMINATION.name, ADAPTING) if name in methods] or list(methods)[:3]
+    figures = {
+        "patients.png": png(patients_over_days(results["shown"], results["policies"], drawn)),
+        "gain.png": png(gain_over_days(methods, results["cell_known"])),
+    }
+    page = Page(
+        title="The insulin pump of a new patient",
+        lead=" ".join([DISCLAIMER, _lead(results)]),
+        facts=(
+            ("patients", str(settings["patients"])),
+            ("days per patient", str(settings["days"])),
+            ("risk", f"{settings['risk']:g}"),
+            ("bounds", _bounds(results)),
+            ("seed", str(settings["seed"])),
+            ("time", f"{results['seconds']:.0f} s"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
+        ),
+        sections=(
+            _about(settings),
+            _patients(results, figures["patients.png"]),
+            _all_methods(results, figures["gain.png"]),
+            _safety(results),
+            *_limits(results),
+            Section("How to run this again", code=_command(settings), notes=_coarse(settings)),
+        ),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, figures)
+
+
+def tables(results: Results) -> dict[str, Table]:
+    return {"Methods": methods_table(results), "Safety": safety_table(results)}
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+def _lead(results: Results) -> str:
+    settings, methods = results["settings"], results["methods"]
+    words = (
+        "A new patient’s body is unknown to the pump. Settings that are safe for everybody give too little insulin to "
+        "most; settings that suit one patient put another dangerously low. The pump may try other settings only once "
+        "the days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 "
+        "% of the day."
+    )
+    if ADAPTING not in methods:
+        return words
+    found = methods[ADAPTING]
+    days = (
+        f"half of the patients had 90 % of what is safely possible by day {found['median_days']:.0f}"
+        if found["median_days"] is not None
+        else f"fewer than half of the patients had 90 % of what is safely possible within {settings['days']} days"
+    )
+    return (
+        f"{words} On {found['tasks']} fresh patients ‘{ADAPTING}’ had {_percent(found['share'])} of the possible gain "
+        f"in time in range over the first {settings['days']} days; {days}; {_ever(found)} (risk allowed: "
+        f"{settings['risk']:g})."
+    )
+
+
+def _about(settings: Mapping[str, Any]) -> Section:
+    return Section(
+        "What is simulated",
+        paragraphs=(
+            "An adult with type 1 diabetes wears a pump and a glucose sensor. A day is 288 readings, one every five "
+            "minutes. Good is time in range, the share of readings within 70–180 mg/dl. Dangerous is time below range, "
+            "the share below 70 mg/dl: the international consensus asks for less than 4 % of the day. Meals come at "
+            "random times and sizes, carbohydrates are counted wrongly, the sensor is noisy, and the body itself "
+            "varies from day to day.",
+            "What differs between patients, and nobody tells the pump, is how sensitive they are to insulin (a factor "
+            f"of four between the extremes) and how fast they absorb it. There are {settings['candidates'] + 1} "
+            "settings to choose from: one that is safe for everybody, and one made for each of "
+            f"{settings['candidates']} patients from most to least sensitive. Each day’s settings are drawn from a "
+            "mixture; time in and below range are those of the mixture.",
+            "Model and assumptions: docs/glucose.md. Days are independent of each other there, which those of people "
+            "are not quite.",
+        ),
+    )
+
+
+def _patients(results: Results, figure: bytes) -> Section:
+    return Section(
+        "Three patients over days",
+        figure=figure,
+        caption=(
+            "Top: expected time in range of the settings in use on each day; dotted, the most that any mixture of the "
+            "settings reaches within 4 % below range on this very patient. Middle: time below range against the 4 %. "
+            f"Bottom: which settings ‘{ADAPTING}’ uses, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ "
+            f"never adapts; ‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most "
+            "promising first, until the days contradict what they promise. All lines are true values of what was "
+            "deployed, not of single days."
+        ),
+    )
+
+
+def _all_methods(results: Results, figure: bytes) -> Section:
+    methods, counted = results["methods"], next(iter(results["methods"].values()))["counted"]
+    patients = results["settings"]["patients"]
+    return Section(
+        "All methods, all patients",
+        paragraphs=(
+            "The gain is time in range beyond that of the settings that are safe for everybody. What is possible is "
+            "the best mixture of the settings for each very patient, within 4 % below range; nobody knows it before.",
+        ),
+        figure=figure,
+        caption=(
+            "Share of the possible gain on each day: sums over all patients. A day counts at most what is safely "
+            "possible; methods without a certificate buy some of theirs with time below range. ‘The cell known’: what "
+            "the bounds would allow if it were known from the first day which patients this one is like."
+        ),
+        table=methods_table(results),
+        notes=(
+            f"Days until 90 %: of the {counted} of {patients} patients who have at least {100 * LEAST_GAIN:g} points "
+            "of time in range to gain; those who never got there count as later than the last day. "
+            + " ".join(
+                f"{name}: {methods[name]['reached']} of {methods[name]['counted']} got there." for name in methods
+            ),
+            *(f"{name} was not run: {reason}." for name, reason in results["refused"].items() if name in methods),
+        ),
+    )
+
+
+def _safety(results: Results) -> Section:
+    settings, errors = results["settings"], results["errors"]
+    return Section(
+        "Who was ever below range for more than 4 % of the day",
+        paragraphs=(
+            "A patient is unsafe if on any day the mixture in use has an expected time below range above 4 %, however "
+            f"slightly. The certified methods promise that this happens to at most {_percent(settings['risk'])} of "
+            "patients.",
+        ),
+        table=safety_table(results),
+        notes=(
+            f"Values are means over fresh days, {errors['days']:,} in all, {settings['judged_days']:,} to "
+            f"{errors['most_days']:,} per patient and settings: most where a mixture in use is close to 4 %. Largest "
+            f"standard error of a time below range between 3 and 5 %: {100 * errors['below_near_budget']:.3f} points; "
+            f"of a time in range: {100 * errors['in_range']:.2f} points. Unsafe and safe are said at three standard "
+            "errors; in between a patient is undecided.",
+        ),
+    )
+
+
+def _limits(results: Results) -> tuple[Section, ...]:
+    settings, told = results["settings"], results["information"]
+    few = min(settings["compared_patients"], settings["patients"])
+    refused = [f"{name} was not run: {why}." for name, why in results["refused"].items()]
+    risk = Section(
+        "What bounds it: the price of the risk",
+        paragraphs=(
+            "Before other settings are used, every kind of patient whom they would harm must be ruled out with odds of "
+            "one over the risk. Evidence grows in proportion to the days, so halving the risk costs a constant number "
+            f"of days. ‘{ADAPTING}’ at several risks, on the first {few} patients. Of every risk the probability "
+            f"{results['bounds']['uncovered']:.3g} is already spent on patients whom the bounds may not hold for.",
+        ),
+        table=risks_table(results),
+        notes=tuple(refused),
+    )
+    day = Section(
+        "What bounds it: what a day says",
+        paragraphs=(
+            "How well one day tells the sensitivity to insulin: the standard error of its logarithm, from the two "
+            "numbers of the day (time in and below range) and from the signals that were learned in simulation to be "
+            f"read from all its readings. The body’s own sensitivity varies by {told['day_to_day']:g} from day to day, "
+            "and within the day as well: about that much stays open after one day whatever is read from it. After n "
+            "days the error is smaller by √n. An error of 0.7 is a factor of two.",
+        ),
+        table=information_table(results),
+        notes=(
+            f"Linear Fisher information at absorption in 55 minutes, which is taken for known; {told['days']:,} days "
+            "on either side. The settings of a row are those in the set made for the patient who is most like it.",
+        ),
+    )
+    return (risk, day) if results["risks"] else (day,)
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def methods_table(results: Results) -> Table:
+    settings = results["settings"]
+    rows = tuple(
+        (
+            name,
+            table.certified(found),
+            _days(found["median_moved"], settings["days"]),
+            _days(found["median_days"], settings["days"]),
+            _percent(found["share_early"]),
+            _percent(found["share"]),
+            _percent(found["in_range"]),
+        )
+        for name, found in results["methods"].items()
+    )
+    headers = (
+        "method",
+        "certified",
+        "median day of leaving what is safe for everybody",
+        "median days until 90 % of the possible gain",
+        f"share of the gain, first {min(30, settings['days'])} days",
+        f"all {settings['days']} days",
+        "mean time in range",
+    )
+    return Table(headers, rows, numbers=(2, 3, 4, 5, 6), optional=(2, 6))
+
+
+def safety_table(results: Results) -> Table:
+    rows = tuple(
+        (
+            name,
+            table.certified(found),
+            _judged(found),
+            str(found["undecided_tasks"]),
+            table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
+            f"{found['unsafe_days']:,}",
+            f"{100 * found['largest_below']:.2f} ± {100 * found['largest_below_error']:.2f}",
+        )
+        for name, found in results["methods"].items()
+    )
+    headers = (
+        "method",
+        "certified",
+        "patients ever above 4 %",
+        "undecided",
+        "95 % interval, %",
+        "days above 4 %",
+        "largest time below range, %",
+    )
+    return Table(headers, rows, numbers=(2, 3, 4, 5, 6), optional=(4,))
+
+
+def risks_table(results: Results) -> Table:
+    days = results["settings"]["days"]
+    rows = tuple(
+        (
+            risk,
+            _days(found["median_moved"], days),
+            _days(found["median_days"], days),
+            _percent(found["share_early"]),
+            _percent(found["share"]),
+            _judged(found),
+        )
+        for risk, found in results["risks"].items()
+    )
+    known = (
+        ("the cell known", MISSING, MISSING, *[_percent(results["cell_known"]["share"])] * 2, MISSING),
+        ("the patient known", MISSING, MISSING, "100 %", "100 %", MISSING),
+    )
+    headers = (
+        "risk",
+        "median day of leaving what is safe for everybody",
+        "median days until 90 %",
+        f"share of the gain, first {min(30, days)} days",
+        f"all {days} days",
+        "patients ever above 4 %",
+    )
+    return Table(headers, (*rows, *known), numbers=(1, 2, 3, 4, 5))
+
+
+def information_table(results: Results) -> Table:
+    """Per patient the safe settings, and those that were made for one like that."""
+    names, rows = results["policies"], []
+    for row in results["information"]["rows"]:
+        sensitivity = row["parameter"][0]
+        if row["policy"] not in (0, _closest(names, sensitivity)):
+            continue
+        words = "safe for everybody" if row["policy"] == 0 else names[row["policy"]]
+        rows.append((f"{sensitivity:g}", words, _error(row["sums"]), _error(row["signals"])))
+    headers = ("sensitivity", "settings", "from the two sums", "from sums and signals")
+    return Table(headers, tuple(rows), numbers=(2, 3))
+
+
+def _closest(names: Any, sensitivity: float) -> int:
+    """The settings that were made for the patient of closest sensitivity, by their names."""
+    made_for = [float(name.removeprefix("sensitivity ").split(",")[0]) for name in names[1:]]
+    return 1 + min(range(len(made_for)), key=lambda k: abs(made_for[k] / sensitivity - 1))
+
+
+def _judged(found: Mapping[str, Any]) -> str | Cell:
+    text = f"{found['unsafe_tasks']} of {found['tasks']}"
+    return Cell(text, "bad") if found["unsafe_tasks"] else text
+
+
+def _ever(found: Mapping[str, Any]) -> str:
+    words = f"{found['unsafe_tasks']} of {found['tasks']} patients ever had settings above the 4 %"
+    return f"{words}, {found['undecided_tasks']} are too close to tell" if found["undecided_tasks"] else words
+
+
+def _days(median: float | None, days: int) -> str:
+    return f"> {days}" if median is None else f"{median:g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %".replace("-", "−")
+
+
+def _error(error: float | None) -> str:
+    return MISSING if error is None else f"{error:.2f}" if error < 10 else "> 10"
+
+
+def _bounds(results: Results) -> str:
+    settings, bounds = results["settings"], results["bounds"]
+    return (
+        f"{bounds['cells']} cells, {settings['holdout']} held-out patients, at most {settings['episodes']} days per "
+        f"patient and settings; {bounds['uncovered']:.2g} uncovered"
+    )
+
+
+def _coarse(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    if (settings["cells"], settings["episodes"]) == (CELLS, EPISODES):
+        return ()
+    return (
+        f"Made with coarser bounds than usual ({settings['cells']} cells and {settings['episodes']} days instead of "
+        f"{CELLS} and {EPISODES}): a first look, at which the certified methods do worse than they can.",
+    )
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    return (
+        f"surefoot reproduce glucose --patients {settings['patients']} --days {settings['days']} \\\n"
+        f"  --methods {','.join(settings['methods'])} \\\n"
+        f"  --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
+    )

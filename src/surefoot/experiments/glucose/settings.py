@@ -1,0 +1,89 @@
+"""What the experiment on the insulin pump runs, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from surefoot.experiments.glucose.elimination import ELIMINATION
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    risk_option,
+    seed_option,
+)
+from surefoot.learning.spec import MethodSpec
+from surefoot.methods import METHODS
+
+# How the value bounds are made: cells at most, held-out patients, and simulated days per patient and settings.
+CELLS, HOLDOUT, EPISODES, UNCOVERED = 150, 399, 500, 0.02
+
+# Of each patient and settings: days on which they are judged, and where that leaves open on which side of the budget a
+# deployed mixture lies, at most so many. A day's time below range varies by some 5 points: 12,000 of them tell its mean
+# to 0.05 points (one standard error).
+JUDGED_DAYS, MOST_JUDGED_DAYS = 1000, 12_000
+
+ADAPTING, REFERENCE = "certified-signals", "safe-only"
+DEFAULT_METHODS = (REFERENCE, ELIMINATION.name, "certified-model-free", "certified-returns", ADAPTING)
+KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ELIMINATION.name: ELIMINATION})
+
+# What `--quick` sets: fewer and coarser bounds, so the certified methods do less well than they can.
+QUICK: Mapping[str, Any] = MappingProxyType(
+    {
+        "patients": 12,
+        "days": 30,
+        "cells": 40,
+        "holdout": 159,
+        "uncovered": 0.04,
+        "episodes": 300,
+        "candidates": 3,
+        "searched_days": 200,
+        "learned_patients": 60,
+        "judged_days": 500,
+        "most_judged_days": 2000,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every method on the same fresh patients, with one policy set.
+
+    Attributes:
+        other_risks: at which `certified-signals` is run as well, on the first patients: what the risk costs.
+        compared_patients: how many these are.
+        learned_patients: whose days signals are learned from.
+        candidates, searched_days: of `insulin_candidates`.
+    """
+
+    patients: int = option(200, "Fresh patients.", least=1)
+    days: int = episodes_option(90, "Days per patient.")
+    methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
+    risk: float = risk_option()
+    seed: int = seed_option()
+    other_risks: tuple[float, ...] = (0.03, 0.2, 0.5)
+    compared_patients: int = 60
+    cells: int = CELLS
+    holdout: int = HOLDOUT
+    uncovered: float = UNCOVERED
+    episodes: int = EPISODES
+    learned_patients: int = 200
+    candidates: int = 8
+    searched_days: int = 1000
+    judged_days: int = JUDGED_DAYS
+    most_judged_days: int = MOST_JUDGED_DAYS
+
+    def __post_init__(self) -> None:
+        counts = ("patients", "days", "compared_patients", "cells", "holdout", "episodes", "candidates")
+        check_counts(self, *counts, "learned_patients", "searched_days", "judged_days", "most_judged_days")
+        check_seed(self.seed)
+        for risk in (self.risk, *self.other_risks):
+            check_risk(risk)
+        check_risk(self.uncovered, "uncovered")
+        check_names("methods", self.methods, KNOWN)
