@@ -81,7 +81,7 @@ def steering(name: str, target: float) -> sf.Controller:
 
 SAFE = steering("calm", 0.25)
 CANDIDATES = [steering("eager", 0.45), steering("most eager", 0.6)]
-ENVELOPES = sf.Envelopes(cells=10, holdout=79, uncovered=0.05, episodes=600)
+ENVELOPES = sf.Envelopes(cells=10, holdout=129, uncovered=0.05, episodes=600)
 
 
 def main(lengths: Any = LENGTHS, episodes: int = 2000, envelopes: sf.Envelopes = ENVELOPES, seed: int = 0) -> sf.Run:

@@ -56,7 +56,7 @@ def learner(folder: Path) -> sf.Learner:
     policies = sf.PolicyValueSet.load(
         folder / "cart.set", controllers={each.name: each for each in [SAFE, *CANDIDATES]}
     )
-    return sf.learner(policies, method="certified", risk=RISK, seed=1)
+    return sf.learner(policies, method="certified", observes="sums", risk=RISK, seed=1)
 
 
 def main(folder: Path, lengths: Any = LENGTHS, episodes: int = 60) -> Verdict:

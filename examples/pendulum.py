@@ -102,7 +102,7 @@ def pumping(torque: float) -> Any:
 
 SAFE = sf.controller(braking, name="brake", vectorised=True)
 CANDIDATES = [sf.controller(pumping(torque), name=f"pump with {torque} Nm", vectorised=True) for torque in (0.5, 1.0)]
-ENVELOPES = sf.Envelopes(cells=8, holdout=79, uncovered=0.05, episodes=400)
+ENVELOPES = sf.Envelopes(cells=8, holdout=129, uncovered=0.05, episodes=400)
 
 
 def main(lengths: Any = LENGTHS, episodes: int = 2000, envelopes: sf.Envelopes = ENVELOPES, seed: int = 0) -> sf.Run:

@@ -17,7 +17,7 @@ from surefoot.estimates import value_bounds
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = ["cartpole", "pendulum", "frozen_lake"]
-SMALL = sf.Envelopes(cells=2, holdout=41, uncovered=0.09, episodes=160)
+SMALL = sf.Envelopes(cells=2, holdout=69, uncovered=0.09, episodes=160)
 
 
 def few(name: str) -> sf.tasks.Finite:

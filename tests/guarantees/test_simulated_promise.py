@@ -23,15 +23,13 @@ from scipy import stats
 from point_mass import PointMass, lane, speed, true_margins, true_values
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.task import Episodes
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.estimates import Enough, Intervals
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import sampled_cells, simulation
+from surefoot.training import simulated_cells, simulation
 from surefoot.training.envelopes import build_cells
 from surefoot.training.settings import Envelopes
 
@@ -53,7 +51,7 @@ def many() -> tuple[TaskDistribution, Sequence[MLPPolicy], Envelopes]:
     on the sampled ones, on which the best looking one was weak by chance."""
     policies = [speed(*[0.05] * ENGINES), *(speed(*row) for row in np.eye(ENGINES))]
     tasks = family(lambda drifts: PointMass(drifts, UNITS), Uniform([0.55] * ENGINES, [0.75] * ENGINES))
-    return tasks, policies, Envelopes(cells=1, holdout=47, uncovered=0.08, episodes=300)
+    return tasks, policies, Envelopes(cells=1, holdout=79, uncovered=0.08, episodes=300)
 
 
 WORLDS = {"few": few, "many": many}
@@ -141,20 +139,25 @@ def test_intervals_shrunk_to_points_are_caught(risk: float, trials: int, monkeyp
     assert p_value([trial("few", risk, seed)[0] for seed in range(trials)], risk) < FALSE_ALARM
 
 
-def test_points_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink(monkeypatch)
-    monkeypatch.setattr(sampled_cells, "_widening", lambda scores, granted: (0.0, 0.0))
+def test_surfaces_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_cells, "widening_of", lambda *_: (0.0, 0.0))
     assert p_value([trial("many", 0.1, seed)[0] for seed in range(36)], 0.1) < FALSE_ALARM
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means in place of intervals."""
+    monkeypatch.setattr(simulation, "Betting", Means)
 
-    def means(
-        simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Enough | None
-    ) -> tuple[Floats, Floats]:
-        outcomes = simulated.run(most, rng)
-        found = np.array([outcomes.reward.mean(), *(UNITS.budget - outcomes.cost.mean(axis=0))])
-        return found, found
 
-    monkeypatch.setattr(simulation, "bounds_in_rounds", means)
+class Means:
+    def __init__(self, level: float) -> None:
+        pass
+
+    def start(self, shape: tuple[int, ...]) -> None:
+        pass
+
+    def update(self, state: None, observations: Floats) -> Floats:
+        return observations.mean(axis=0)
+
+    def interval(self, state: Floats) -> tuple[Floats, Floats]:
+        return state, state

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.made_up import made_up_set
+from shown_wheel import ShownWheel, shown_set
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.evidence.returns import ReturnProcess
+from surefoot.learning.certified.evidence.signals import SignalProcess
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.learner import Learner, Orders
@@ -30,6 +32,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
 from surefoot.training.training_phase import train
+from wheel import STEPS
 
 HORIZON = 132
 
@@ -41,12 +44,19 @@ def gridworld_set() -> PolicyValueSet:
         return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=40)
 
 
+SIGNALS = "certified-signals"  # is for tasks that are no tables
+
+
 def fresh(name: str) -> Learner:
+    if name == SIGNALS:
+        return learner(shown_set(), method=name, risk=0.3, seed=5)
     return learner(gridworld_set(), method=name, episodes=3000, risk=0.3, seed=5, horizon=HORIZON)
 
 
 @cache
-def world() -> suite.World:
+def world(name: str = "") -> suite.World:
+    if name == SIGNALS:
+        return suite.World(ShownWheel(0.25), STEPS, 300)
     return suite.World(gridworld().task([0.31]), HORIZON, 300)
 
 
@@ -62,7 +72,7 @@ def with_gaps(made: Learner, abandoned: set[int], episodes: int, size: int) -> s
             continue
         until = min([episodes, *(each for each in abandoned if each > episode)])
         orders = made.ask_block(min(size, until - episode))
-        used = made.tell_block(orders, world().outcomes(made, orders))
+        used = made.tell_block(orders, world(made.name if made.name == SIGNALS else "").outcomes(made, orders))
         drawn += orders.drawn[:used].tolist()
     return suite.Story(tuple(drawn), (), suite.fingerprint(made.state), suite.fingerprint(made.events))
 
@@ -113,6 +123,26 @@ def told_and_abandoned(name: str, seed: int, episodes: int) -> tuple[Learner, Ou
     length = int(rng.integers(1, HORIZON + 1))
     told = Simulator(gridworld().task([noise]), policy, length).run(1, rng, transitions=True)
     return made, told, order.policy_index
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), episodes=st.sampled_from([0, 1, 30, 120]), push=st.floats(0.2, 1.2))
+def test_bets_on_signals_are_paid_the_least_of_all_episodes(seed: int, episodes: int, push: float) -> None:
+    """Of any task, and in any number: also of episodes at the ends of all ranges."""
+    made = fresh(SIGNALS)
+    if episodes:
+        suite.tell_in_blocks(made, world(SIGNALS), episodes, [episodes])
+    method, order, rng = made.method, made.ask(), np.random.default_rng(seed)
+    assert isinstance(method, Certified)
+    evidence, state, drawn = method.evidence, made.state.method.evidence, np.array([order.policy_index])
+    without = evidence.log_evidence(evidence.abandon(state, order.policy_index))
+    told = ShownWheel(push).episodes(order.policy, STEPS).run(4, rng, transitions=True)
+    assert isinstance(evidence, SignalProcess)
+    for k in range(4):
+        assert (without <= evidence.log_evidence(evidence.observe(state, drawn, told[k : k + 1])) + 1e-9).all()
+    corner = rng.integers(0, 2, size=2 + len(evidence.readings.signals)).astype(float)
+    worst = Outcomes(STEPS * corner[:1], STEPS * corner[None, 1:2], signals=corner[None, 2:])
+    assert (without <= evidence.log_evidence(evidence.observe(state, drawn, worst)) + 1e-9).all()
 
 
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball", "certified-returns"])
