@@ -148,6 +148,7 @@ def test_the_pump_from_the_first_line_to_a_verified_journal(
     pump, pages = import_module("pump"), import_module("pump_page")
     monkeypatch.setattr(pump, "SENSOR_FAILS", 6)
     monkeypatch.setattr("surefoot.simulate.plan.TRIAL_EPISODES", 40)
+    monkeypatch.setattr("surefoot.simulate.plan.TRIAL_TASKS", 1)
     settings = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.6": AVERAGE_SETTINGS.scaled(1.5)}
     policies = pump.trained(tmp_path, settings, replace(SMALL, holdout=67), LearnedSignals(tasks=8, episodes=8))
     verdict = pump.main(tmp_path, days=8, policies=policies)
