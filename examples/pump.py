@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import surefoot as sf
-from surefoot.cli.reporting import report_journal
+from pump_page import clinic_page
 from surefoot.deploy.verify import Verdict, verify
 from surefoot.oracles import insulin_candidates
 from surefoot.training.settings import LearnedSignals
@@ -33,14 +33,13 @@ SIGNALS = LearnedSignals(tasks=60)
 
 def trained(
     folder: Path,
-    candidates: int = 3,
-    days: int = 200,
+    settings: Any = None,
     envelopes: sf.Envelopes = ENVELOPES,
     signals: LearnedSignals = SIGNALS,
 ) -> sf.PolicyValueSet:
-    """Settings by search, and bounds on what they do to as good as every patient."""
+    """Settings by search unless they are given, and bounds on what they do to as good as every patient."""
     tasks = sf.tasks.glucose()
-    safe, others = insulin_candidates(tasks, count=candidates, days=days)
+    safe, others = settings or insulin_candidates(tasks, count=3, days=200)
     policies = sf.policy_set(tasks, safe=safe, candidates=others, seed=0, envelopes=envelopes, signals=signals, jobs=2)
     policies.save(folder / "pump.set")
     return policies
@@ -86,7 +85,7 @@ def main(folder: Path, days: int = 40, policies: sf.PolicyValueSet | None = None
     verdict = verify(folder / "pump.journal", learner(folder))
     follow = "follow" if verdict.holds else f"do not follow ({verdict.reason})"
     print(f"{verdict.episodes} days; all {verdict.rows} rows {follow} from the policy set and the outcomes")
-    print(f"the page for the clinic: {report_journal(folder / 'pump.journal')}")
+    print(f"the page for the clinic: {clinic_page(folder / 'pump.journal', policies.names)}")
     return verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from scipy import stats
 import surefoot as sf
 from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
+from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS
+from surefoot.training.settings import LearnedSignals
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = ["cartpole", "pendulum", "frozen_lake"]
@@ -136,3 +139,29 @@ def test_an_unsafe_policy_is_counted_as_such() -> None:
     )
     assert promise.tried_on(policies, family.task(0.6), 0.1, 20, 500, 0).verdict == "unsafe"
     assert promise.tried_on(policies, family.task(0.99), 0.1, 20, 500, 0).verdict == "safe"
+
+
+def test_the_pump_from_the_first_line_to_a_verified_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every day of the page is one of the journal, whose observations give what was paid."""
+    pump, pages = import_module("pump"), import_module("pump_page")
+    monkeypatch.setattr(pump, "SENSOR_FAILS", 6)
+    monkeypatch.setattr("surefoot.simulate.plan.TRIAL_EPISODES", 40)
+    monkeypatch.setattr("surefoot.simulate.plan.TRIAL_TASKS", 1)
+    settings = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.6": AVERAGE_SETTINGS.scaled(1.5)}
+    policies = pump.trained(tmp_path, settings, replace(SMALL, holdout=67), LearnedSignals(tasks=8, episodes=8))
+    verdict = pump.main(tmp_path, days=8, policies=policies)
+    assert verdict.holds
+    assert verdict.episodes == 8
+    printed = capsys.readouterr().out
+    assert "ended with exit code 9" in printed
+    assert "days before it leaves the safe settings" in printed
+    diary = pages.read_diary(tmp_path / "pump.journal")
+    assert diary.days.tolist() == [0, 1, 2, 3, 4, 5, 7]
+    assert diary.missing == {6: "the sensor failed in the afternoon"}
+    readings = diary.glucose[:, 1:]
+    assert diary.below == pytest.approx(100 * (readings < 70).mean(axis=1))
+    assert diary.in_range == pytest.approx(100 * ((readings >= 70) & (readings <= 180)).mean(axis=1))
+    page = (tmp_path / "pump.clinic.html").read_text()
+    assert page.index("no medical device") < page.index("Day by day")

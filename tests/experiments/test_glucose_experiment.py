@@ -167,8 +167,13 @@ def test_information_of_normal_numbers() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With settings that are given: the search for them is tested by itself, and takes longest."""
     out = tmp_path_factory.mktemp("glucose")
-    reproduce(SMALL, out, jobs=1)
+    found = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.60, 50 min": AVERAGE_SETTINGS.scaled(1.5)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("surefoot.experiments.glucose.run.insulin_candidates", lambda *_, **__: found)
+        patch.setattr("surefoot.experiments.glucose.information.DAYS", 100)
+        reproduce(SMALL, out, jobs=1)
     return out
 
 

@@ -7,26 +7,28 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.fan_out import each
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress
 from surefoot.tasks.glucose_days import DAY_SPREAD
 from surefoot.tasks.glucose_tasks import glucose
 
 PATIENTS = ((1.7, 55.0), (1.0, 55.0), (0.6, 55.0))  # sensitivity and minutes
 STEP = 0.1  # in the logarithm of the sensitivity, to either side
-DAYS = 2000
+DAYS = 1000
 STAGE = 8  # of random numbers
 LEAST_VARIANCE = 1e-10  # of a number that never changes
 
 
-def information(policies: PolicyValueSet, seed: int) -> dict[str, Any]:
+def information(policies: PolicyValueSet, seed: int, jobs: int, show: Progress) -> dict[str, Any]:
     """Per patient and settings the standard error of log-sensitivity after one day: from the two sums of the day, and
     from these and the signals, if the policy set has any."""
-    rows = [
-        {"parameter": list(patient), "policy": policy, **_of_a_day(policies, patient, policy, seed)}
-        for patient in PATIENTS
-        for policy in range(len(policies.policies))
-    ]
-    return {"day_to_day": DAY_SPREAD, "days": DAYS, "rows": rows}
+    calls = [(policies, patient, policy, seed) for patient in PATIENTS for policy in range(len(policies.policies))]
+    return {
+        "day_to_day": DAY_SPREAD,
+        "days": DAYS,
+        "rows": list(each("what a day says", _of_a_day, calls, jobs, show)),
+    }
 
 
 def _of_a_day(policies: PolicyValueSet, patient: tuple[float, float], policy: int, seed: int) -> dict[str, Any]:
@@ -35,6 +37,8 @@ def _of_a_day(policies: PolicyValueSet, patient: tuple[float, float], policy: in
         _numbers(policies, (sensitivity * np.exp(side * STEP), minutes), policy, seed) for side in (-1.0, 1.0)
     )
     return {
+        "parameter": list(patient),
+        "policy": policy,
         "sums": standard_error(below[:, :2], above[:, :2], 2 * STEP),
         "signals": standard_error(below, above, 2 * STEP),
     }

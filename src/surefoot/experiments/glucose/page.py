@@ -9,11 +9,17 @@ from surefoot.experiments.glucose.elimination import ELIMINATION
 from surefoot.experiments.glucose.figure import gain_over_days, patients_over_days
 from surefoot.experiments.glucose.measures import LEAST_GAIN
 from surefoot.experiments.glucose.settings import ADAPTING, CELLS, EPISODES, REFERENCE
+from surefoot.experiments.glucose.tables import (
+    information_table,
+    methods_table,
+    percent,
+    risks_table,
+    safety_table,
+)
 from surefoot.experiments.results import Report, Results
-from surefoot.report import table
 from surefoot.report.figures import png
 from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import MISSING, Cell, Table
+from surefoot.report.table import Table
 
 DISCLAIMER = (
     "This is a simulation and no medical device. The patients are equations; nothing here says what any person should "
@@ -78,7 +84,7 @@ def _lead(results: Results) -> str:
         else f"fewer than half of the patients had 90 % of what is safely possible within {settings['days']} days"
     )
     return (
-        f"{words} On {found['tasks']} fresh patients ‘{ADAPTING}’ had {_percent(found['share'])} of the possible gain "
+        f"{words} On {found['tasks']} fresh patients ‘{ADAPTING}’ had {percent(found['share'])} of the possible gain "
         f"in time in range over the first {settings['days']} days; {days}; {_ever(found)} (risk allowed: "
         f"{settings['risk']:g})."
     )
@@ -152,7 +158,7 @@ def _safety(results: Results) -> Section:
         "Who was ever below range for more than 4 % of the day",
         paragraphs=(
             "A patient is unsafe if on any day the mixture in use has an expected time below range above 4 %, however "
-            f"slightly. The certified methods promise that this happens to at most {_percent(settings['risk'])} of "
+            f"slightly. The certified methods promise that this happens to at most {percent(settings['risk'])} of "
             "patients.",
         ),
         table=safety_table(results),
@@ -199,127 +205,9 @@ def _limits(results: Results) -> tuple[Section, ...]:
     return (risk, day) if results["risks"] else (day,)
 
 
-# --------------------------------------------------------------------------------------------------------------- tables
-
-
-def methods_table(results: Results) -> Table:
-    settings = results["settings"]
-    rows = tuple(
-        (
-            name,
-            table.certified(found),
-            _days(found["median_moved"], settings["days"]),
-            _days(found["median_days"], settings["days"]),
-            _percent(found["share_early"]),
-            _percent(found["share"]),
-            _percent(found["in_range"]),
-        )
-        for name, found in results["methods"].items()
-    )
-    headers = (
-        "method",
-        "certified",
-        "median day of leaving what is safe for everybody",
-        "median days until 90 % of the possible gain",
-        f"share of the gain, first {min(30, settings['days'])} days",
-        f"all {settings['days']} days",
-        "mean time in range",
-    )
-    return Table(headers, rows, numbers=(2, 3, 4, 5, 6), optional=(2, 6))
-
-
-def safety_table(results: Results) -> Table:
-    rows = tuple(
-        (
-            name,
-            table.certified(found),
-            _judged(found),
-            str(found["undecided_tasks"]),
-            table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
-            f"{found['unsafe_days']:,}",
-            f"{100 * found['largest_below']:.2f} ± {100 * found['largest_below_error']:.2f}",
-        )
-        for name, found in results["methods"].items()
-    )
-    headers = (
-        "method",
-        "certified",
-        "patients ever above 4 %",
-        "undecided",
-        "95 % interval, %",
-        "days above 4 %",
-        "largest time below range, %",
-    )
-    return Table(headers, rows, numbers=(2, 3, 4, 5, 6), optional=(4,))
-
-
-def risks_table(results: Results) -> Table:
-    days = results["settings"]["days"]
-    rows = tuple(
-        (
-            risk,
-            _days(found["median_moved"], days),
-            _days(found["median_days"], days),
-            _percent(found["share_early"]),
-            _percent(found["share"]),
-            _judged(found),
-        )
-        for risk, found in results["risks"].items()
-    )
-    known = (
-        ("the cell known", MISSING, MISSING, *[_percent(results["cell_known"]["share"])] * 2, MISSING),
-        ("the patient known", MISSING, MISSING, "100 %", "100 %", MISSING),
-    )
-    headers = (
-        "risk",
-        "median day of leaving what is safe for everybody",
-        "median days until 90 %",
-        f"share of the gain, first {min(30, days)} days",
-        f"all {days} days",
-        "patients ever above 4 %",
-    )
-    return Table(headers, (*rows, *known), numbers=(1, 2, 3, 4, 5))
-
-
-def information_table(results: Results) -> Table:
-    """Per patient the safe settings, and those that were made for one like that."""
-    names, rows = results["policies"], []
-    for row in results["information"]["rows"]:
-        sensitivity = row["parameter"][0]
-        if row["policy"] not in (0, _closest(names, sensitivity)):
-            continue
-        words = "safe for everybody" if row["policy"] == 0 else names[row["policy"]]
-        rows.append((f"{sensitivity:g}", words, _error(row["sums"]), _error(row["signals"])))
-    headers = ("sensitivity", "settings", "from the two sums", "from sums and signals")
-    return Table(headers, tuple(rows), numbers=(2, 3))
-
-
-def _closest(names: Any, sensitivity: float) -> int:
-    """The settings that were made for the patient of closest sensitivity, by their names."""
-    made_for = [float(name.removeprefix("sensitivity ").split(",")[0]) for name in names[1:]]
-    return 1 + min(range(len(made_for)), key=lambda k: abs(made_for[k] / sensitivity - 1))
-
-
-def _judged(found: Mapping[str, Any]) -> str | Cell:
-    text = f"{found['unsafe_tasks']} of {found['tasks']}"
-    return Cell(text, "bad") if found["unsafe_tasks"] else text
-
-
 def _ever(found: Mapping[str, Any]) -> str:
     words = f"{found['unsafe_tasks']} of {found['tasks']} patients ever had settings above the 4 %"
     return f"{words}, {found['undecided_tasks']} are too close to tell" if found["undecided_tasks"] else words
-
-
-def _days(median: float | None, days: int) -> str:
-    return f"> {days}" if median is None else f"{median:g}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %".replace("-", "−")
-
-
-def _error(error: float | None) -> str:
-    return MISSING if error is None else f"{error:.2f}" if error < 10 else "> 10"
 
 
 def _bounds(results: Results) -> str:

@@ -40,8 +40,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     contenders, refused = _contenders(policies, settings)
     patients = adapted(policies, contenders, settings, jobs, show)
     clock.lap("adapting and judging")
-    show("what a day says", 0, 1)
-    told = information(policies, settings.seed)
+    told = information(policies, settings.seed, jobs, show)
     clock.lap("what a day says")
     results = {
         "experiment": "glucose",
