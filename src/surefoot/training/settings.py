@@ -74,7 +74,7 @@ class Envelopes:
 
 # cells, holdout, uncovered. Either holdout suffices for its uncovered even if the safe policy fails now and then.
 READABLE, SIMULATED = (800, 1999, 0.005), (100, 299, 0.03)
-FEWEST_TASKS = 50  # through which surfaces are laid
+FEWEST_TASKS, SAMPLED_PER_HELD_OUT = 50, 3  # tasks through which surfaces are laid
 DEFAULT = Envelopes()
 
 # Simulated episodes where nobody says how many: as many as an environment of ordinary speed plays in minutes.
@@ -95,9 +95,8 @@ class Settled:
 
     @property
     def sample(self) -> int:
-        """How many tasks a first sample has where tasks are simulated: as many as are held out, each for half of the
-        episodes."""
-        return max(FEWEST_TASKS, self.holdout)
+        """How many tasks a first sample has where tasks are simulated: many, each for a few episodes."""
+        return max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * self.holdout)
 
     @property
     def error(self) -> float:

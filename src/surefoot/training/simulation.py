@@ -40,7 +40,7 @@ FINITE_STAGE, SAMPLE_STAGE, HOLDOUT_STAGE, SAFE_STAGE = 4, 5, 6, 7
 MANY = 2**17  # episodes with which nothing more is shown than with any number
 
 # A first sample of tasks is simulated for this part of the episodes: surfaces lie through all of them.
-LOOK_PART = 1 / 2
+LOOK_PART = 1 / 6
 # Held-out tasks are first simulated for this part of the episodes, and those that decide for so many times as many.
 FIRST_PART, DEEPER = 3 / 4, 4
 BOLDEST = 0.95  # of stakes
