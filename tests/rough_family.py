@@ -39,17 +39,18 @@ class Lever:
     theta: float
     roughness: float
     serials: int
+    steady: bool = False
     units: Units = UNITS
     spaces: str = "readings and three levers"
 
     def digest(self) -> str:
-        return sha256(repr((self.theta, self.roughness, self.serials)).encode()).hexdigest()
+        return sha256(repr((self.theta, self.roughness, self.serials, self.steady)).encode()).hexdigest()
 
     @property
     def cost(self) -> Floats:
         """[3] the probability that a pull costs 1."""
         rough = self.roughness * np.sin(400 * self.theta + np.arange(3))
-        return np.array([0.1, 0.35 + 0.4 * self.theta, 0.75 - 0.4 * self.theta]) + rough * [0.2, 1.0, 1.0]
+        return np.array([0.0, 0.35 + 0.4 * self.theta, 0.75 - 0.4 * self.theta]) + rough * [0.0, 1.0, 1.0]
 
     @property
     def shown(self) -> Floats:
@@ -71,17 +72,19 @@ class Pulls:
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """State 0 is the start, 1 + serial·BINS + reading what a pull shows."""
         luck, task = rng.random((episodes, 4)), self.task
-        reward, cost = luck[:, 0] < REWARD[self.lever], luck[:, 1:2] < task.cost[self.lever]
+        means = np.array([REWARD[self.lever], task.cost[self.lever]])
+        sums = np.tile(means, (episodes, 1)) if task.steady else (luck[:, :2] < means).astype(np.float64)
         reading = np.searchsorted(np.cumsum(task.shown)[:-1], luck[:, 2])
         state = 1 + reading + BINS * (luck[:, 3] * task.serials).astype(np.int64)
         states = np.column_stack([np.zeros_like(state), state])
         actions = np.full((episodes, 1), self.lever)
         told = (states, actions) if transitions else (None, None)
-        return Outcomes(reward.astype(np.float64), cost.astype(np.float64), *told)
+        return Outcomes(sums[:, 0], sums[:, 1:], *told)
 
 
-def levers(roughness: float = 0.05, serials: int = 1) -> TaskDistribution:
-    return family(lambda theta: Lever(float(theta[0]), roughness, serials), Uniform(0.0, 1.0))
+def levers(roughness: float = 0.05, serials: int = 1, steady: bool = False) -> TaskDistribution:
+    """Steady ones pay and cost the same each time."""
+    return family(lambda theta: Lever(float(theta[0]), roughness, serials, steady), Uniform(0.0, 1.0))
 
 
 def true_numbers(task: Lever, signals: Signals | None) -> Floats:

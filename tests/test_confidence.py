@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
+from scipy import optimize, stats
 
 from confidence_paths import path
 from surefoot import confidence
-from surefoot.confidence import Betting
+from surefoot.confidence import Betting, one_bet
 from surefoot.errors import InvalidInput
 
 SEQUENCES = [
@@ -276,3 +276,33 @@ def test_observations_of_another_shape_are_refused():
 def test_options_out_of_range_are_refused(build, message):
     with pytest.raises(InvalidInput, match=message):
         build()
+
+
+# ------------------------------------------------------------------------------------------------------ a single bet
+
+
+@given(st.lists(unit, min_size=1, max_size=60), st.floats(0.01, 0.97), st.floats(0.001, 0.9))
+def test_one_bet_is_a_sequence_with_one_stake(values, stake, error):
+    sequence = Betting(error, side="upper", stakes=(stake,))
+    _, upper = sequence.interval(sequence.update(sequence.start(), values))
+    gains = np.log1p(-stake * np.array(values)).sum()
+    assert one_bet(gains, len(values), np.array(stake), error) == pytest.approx(float(upper), abs=1e-8)
+
+
+def ever_wrong(error, bound, runs=1500, length=300, stake=0.6):
+    """How many runs of numbers with a known mean have a bound below it at some time."""
+    numbers = (np.random.default_rng(2).random((runs, length)) < 0.25).astype(np.float64)
+    gains, count = np.log1p(-stake * numbers).cumsum(axis=1), np.arange(1, length + 1)
+    return int((bound(gains, count, stake, error) < 0.25).any(axis=1).sum())
+
+
+@pytest.mark.parametrize("error", [0.05, 0.45])
+def test_a_single_bet_is_ever_wrong_as_rarely_as_it_says(error):
+    wrong = ever_wrong(error, one_bet)
+    assert stats.binomtest(wrong, 1500, error, alternative="greater").pvalue > 1e-4
+    assert wrong > 0.1 * error * 1500, "a bound that is never wrong would be too wide"
+
+
+def test_a_single_bet_without_its_price_is_caught():
+    wrong = ever_wrong(0.05, lambda gains, count, stake, error: one_bet(gains, count, stake, 0.5))
+    assert stats.binomtest(wrong, 1500, 0.05, alternative="greater").pvalue < 1e-4

@@ -29,7 +29,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import simulated_cells, simulation
+from surefoot.training import simulation
 from surefoot.training.envelopes import build_cells
 from surefoot.training.settings import Envelopes
 
@@ -137,11 +137,6 @@ def p_value(least: ArrayLike, risk: float) -> float:
 def test_intervals_shrunk_to_points_are_caught(risk: float, trials: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch)
     assert p_value([trial("few", risk, seed)[0] for seed in range(trials)], risk) < FALSE_ALARM
-
-
-def test_surfaces_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_cells, "widening_of", lambda *_: (0.0, 0.0))
-    assert p_value([trial("many", 0.1, seed)[0] for seed in range(36)], 0.1) < FALSE_ALARM
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
