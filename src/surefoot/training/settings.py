@@ -143,7 +143,7 @@ class LearnedSignals:
     name: str = "own"
     tasks: int = 200
     episodes: int = 16
-    windows: int = 4
+    windows: int = 8
     if_possible: bool = False
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ PROBES = 2  # episodes that features of one's own are recognised by
 LEARN_SHARE = 0.75  # of the tasks; the others say how much the regression is shrunk
 SHRINKAGES = 10.0 ** np.arange(-1, 5)  # as by so many episodes at which features say nothing
 MOST_PARAMETERS = 4  # that are read one by one
-WINDOW = 1.75  # half of a window, in spreads of what a map is off by
+WINDOW = 1.25  # half of a window, in spreads of what a map is off by; windows are one spread apart
 BINS = 24
 
 
@@ -231,7 +231,7 @@ def _windows(targets: Floats, off_by: Floats, most: int) -> tuple[Integers, Floa
     source, low, high = [], [], []
     for k, spread in enumerate(off_by):
         half = WINDOW * spread
-        count = int(np.clip(round(0.5 / half), 1, most))
+        count = int(np.clip(round(1 / spread), 1, most))
         for centre in (np.arange(count) + 0.5) / count:
             source.append(k)
             low.append(centre - half)

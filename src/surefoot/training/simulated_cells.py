@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import cKDTree
 
-from surefoot.arrays import Floats, Integers
+from surefoot.arrays import Floats, Integers, Mask
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.readings import Readings
 from surefoot.progress import Progress, silent
@@ -33,6 +33,9 @@ DRAWN_PER_CELL = 20
 # When tasks are put into cells, differences in costs count so many times as those in rewards and signals; costs beyond
 # twice the budget are all alike, since nobody will deploy them.
 COSTS_COUNT = 3.0
+# Of a policy that costs more than so many times the budget on all of a cell nothing is claimed there: nobody will
+# deploy it as long as the cell is possible, and where it leads to is far from what signals were made for.
+HOPELESS = 4.0
 # Safety rests on upper bounds of costs. All others only tell cells apart, and are widened by so many times as much, so
 # that they hardly ever decide by how much.
 LESS_URGENT = 1.2
@@ -79,7 +82,7 @@ class Known:
     Attributes:
         least_error: [P, k']
         open: what the first episodes of a held-out task leave open, given the spread of a number.
-        alike: [m] scaled costs from which on they are alike.
+        alike, hopeless: [m] scaled costs from which on they are alike, and from which on nothing is claimed.
     """
 
     means: Surfaces
@@ -89,6 +92,7 @@ class Known:
     least_error: Floats
     open: Callable[[Floats], Floats]
     alike: Floats
+    hopeless: Floats
 
     def error(self, parameters: Floats) -> Floats:
         """[n, P, k'] positive, what bounds at each parameter are widened in proportion to."""
@@ -116,8 +120,10 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
         counts = np.stack([each.counts for each in looked if each.counts is not None])
         laws = fitted(coordinates, first, counts / counts.sum(axis=-1, keepdims=True), most=LAW_DEGREE)
     units = tasks.units
-    least = units.reachable[1:, 0]
-    alike = units.scaled(np.append(0.0, units.budget + np.maximum(units.budget - least, 0.0)))[1:]
+    allowed = np.maximum(units.budget - units.reachable[1:, 0], 0.0)
+    alike, hopeless = (
+        units.scaled(np.append(0.0, units.budget + (times - 1) * allowed))[1:] for times in (2.0, HOPELESS)
+    )
     return Known(
         means,
         fitted(coordinates, first, missed, most=2),
@@ -126,6 +132,7 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
         LEAST_ERROR * missed.mean(axis=0),
         simulation.off_by,
         alike,
+        hopeless,
     )
 
 
@@ -150,13 +157,24 @@ class Base:
         """[J, P, k'] in [0, 1]."""
         below, above = self._urgent
         lower, upper = self.lower - widening * below * self.error, self.upper + widening * above * self.error
+        lower[~self.claimed], upper[~self.claimed] = 0.0, 1.0
         return np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
 
     def growth(self, j: int, policy: int, held: Held) -> float:
         """By how many errors the bounds of cell j must grow to hold what is known of a policy on a task of it."""
+        if not self.claimed[j, policy]:
+            return 0.0
         below, above = self._urgent
         grown = np.maximum((self.lower[j, policy] - held.lower) / below, (held.upper - self.upper[j, policy]) / above)
         return max(0.0, float((grown / self.error[j, policy]).max()))
+
+    @cached_property
+    def claimed(self) -> Mask:
+        """[J, P] whether anything is claimed of a policy on a cell."""
+        costs = slice(1, 1 + len(self.known.alike))
+        claimed = np.asarray((self.lower[..., costs] <= self.known.hopeless).all(axis=-1))
+        claimed[:, SAFE] = True
+        return claimed
 
     @cached_property
     def _urgent(self) -> tuple[Floats, Floats]:
@@ -205,7 +223,7 @@ def _scores(
     So the widening is the same as if all were simulated to the end, or larger where the steps did not suffice.
     """
     cells = base.cells(second).tolist()
-    held = list(simulation.begun(second, base.known.spread(second)))  # [n][P]
+    held = list(simulation.begun(second, base.known.spread(second), base.claimed[cells]))  # [n][P]
     growth = [[base.growth(j, p, each) for p, each in enumerate(own)] for j, own in zip(cells, held, strict=True)]
     spare, spent = simulation.spare_episodes(len(second)), 0
     while True:

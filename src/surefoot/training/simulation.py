@@ -110,12 +110,12 @@ class Simulation:
         what = f"simulating the tasks that cells are made of, {self._steps(len(calls), episodes)}"
         return self.workers.each(what, work, calls, self.show)
 
-    def begun(self, parameters: Floats, spreads: Floats) -> Iterator[list[Held]]:
-        """Held-out tasks of parameters [n, d], each with every policy, after a part of the episodes; numbers are
-        expected to be spread [n, P, k'] like this."""
+    def begun(self, parameters: Floats, spreads: Floats, claimed: Mask) -> Iterator[list[Held]]:
+        """Held-out tasks of parameters [n, d], each with the policies of which something is claimed [n, P], after a
+        part of the episodes; numbers are expected to be spread [n, P, k'] like this."""
         calls = [
-            (parameter, self._stake(spread), self._entropy(HOLDOUT_STAGE, k))
-            for k, (parameter, spread) in enumerate(zip(parameters, spreads, strict=True))
+            (parameter, self._stake(spread), wanted, self._entropy(HOLDOUT_STAGE, k))
+            for k, (parameter, spread, wanted) in enumerate(zip(parameters, spreads, claimed, strict=True))
         ]
         work = partial(_begun_on_one, self.tasks, self.policies, self.first_episodes, self.lesson)
         what = f"simulating held-out tasks, {self._steps(len(calls), self.first_episodes)}"
@@ -218,6 +218,7 @@ def _begun_on_one(
     lesson: Lesson | None,
     parameter: Floats,
     stakes: Floats,
+    claimed: Mask,
     entropy: list[int],
 ) -> list[Held]:
     nothing, anything, none = np.zeros(stakes.shape[1]), np.ones(stakes.shape[1]), np.zeros((2, stakes.shape[1]))
@@ -225,7 +226,10 @@ def _begun_on_one(
         Held(nothing, anything, stake, none, 0, rng)
         for stake, rng in zip(stakes, np.random.default_rng(entropy).spawn(len(policies)), strict=True)
     ]
-    return [_more_of_one(tasks, policies, lesson, parameter, p, each, episodes) for p, each in enumerate(blank)]
+    return [
+        _more_of_one(tasks, policies, lesson, parameter, p, each, episodes) if claimed[p] else each
+        for p, each in enumerate(blank)
+    ]
 
 
 def _more_of_one(

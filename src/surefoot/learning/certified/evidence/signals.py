@@ -27,7 +27,7 @@ from surefoot.policyset.cells import Cells
 from surefoot.policyset.readings import Readings
 
 # Fractions of the capital that may be put on one number of an episode.
-FRACTIONS = np.array([0.01, 0.03, 0.08, 0.2, 0.4, 0.65, 0.9])
+FRACTIONS = np.array([0.01, 0.03, 0.08, 0.2, 0.4, 0.65, 0.9, 0.98])
 
 # Bets: on what simulation says of the cells that fit best, and on what was observed, so that a task outside the family
 # raises the alarm; the latter begins as the former, as if seen in so many episodes.
