@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -27,8 +28,8 @@ from surefoot.tasks.task_distribution import TaskDistribution, family, from_arra
 from surefoot.training import simulated_cells
 from surefoot.training.conformal import deciding, widening_of
 from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.settings import FEWEST_TASKS, Envelopes
-from surefoot.training.simulation import DEEPER, FIRST_PART, Simulation
+from surefoot.training.settings import SAMPLED_PER_HELD_OUT, Envelopes
+from surefoot.training.simulation import DEEPER, FIRST_PART, LOOK_PART, Simulation
 
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)
@@ -186,7 +187,7 @@ def test_no_more_is_simulated_than_there_may_be(steps: Counter[str]) -> None:
     build_cells(engines(0.6), PUSHES, seed=0, envelopes=ENGINES)
     once = len(PUSHES) * 10
     assert FIRST_PART < 1 < DEEPER
-    assert steps["steps"] <= (FEWEST_TASKS + 10 + 120) * 60 * once
+    assert steps["steps"] <= (math.ceil(LOOK_PART * SAMPLED_PER_HELD_OUT * 120) + 120) * 60 * once
 
 
 def test_the_safe_policy_alone_is_simulated_until_it_is_shown(steps: Counter[str]) -> None:
@@ -202,7 +203,7 @@ def test_the_safe_policy_alone_is_simulated_until_it_is_shown(steps: Counter[str
 
 
 def test_a_budget_of_steps_is_kept(steps: Counter[str]) -> None:
-    tasks = (FEWEST_TASKS + 40) * 3 * 6
+    tasks = (math.ceil(LOOK_PART * SAMPLED_PER_HELD_OUT * 40) + 40) * 3 * 6
     found = build_cells(
         masses(), POLICIES, seed=0, envelopes=Envelopes(cells=3, holdout=40, uncovered=0.2, steps=100 * tasks)
     )

@@ -19,7 +19,7 @@ from surefoot.progress import Progress, silent
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.settings import FEWEST_TASKS, Envelopes
+from surefoot.training.settings import SAMPLED_PER_HELD_OUT, Envelopes
 
 UNITS = lane(budget=0.3, horizon=6)
 POLICIES: list[Policy] = [speed(0.2), speed(0.6), speed(1.0)]
@@ -90,10 +90,11 @@ def test_progress_counts_every_task_and_says_what_is_planned() -> None:
         masses(), POLICIES, seed=0, envelopes=SMALL, show=lambda what, done, total: said.append((what, done, total))
     )
     first, second, *further = dict.fromkeys(what for what, _, _ in said)
-    assert first == f"simulating the tasks that cells are made of, at most {FEWEST_TASKS * 3 * 100 * 6:,} steps"
+    sample = SAMPLED_PER_HELD_OUT * 32
+    assert first == f"simulating the tasks that cells are made of, at most {sample * 3 * (100 // 6) * 6:,} steps"
     assert second == f"simulating held-out tasks, at most {32 * 3 * 75 * 6:,} steps"
     assert further == ["simulating the held-out tasks that decide"]
-    for what, total in ((first, FEWEST_TASKS), (second, 32)):
+    for what, total in ((first, sample), (second, 32)):
         done = [k for name, k, all_of_them in said if name == what and all_of_them == total]
         assert done == sorted(done)
         assert (done[0], done[-1]) == (0, total)

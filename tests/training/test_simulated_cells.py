@@ -56,7 +56,9 @@ def test_bounds_of_held_out_tasks_are_wrong_as_rarely_as_they_say_however_deep_o
     parameters = TASKS.sample(120, np.random.default_rng(5))
     spreads = np.full((120, 3, 2), 0.4)
     wrong = np.zeros((3, 2, 2))
-    for parameter, held in zip(parameters, list(made.begun(parameters, spreads)), strict=True):
+    for parameter, held in zip(
+        parameters, list(made.begun(parameters, spreads, np.ones(spreads.shape[:2], bool))), strict=True
+    ):
         truth = true_numbers(TASKS.task(parameter), None)
         for p, each in enumerate(held):
             while each.done < made.most_episodes:
@@ -71,7 +73,7 @@ def test_bounds_of_held_out_tasks_are_wrong_as_rarely_as_they_say_however_deep_o
 def test_what_a_policy_shows_does_not_depend_on_what_others_were_asked_for() -> None:
     made = simulation()
     parameters, spreads = TASKS.sample(2, np.random.default_rng(5)), np.full((2, 3, 2), 0.4)
-    alone, among = (list(made.begun(parameters, spreads)) for _ in range(2))
+    alone, among = (list(made.begun(parameters, spreads, np.ones(spreads.shape[:2], bool))) for _ in range(2))
     first = made.more([(parameters[1], 2, alone[1][2])])[0]
     _, second = made.more([(parameters[1], 0, among[1][0]), (parameters[1], 2, among[1][2])])
     assert (first.lower.tobytes(), first.upper.tobytes()) == (second.lower.tobytes(), second.upper.tobytes())

@@ -27,7 +27,7 @@ from surefoot.tasks.task_distribution import TaskDistribution, family, from_arra
 from surefoot.training import simulated_cells
 from surefoot.training.conformal import ALL_SHARE
 from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.settings import FEWEST_TASKS, SIMULATED, SIMULATION_SHARE, Envelopes, Settled
+from surefoot.training.settings import SAMPLED_PER_HELD_OUT, SIMULATED, SIMULATION_SHARE, Envelopes, Settled
 from surefoot.training.simulation import affordable, simulated_bounds
 
 FALSE_ALARM = 1e-4
@@ -146,7 +146,7 @@ def test_a_fresh_task_breaks_simulated_bounds_with_probability_at_most_uncovered
 
 
 def test_surfaces_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_cells, "widening_of", lambda scores, granted: (0.0, 0.0))
+    monkeypatch.setattr(simulated_cells, "widening_of", lambda *told: (0.0, 0.0))
     assert broken(15) < FALSE_ALARM
 
 
@@ -172,7 +172,7 @@ class Counting(PointMass):
 def test_every_task_is_simulated_with_every_policy_and_few_of_them_again() -> None:
     Counting.asked.clear()
     build_cells(masses(Counting), POLICIES, seed=0, envelopes=SMALL)
-    assert len(set(Counting.asked)) == (FEWEST_TASKS + 32) * 2
+    assert len(set(Counting.asked)) == (SAMPLED_PER_HELD_OUT + 1) * 32 * 2
     assert len(Counting.asked) < 2 * len(set(Counting.asked))
 
 

@@ -110,7 +110,7 @@ def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps
     if isinstance(distribution, Finite):
         count, error = len(distribution.points), error_of_each(settings, policies, units)
     else:
-        count, error = round(LOOK_PART * settings.sample) + settings.holdout, BLIND
+        count, error = math.ceil(LOOK_PART * settings.sample) + settings.holdout, BLIND
     return affordable(settings, steps, tasks=count, policies=policies, units=units, error=error)
 
 

@@ -39,9 +39,10 @@ HOPELESS = 4.0
 # Safety rests on upper bounds of costs. All others only tell cells apart, and are widened by so many times as much, so
 # that they hardly ever decide by how much.
 LESS_URGENT = 1.2
-# A surface's error is taken to be nowhere less than this part of what it is on average; and this part of what the
-# first episodes of a held-out task leave open comes on top, since those that decide are simulated further.
-LEAST_ERROR, LEFT_OPEN = 0.25, 0.5
+# A surface's error is taken to be nowhere less than this part of what it is on average: of costs, which are nearly
+# nothing over large parts of a family, and of other numbers. And this part of what the first episodes of a held-out
+# task leave open comes on top, since those that decide are simulated further.
+LEAST_COST_ERROR, LEAST_ERROR, LEFT_OPEN = 0.25, 0.75, 0.5
 LAW_DEGREE = 3
 ROUNDING = 1e-9  # of numbers in [0, 1]
 SMALLEST_BATCH = 8  # held-out tasks simulated further at a time
@@ -120,6 +121,8 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
         counts = np.stack([each.counts for each in looked if each.counts is not None])
         laws = fitted(coordinates, first, counts / counts.sum(axis=-1, keepdims=True), most=LAW_DEGREE)
     units = tasks.units
+    least = np.full(missed.shape[-1], LEAST_ERROR)
+    least[1 : 1 + len(units.budget)] = LEAST_COST_ERROR
     allowed = np.maximum(units.budget - units.reachable[1:, 0], 0.0)
     alike, hopeless = (
         units.scaled(np.append(0.0, units.budget + (times - 1) * allowed))[1:] for times in (2.0, HOPELESS)
@@ -129,7 +132,7 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
         fitted(coordinates, first, missed, most=2),
         fitted(coordinates, first, np.stack([each.spread for each in looked])),
         laws,
-        LEAST_ERROR * missed.mean(axis=0),
+        least * missed.mean(axis=0),
         simulation.off_by,
         alike,
         hopeless,

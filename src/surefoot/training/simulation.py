@@ -105,7 +105,7 @@ class Simulation:
     def look(self, parameters: Floats) -> Iterator[Looked]:
         """What tasks of parameters [n, d] look like: no bounds."""
         calls = [(parameter, self._entropy(SAMPLE_STAGE, k)) for k, parameter in enumerate(parameters)]
-        episodes = max(1, round(LOOK_PART * self.settings.episodes))
+        episodes = max(1, math.floor(LOOK_PART * self.settings.episodes))
         work = partial(_look_at_one, self.tasks, self.policies, episodes, self.lesson)
         what = f"simulating the tasks that cells are made of, {self._steps(len(calls), episodes)}"
         return self.workers.each(what, work, calls, self.show)
