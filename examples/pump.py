@@ -22,20 +22,19 @@ import surefoot as sf
 from pump_page import clinic_page
 from surefoot.deploy.verify import Verdict, verify
 from surefoot.oracles import insulin_candidates
-from surefoot.training.settings import LearnedSignals
 
 RISK, STEPS = 0.1, 288
 PATIENT = (0.6, 50.0)  # sensitivity to insulin, minutes of absorption: nobody tells the pump
 CRASH, SENSOR_FAILS = 10, 20  # days
 ENVELOPES = sf.Envelopes(cells=40, holdout=119, uncovered=0.06, episodes=300)
-SIGNALS = LearnedSignals(tasks=60)
+SIGNALS = sf.LearnedSignals(tasks=60)
 
 
 def trained(
     folder: Path,
     settings: Any = None,
     envelopes: sf.Envelopes = ENVELOPES,
-    signals: LearnedSignals = SIGNALS,
+    signals: sf.LearnedSignals = SIGNALS,
 ) -> sf.PolicyValueSet:
     """Settings by search unless they are given, and bounds on what they do to as good as every patient."""
     tasks = sf.tasks.glucose()

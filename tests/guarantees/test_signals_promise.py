@@ -28,7 +28,7 @@ from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training import signal_fit, simulated_cells
+from surefoot.training import settings, signal_fit, simulated_cells, simulation
 from surefoot.training.conformal import ALL_SHARE
 from surefoot.training.settings import Envelopes, LearnedSignals
 from surefoot.training.signal_fit import LEARN_EPISODES_STAGE
@@ -217,6 +217,8 @@ def test_signals_fitted_to_the_episodes_that_bound_them_are_caught(monkeypatch: 
     monkeypatch.setattr(signal_fit, "frequent_transitions", every_transition)
     monkeypatch.setattr(signal_fit, "SHRINKAGES", np.array([1e-6]))
     monkeypatch.setattr(Held, "after", means_for_bounds)
+    monkeypatch.setattr(settings, "SAMPLED_PER_HELD_OUT", 1)  # so that all of them can be the same tasks and episodes
+    monkeypatch.setattr(simulation, "LOOK_PART", 1.0)
     assert p_value(count_broken(4, tasks, few, lesson), 4, SPENT[0.5]) > FALSE_ALARM
     monkeypatch.setattr(
         Simulation, "_entropy", lambda simulation, stage, number: [simulation.seed, LEARN_EPISODES_STAGE, number]

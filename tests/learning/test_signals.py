@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_bets_with_the_other_bound_would_be_caught(monkeypatch: pytest.MonkeyPat
             return np.clip(np.stack([1 - below, 1 - above]), 1e-3, 1.0)
 
     intact = process()
-    wrong = Swapped(intact.cells, intact.readings, intact.units, intact.horizon, intact.settled_against)
+    wrong = Swapped(intact.cells, intact.readings, intact.units, intact.horizon, math.inf)  # goes on betting
     monkeypatch.setattr(f"{__name__}.process", lambda: wrong)
     inner: Any = test_the_expected_capital_never_grows_on_a_task_of_the_cell
     with pytest.raises(AssertionError):

@@ -83,11 +83,11 @@ def test_candidates_go_from_little_insulin_to_much(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gain_search, "FACTORS", ())
     safe, candidates = insulin_candidates(TASKS, count=3, days=200, seed=1)
     assert (safe, candidates) == insulin_candidates(TASKS, count=3, days=200, seed=1)
-    assert list(candidates) == ["sensitivity 2.00, 75 min", "sensitivity 1.00, 55 min", "sensitivity 0.50, 40 min"]
+    assert list(candidates) == ["sensitivity 2.00, 67 min", "sensitivity 1.00, 55 min", "sensitivity 0.50, 45 min"]
     ratios = [settings.ratio for settings in candidates.values()]
     assert ratios == sorted(ratios, reverse=True)
     assert safe.ratio >= ratios[0]
-    for parameter in ((2.0, 75.0), (0.5, 40.0)):
+    for parameter in ((2.0, 67.0), (0.5, 45.0)):
         cost = TASKS.task(parameter).episodes(safe, 288).run(2000, np.random.default_rng(3)).cost.mean()
         assert cost < 0.04
 

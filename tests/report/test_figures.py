@@ -38,6 +38,7 @@ ORDER = (
     "dope-theory",
     "optpess-lp-theory",
     "pce-theory",
+    "certified-signals",
 )
 
 

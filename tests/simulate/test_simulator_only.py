@@ -91,10 +91,10 @@ def test_training_covers_the_tasks_and_bounds_the_values_of_fresh_ones(kind: str
     cells = policies.cells
     assert cells is not None
     assert (cells.source, cells.model, cells.start_lower) == ("monte-carlo", None, None)
-    assert cells.uncovered == policies.safe_risk == 0.02
+    assert cells.uncovered == policies.safe_risk == 0.03
     fresh = tasks.sample(200, np.random.default_rng(5))
     broken = [breaks(policies, tasks.task(drift), int(np.argmin(np.abs(cells.low - drift)))) for drift in fresh]
-    assert np.mean(broken) <= 0.02
+    assert np.mean(broken) <= 0.03
 
 
 def breaks(policies: PolicyValueSet, task: PointMass, cell: int) -> bool:

@@ -231,7 +231,7 @@ def test_the_family() -> None:
     assert tasks.units.budget.tolist() == [BUDGET]
     assert tasks.units.reachable.tolist() == [[0, 1], [0, 1]]
     low, high = tasks.distribution.support.T
-    assert (low.tolist(), high.tolist()) == ([0.5, 40.0], [2.0, 75.0])
+    assert (low.tolist(), high.tolist()) == ([0.5, 45.0], [2.0, 67.0])
     recipe = dict(tasks.recipe)
     assert recipe.pop("family") == "glucose"
     assert glucose(**recipe).digest() == tasks.digest()

@@ -22,7 +22,7 @@ from surefoot.learning.spec import MethodSpec
 from surefoot.methods import METHODS
 
 # How the value bounds are made: cells at most, held-out patients, and simulated days per patient and settings.
-CELLS, HOLDOUT, EPISODES, UNCOVERED = 150, 399, 500, 0.02
+CELLS, HOLDOUT, EPISODES, UNCOVERED = 400, 160, 2400, 0.03
 
 # Of each patient and settings: days on which they are judged, and where that leaves open on which side of the budget a
 # deployed mixture lies, at most so many. A day's time below range varies by some 5 points: 12,000 of them tell its mean
@@ -67,14 +67,14 @@ class Settings:
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
     risk: float = risk_option()
     seed: int = seed_option()
-    other_risks: tuple[float, ...] = (0.03, 0.2, 0.5)
+    other_risks: tuple[float, ...] = (0.04, 0.2, 0.5)
     compared_patients: int = 60
     cells: int = CELLS
     holdout: int = HOLDOUT
     uncovered: float = UNCOVERED
     episodes: int = EPISODES
     learned_patients: int = 200
-    candidates: int = 8
+    candidates: int = 6
     searched_days: int = 1000
     judged_days: int = JUDGED_DAYS
     most_judged_days: int = MOST_JUDGED_DAYS

@@ -226,7 +226,7 @@ SPECS = (
         options=("pairs",),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
-        colour=8,
+        colour=19,
     ),
     MethodSpec(
         "certified-model-free",
