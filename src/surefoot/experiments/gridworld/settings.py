@@ -32,8 +32,9 @@ DEFAULT_METHODS = (
     "lb-sgd-published",
 )
 
-# `certified` is one of the others, whichever is the strongest that the policy set allows.
-ALL_METHODS = tuple(name for name in METHODS if name != "certified")
+# `certified` is one of the others, whichever is the strongest that the policy set allows; signals are learned where
+# tasks can only be simulated.
+ALL_METHODS = tuple(name for name in METHODS if name not in ("certified", "certified-signals"))
 
 # Radius of the cover in the paper's distance: noise levels up to 0.0053 apart. It yields about as many candidates as
 # the ten in the authors' stored set.
