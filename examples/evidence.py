@@ -95,8 +95,9 @@ def environment(name: str, number: int, episodes: int, simulated: int, jobs: int
             waits.append(int(np.argmax(reached)) if reached.any() else np.inf)
             shares.append(gained.mean())
         median = np.median(waits)
+        wait = f"{median:,.0f}" if np.isfinite(median) else f"more than {episodes:,}"
         print(
-            f"{method}: {median:,.0f} episodes to {ENOUGH:.0%} of the possible gain (median of {number} tasks, "
+            f"{method}: {wait} episodes to {ENOUGH:.0%} of the possible gain (median of {number} tasks, "
             f"{np.isinf(waits).sum()} did not reach it in {episodes}); {np.mean(shares):.0%} of it on average",
             flush=True,
         )

@@ -121,11 +121,11 @@ def trained(
     tasks: TaskDistribution, seed: int, envelopes: Envelopes, signals: LearnedSignals | None
 ) -> tuple[PolicyValueSet, Base]:
     """A policy set of the levers, and which task belongs to which of its cells."""
-    cells, places = cells_and_places(tasks, LEVERS, seed, envelopes, signals)
+    cells, base = cells_and_places(tasks, LEVERS, seed, envelopes, signals)
     middle = tasks.task([0.5])
     margin: Sequence[float] = (UNITS.budget - middle.cost).tolist()
     entries = tuple(
         Entry(np.array([0.5]), LEVERS[k], REWARD[k], np.array([margin[k]]), REWARD[0], np.array([margin[0]]))
         for k in (1, 2)
     )
-    return PolicyValueSet(entries, LEVERS[0], UNITS, 0.1, 0.1, 0.0, tasks.digest(), {}, {}, cells), places
+    return PolicyValueSet(entries, LEVERS[0], UNITS, 0.1, 0.1, 0.0, tasks.digest(), {}, {}, cells), base

@@ -80,7 +80,7 @@ def value_bounds(outcomes: Outcomes, units: Units, steps: int, level: float) -> 
 
 
 def bounds_in_rounds(
-    simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Enough | None
+    simulated: Episodes, intervals: Intervals, most: int, rng: np.random.Generator, enough: Enough
 ) -> tuple[Floats, Floats]:
     """Lower and upper [1+m] of the policy behind `simulated`, from `most` episodes or from as few as are enough.
 
@@ -89,11 +89,11 @@ def bounds_in_rounds(
     """
     state = intervals.start()
     lower, upper = intervals.bounds(state)
-    for size in (most,) if enough is None else rounds(most):
+    for size in rounds(most):
         state = intervals.update(state, simulated.run(size, rng))
         least, greatest = intervals.bounds(state)
         lower, upper = np.maximum(lower, least), np.minimum(upper, greatest)
-        if enough is not None and enough(lower, upper):
+        if enough(lower, upper):
             break
     return lower, upper
 
@@ -149,10 +149,8 @@ class Intervals:
         least, most = self._sequence.interval(state)
         if not self.margins_only:
             return self.units.values_of_sums(least, most, self.steps)
-        nothing = np.zeros(1), np.ones(1)
-        lower, _ = self.units.values_of_sums(np.append(nothing[0], least), np.append(nothing[1], most), self.steps)
-        anything = np.full(len(lower), np.inf)
-        return np.append(-np.inf, lower[1:]), anything
+        lower, _ = self.units.values_of_sums(np.append(0.0, least), np.append(1.0, most), self.steps)
+        return np.append(-np.inf, lower[1:]), np.full(len(lower), np.inf)
 
     @cached_property
     def _sequence(self) -> Betting:

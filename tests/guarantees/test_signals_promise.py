@@ -80,10 +80,10 @@ def trial(
     """Of a training of its own, or of one of a few."""
     tasks = levers()
     make = trained if trainings is None else _kept
-    policies, places = make(tasks, seed if trainings is None else seed % trainings, ENVELOPES[risk], LESSON)
+    policies, base = make(tasks, seed if trainings is None else seed % trainings, ENVELOPES[risk], LESSON)
     rng = np.random.default_rng([seed, 1])
     parameter = tasks.sample(1, rng)
-    task, j = tasks.task(parameter[0]), int(places.cells(parameter)[0])
+    task, j = tasks.task(parameter[0]), int(base.places.cells(parameter)[0])
     method: Any = learner(policies, method="certified-signals", risk=risk).method
     made = Learner(replace(method, evidence=evidence(method.evidence)), seed=seed)
     margin, lost, unsafe = UNITS.budget - task.cost, False, False
@@ -162,9 +162,9 @@ def count_broken(trials: int, tasks: TaskDistribution, envelopes: Envelopes, sig
     count = 0
     for seed in range(trials):
         given: Any = tasks.drawn_with(seed) if isinstance(tasks, SameTasks) else tasks
-        policies, places = trained(given, seed, envelopes, signals)
+        policies, base = trained(given, seed, envelopes, signals)
         parameter = tasks.distribution.sample(1, np.random.default_rng([seed, 1]))
-        count += broke(policies, int(places.cells(parameter)[0]), tasks.task(parameter[0]))
+        count += broke(policies, int(base.places.cells(parameter)[0]), tasks.task(parameter[0]))
     return count
 
 

@@ -109,7 +109,7 @@ def test_signals_do_not_depend_on_how_bounds_are_made() -> None:
 
 
 def test_cells_say_what_is_known_of_signals() -> None:
-    policies, places = trained(TASKS, 1, SMALL, LESSON)
+    policies, base = trained(TASKS, 1, SMALL, LESSON)
     cells = policies.cells
     assert cells is not None
     assert cells.readings is not None
@@ -119,7 +119,7 @@ def test_cells_say_what_is_known_of_signals() -> None:
     np.testing.assert_allclose(readings.law.sum(axis=-1), 1.0)
     assert cells.prior.sum() == pytest.approx(1 - cells.uncovered)
     assert len(cells) <= 6
-    assert math.isfinite(places.error.max())
-    assert (places.error > 0).all()
-    j = places.cells(places.centres)
+    assert math.isfinite(base.error.max())
+    assert (base.error > 0).all()
+    j = base.places.cells(base.places.centres)
     assert j.tolist() == list(range(len(cells))), "a centre lies in its own cell"

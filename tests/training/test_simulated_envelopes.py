@@ -134,9 +134,9 @@ def broken(trials: int) -> float:
     """The p-value of so many fresh tasks, one per training, that break their cell's bounds."""
     tasks, count = masses(), 0
     for seed in range(trials):
-        cells, places = cells_and_places(tasks, POLICIES, seed, SMALL)
+        cells, base = cells_and_places(tasks, POLICIES, seed, SMALL)
         drift = tasks.sample(1, RNG([seed, 9]))
-        j = int(places.cells(drift)[0])
+        j = int(base.places.cells(drift)[0])
         count += outside(truth(tasks.task(drift[0])), cells.lower[j], cells.upper[j])
     return float(stats.binomtest(count, trials, SPENT, alternative="greater").pvalue)
 

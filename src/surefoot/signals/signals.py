@@ -149,12 +149,7 @@ class Signals:
 
     def features(self, observed: Observed) -> Floats:
         """[n, F]"""
-        if self.keys is not None:
-            found = transitions(observed, self.keys)
-        elif self.own is not None:
-            found = self.own(observed)
-        else:
-            found = moments(observed)
+        found = features_of(observed, self.keys, self.own)
         if found.shape[1] != self.centre.shape[1]:
             raise InvalidInput(
                 f"observations and actions must be as those of the training tasks, with {self.centre.shape[1]} "
@@ -177,6 +172,13 @@ def _as_probed(name: str, rows: NDArray[Any], probed: NDArray[Any]) -> NDArray[A
     if same.dtype.kind != "f":
         refuse(name, rows, same != rows, f"must be of type {same.dtype} as in the training tasks")
     return same
+
+
+def features_of(observed: Observed, keys: Integers | None, own: OwnFeatures | None) -> Floats:
+    """[n, F] counts of the transitions `keys`, features of one's own, or moments."""
+    if keys is not None:
+        return transitions(observed, keys)
+    return moments(observed) if own is None else own(observed)
 
 
 def own_values(function: OwnFunction, name: str, observed: Observed) -> Floats:

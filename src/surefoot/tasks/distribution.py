@@ -171,27 +171,14 @@ class Uniform:
         return {"kind": "uniform", "low": self.low.tolist(), "high": self.high.tolist()}
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class LogUniform:
+class LogUniform(Uniform):
     """Coordinates whose logarithms are uniform on the box from low [d] to high [d]: a factor of 2 is as likely anywhere
     in between."""
 
-    low: Floats  # [d]
-    high: Floats  # [d]
-
     def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
-        bounds = _bounds(low, high, max(len(_vector("low", low)), len(_vector("high", high))))
-        if not (bounds[0] > 0).all():
-            raise InvalidInput(f"low must be positive, got {bounds[0].tolist()}")
-        assign(self, low=bounds[0], high=bounds[1])
-
-    @property
-    def dimension(self) -> int:
-        return len(self.low)
-
-    @property
-    def support(self) -> Floats:
-        return np.stack([self.low, self.high], axis=1)
+        super().__init__(low, high)
+        if not (self.low > 0).all():
+            raise InvalidInput(f"low must be positive, got {self.low.tolist()}")
 
     def sample(self, n: int, rng: np.random.Generator) -> Floats:
         size = _sample_size(n, rng)
@@ -204,11 +191,8 @@ class LogUniform:
         overlap = np.log(np.maximum(upper / lower, 1.0))
         return float(np.prod(overlap / np.log(self.high / self.low)))
 
-    def probes(self) -> Floats:
-        return _box_probes(self.support)
-
     def describe(self) -> dict[str, Any]:
-        return {"kind": "log-uniform", "low": self.low.tolist(), "high": self.high.tolist()}
+        return {**super().describe(), "kind": "log-uniform"}
 
 
 @dataclass(frozen=True, eq=False, init=False)

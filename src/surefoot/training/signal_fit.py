@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Observed, Outcomes
@@ -23,8 +24,8 @@ from surefoot.errors import InvalidInput
 from surefoot.fan_out import Workers
 from surefoot.policyset.readings import Readings
 from surefoot.progress import Progress
-from surefoot.signals.features import Keys, frequent_transitions, moments, of_states, transitions
-from surefoot.signals.signals import FURTHEST, Kind, OwnFeatures, Signals, bins, own_values
+from surefoot.signals.features import Keys, frequent_transitions, of_states
+from surefoot.signals.signals import FURTHEST, Kind, OwnFeatures, Signals, bins, features_of, own_values
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.settings import LearnedSignals
 
@@ -38,6 +39,7 @@ LEARN_SHARE = 0.75  # of the tasks; the others say how much the regression is sh
 SHRINKAGES = 10.0 ** np.arange(-1, 5)  # as by so many episodes at which features say nothing
 MOST_PARAMETERS = 4  # that are read one by one
 WINDOW = 1.25  # half of a window, in spreads of what a map is off by; windows are one spread apart
+NARROWEST = 1e-3  # spread, in ranks: of a map that is never off
 BINS = 24
 
 
@@ -48,9 +50,6 @@ class Lesson:
     signals: Signals
     edges: Floats
     values: Floats
-
-    def reader(self, policy: int, units: Units) -> Reader:
-        return Reader(self, policy, units)
 
     def readings(self, lower: Floats, upper: Floats, seen: Floats) -> Readings:
         """Of cells with bounds [J, P, q] on the means of signals, whose episodes were in bins [J, P, k, L]."""
@@ -88,32 +87,25 @@ def learned(
     workers: Workers,
     show: Progress,
 ) -> Lesson | None:
-    """Signals of every policy: a linear map of features onto each parameter of the task, and onto how much the task
-    costs, seen through a few windows. None where tasks do not show what they would be read from and need not."""
-    parameters = tasks.sample(settings.tasks, np.random.default_rng([seed, LEARN_STAGE]))
+    """Signals of every policy: a linear map of features onto what tasks differ in, seen through a few windows. None
+    where tasks do not show what they would be read from, and need not, or where there is nothing to tell apart."""
     if not _shown(tasks.example, policies[0], settings, seed):
         return None
+    parameters = tasks.sample(settings.tasks, np.random.default_rng([seed, LEARN_STAGE]))
     keys, own = _what_to_look_at(tasks, policies, parameters, settings, seed)
     work = partial(_heard, tasks, tuple(policies), settings.episodes, keys, own)
     calls = [(parameter, [seed, LEARN_EPISODES_STAGE, k]) for k, parameter in enumerate(parameters)]
     heard = list(workers.each("learning to read episodes", work, calls, show))
     features = np.stack([each.features for each in heard], axis=1)  # [P, T, E, F]
     sums = np.stack([each.sums for each in heard], axis=1)  # [P, T, E, 1+m]
-    kind: Kind = "own" if own is not None else "moments" if keys is None else "transitions"
+    targets = _targets(parameters, sums)
     steps = tasks.units.episode_length
-    if settings.signals is not None:
-        shape = features.shape
-        identity = np.tile(np.eye(shape[-1]), (shape[0], 1, 1))
-        centre, offset = np.zeros((shape[0], shape[-1])), np.zeros((shape[0], shape[-1]))
-        window = np.zeros(shape[-1]), np.ones(shape[-1])
-        signals = Signals(kind, centre, centre + 1, identity, offset, np.arange(shape[-1]), *window, steps, None, own)
+    if own is not None and settings.signals is not None:
+        signals = _as_they_are(features, steps, own)
+    elif targets.shape[1]:
+        signals = _fitted(features, targets, steps, settings.windows, keys, own)
     else:
-        targets = _targets(parameters, sums)
-        maps = [_regression(own_features, targets) for own_features in features]
-        centre, scale, weights, offset = (np.stack(part) for part in list(zip(*maps, strict=True))[:4])
-        off_by = np.mean([each.off_by for each in maps], axis=0)
-        source, low, high = _windows(targets, off_by, settings.windows)
-        signals = Signals(kind, centre, scale, weights, offset, source, low, high, steps, keys, own)
+        return None  # all tasks are one
     return _with_bins(signals, features, sums)
 
 
@@ -167,10 +159,7 @@ def _heard(
     task, features, sums = tasks.task(parameter), [], []
     for policy, rng in zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True):
         outcomes = _episodes(task, policy, episodes, rng)
-        observed = outcomes.watched()
-        features.append(
-            transitions(observed, keys) if keys is not None else own(observed) if own is not None else moments(observed)
-        )
+        features.append(features_of(outcomes.watched(), keys, own))
         sums.append(task.units.scaled(outcomes.sums))
     return Heard(np.stack(features), np.stack(sums))
 
@@ -180,8 +169,27 @@ def _targets(parameters: Floats, sums: Floats) -> Floats:
     the costs that they lead to, as means over all policies, since that is what the safety of tasks differs in."""
     few = parameters.shape[1] <= MOST_PARAMETERS
     raw = parameters if few else sums[..., 1:].mean(axis=(0, 2))
-    ranks: Floats = (np.argsort(np.argsort(raw, axis=0, kind="stable"), axis=0) + 0.5) / len(raw)
+    ranks: Floats = (rankdata(raw, axis=0) - 0.5) / len(raw)
     return ranks[:, np.ptp(raw, axis=0) > 0]
+
+
+def _as_they_are(features: Floats, steps: int, own: OwnFeatures) -> Signals:
+    """Features [P, T, E, F] of one's own that are signals already: every map is one of them, every window [0, 1]."""
+    policies, size = len(features), features.shape[-1]
+    nothing, maps = np.zeros((policies, size)), np.tile(np.eye(size), (policies, 1, 1))
+    window = np.zeros(size), np.ones(size)
+    return Signals("own", nothing, nothing + 1, maps, nothing, np.arange(size), *window, steps, None, own)
+
+
+def _fitted(
+    features: Floats, targets: Floats, steps: int, windows: int, keys: Keys | None, own: OwnFeatures | None
+) -> Signals:
+    """Maps of the features [P, T, E, F] of each policy onto targets [T, R], and windows that suit all policies."""
+    maps = [_regression(each, targets) for each in features]
+    centre, scale, weights, offset, off_by = (np.stack(part) for part in zip(*maps, strict=True))
+    kind: Kind = "own" if own is not None else "moments" if keys is None else "transitions"
+    seen_through = _windows(off_by.mean(axis=0), windows)
+    return Signals(kind, centre, scale, weights, offset, *seen_through, steps, keys, own)
 
 
 class Map(NamedTuple):
@@ -222,14 +230,14 @@ def _ridge(inputs: Floats, targets: Floats, shrinkage: float) -> tuple[Floats, F
     return weights, mean - weights @ rows.mean(axis=0)
 
 
-def _windows(targets: Floats, off_by: Floats, most: int) -> tuple[Integers, Floats, Floats]:
+def _windows(off_by: Floats, most: int) -> tuple[Integers, Floats, Floats]:
     """Which map each window looks at [q], and from where to where [q].
 
     A window is as wide as what its map is off by: of a number that is spread over a small part of its range only the
     mean is known, and a mean says little. Several of them, side by side, cover all tasks.
     """
     source, low, high = [], [], []
-    for k, spread in enumerate(off_by):
+    for k, spread in enumerate(np.maximum(off_by, NARROWEST)):
         half = WINDOW * spread
         count = int(np.clip(round(1 / spread), 1, most))
         for centre in (np.arange(count) + 0.5) / count:

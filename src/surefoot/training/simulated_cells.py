@@ -140,21 +140,32 @@ def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Kn
 
 
 @dataclass(frozen=True, eq=False)
-class Base:
-    """Cells by what policies do on their tasks: centres [J, d], bounds [J, P, k'] on the means of numbers, the errors
-    [J, P, k'] in proportion to which they are widened, and how many [J] of the parameters drawn are in each."""
+class Places:
+    """Cells by what policies do on their tasks: those nearest to each of the centres [J, d]."""
 
     known: Known
     centres: Floats
-    lower: Floats
-    upper: Floats
-    error: Floats
-    count: Floats
 
     def cells(self, parameters: Floats) -> Integers:
         """[n] the cell of each parameter [n, d]."""
         nearest: Integers = self._tree.query(self.known.place(parameters))[1]
         return nearest
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.known.place(self.centres))
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What is known of cells: bounds [J, P, k'] on the means of numbers, the errors [J, P, k'] in proportion to which
+    they are widened, and how many [J] of the parameters drawn are in each."""
+
+    places: Places
+    lower: Floats
+    upper: Floats
+    error: Floats
+    count: Floats
 
     def widened(self, widening: float) -> tuple[Floats, Floats]:
         """[J, P, k'] in [0, 1]."""
@@ -174,8 +185,9 @@ class Base:
     @cached_property
     def claimed(self) -> Mask:
         """[J, P] whether anything is claimed of a policy on a cell."""
-        costs = slice(1, 1 + len(self.known.alike))
-        claimed = np.asarray((self.lower[..., costs] <= self.known.hopeless).all(axis=-1))
+        known = self.places.known
+        costs = slice(1, 1 + len(known.hopeless))
+        claimed = np.asarray((self.lower[..., costs] <= known.hopeless).all(axis=-1))
         claimed[:, SAFE] = True
         return claimed
 
@@ -184,23 +196,19 @@ class Base:
         """[k'] each, how many errors lower and upper bounds are widened by at a time."""
         below = np.full(self.lower.shape[-1], LESS_URGENT)
         above = below.copy()
-        above[1 : 1 + len(self.known.alike)] = 1.0
+        above[1 : 1 + len(self.places.known.alike)] = 1.0
         return below, above
-
-    @cached_property
-    def _tree(self) -> cKDTree:
-        return cKDTree(self.known.place(self.centres))
 
 
 def _base(known: Known, drawn: Floats, cells: int) -> Base:
-    centres = drawn[_far_apart(known.place(drawn), cells)]
-    whole = Base(known, centres, *(np.empty(0),) * 4)
-    own, means, error = whole.cells(drawn), known.means(drawn), known.error(drawn)
-    lower, upper, widest = (np.empty((len(centres), *means.shape[1:])) for _ in range(3))
-    for j in range(len(centres)):
+    places = Places(known, drawn[_far_apart(known.place(drawn), cells)])
+    own, means, error = places.cells(drawn), known.means(drawn), known.error(drawn)
+    count = np.bincount(own, minlength=len(places.centres)).astype(np.float64)
+    lower, upper, widest = (np.empty((len(count), *means.shape[1:])) for _ in range(3))
+    for j in range(len(count)):
         here = own == j  # its centre at least
         lower[j], upper[j], widest[j] = means[here].min(axis=0), means[here].max(axis=0), error[here].max(axis=0)
-    return Base(known, centres, lower, upper, widest, np.bincount(own, minlength=len(centres)).astype(np.float64))
+    return Base(places, lower, upper, widest, count)
 
 
 def _far_apart(place: Floats, most: int) -> list[int]:
@@ -225,8 +233,8 @@ def _scores(
 
     So the widening is the same as if all were simulated to the end, or larger where the steps did not suffice.
     """
-    cells = base.cells(second).tolist()
-    held = list(simulation.begun(second, base.known.spread(second), base.claimed[cells]))  # [n][P]
+    cells = base.places.cells(second).tolist()
+    held = list(simulation.begun(second, base.places.known.spread(second), base.claimed[cells]))  # [n][P]
     growth = [[base.growth(j, p, each) for p, each in enumerate(own)] for j, own in zip(cells, held, strict=True)]
     spare, spent = simulation.spare_episodes(len(second)), 0
     while True:
@@ -262,14 +270,14 @@ def _cells(
     high = np.maximum(high, low)
     prior = (1 - uncovered) * base.count / base.count.sum()
     readings = _readings(simulation, base, lower[..., count:], upper[..., count:])
-    centres = base.centres
+    centres = base.places.centres
     return cells_of_bounds(
         centres, centres, prior, low[..., None], high[..., None], "monte-carlo", uncovered, None, readings=readings
     )
 
 
 def _readings(simulation: Simulation, base: Base, lower: Floats, upper: Floats) -> Readings | None:
-    laws = base.known.laws
+    laws = base.places.known.laws
     if simulation.lesson is None or laws is None:
         return None
-    return simulation.lesson.readings(lower, upper, np.maximum(laws(base.centres), ROUNDING))
+    return simulation.lesson.readings(lower, upper, np.maximum(laws(base.places.centres), ROUNDING))

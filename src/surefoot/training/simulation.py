@@ -195,7 +195,7 @@ def _look_at_one(
 ) -> Looked:
     task, means, spreads, counts = tasks.task(parameter), [], [], []
     for p, (policy, rng) in enumerate(zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True)):
-        reader = None if lesson is None else lesson.reader(p, task.units)
+        reader = None if lesson is None else Reader(lesson, p, task.units)
         numbers = _numbers(task, policy, reader, episodes, rng)
         means.append(numbers.mean(axis=0))
         spreads.append(numbers.std(axis=0))
@@ -242,7 +242,7 @@ def _more_of_one(
     episodes: int,
 ) -> Held:
     task = tasks.task(parameter)
-    reader = None if lesson is None else lesson.reader(p, task.units)
+    reader = None if lesson is None else Reader(lesson, p, task.units)
     return held.after(_numbers(task, policies[p], reader, episodes, held.rng))
 
 
@@ -271,7 +271,7 @@ def simulated_bounds(
     units, steps = task.units, task.units.episode_length
     size = 1 + len(units.budget) + (0 if lesson is None else len(lesson.signals))
     lower, upper = np.zeros((len(policies), size)), np.ones((len(policies), size))
-    readers = [None if lesson is None else lesson.reader(p, units) for p in range(len(policies))]
+    readers = [None if lesson is None else Reader(lesson, p, units) for p in range(len(policies))]
     sequence, values = Betting(2 * error), slice(0, 1 + len(units.budget))
     for p, (policy, own) in enumerate(zip(policies, rng.spawn(len(policies)), strict=True)):
         found = _numbers(task, policy, readers[p], episodes, own)

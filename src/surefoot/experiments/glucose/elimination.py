@@ -50,5 +50,5 @@ ELIMINATION = MethodSpec(
     certified=False,
     why="deploys settings outright until days contradict what they promise: explores without regard to the budget",
     state=(Trial, Sums),
-    colour=3,
+    colour=1,
 )
