@@ -13,13 +13,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Observed
 from surefoot.errors import InvalidInput
 
-# Of a linear model with more than this many coefficients only moments are kept.
+# A linear model with more than this many coefficients is one without memory; then only moments are kept.
 MOST_COEFFICIENTS = 600
+# Actions of the past are remembered for so many steps: they may take effect late.
+MEMORIES = (4.0, 16.0, 64.0)
 # The model is shrunk as by so many steps at which nothing changes: one episode may not excite everything.
 SHRINKAGE = 1.0
 
@@ -38,8 +41,11 @@ def moments(observed: Observed) -> Floats:
         _filled(seen, after, -np.inf).max(axis=2),
         *_mean_and_spread(acted, before),
     ]
-    if seen.shape[1] * (seen.shape[1] + acted.shape[1] + 1) <= MOST_COEFFICIENTS:
-        parts.append(_changes(seen, acted, before))
+    for memories in (MEMORIES, ()):
+        if seen.shape[1] * (1 + seen.shape[1] + acted.shape[1] * (1 + len(memories))) <= MOST_COEFFICIENTS:
+            remembered = [_remembered(acted, steps) for steps in memories]
+            parts.append(_changes(seen, np.concatenate([acted, *remembered], axis=1), before))
+            break
     return np.concatenate(parts, axis=1)
 
 
@@ -98,6 +104,13 @@ def _mean_and_spread(columns: Floats, counted: NDArray[np.bool_]) -> tuple[Float
     mean = _filled(columns, counted, 0.0).sum(axis=2) / count
     squares = _filled((columns - mean[:, :, None]) ** 2, counted, 0.0)
     return mean, np.sqrt(squares.sum(axis=2) / count)
+
+
+def _remembered(acted: Floats, steps: float) -> Floats:
+    """[n, a, H] averages of all actions so far, which forget within so many steps."""
+    fresh = -np.expm1(-1 / steps)
+    remembered: Floats = lfilter([fresh], [1.0, fresh - 1.0], acted, axis=2)
+    return remembered
 
 
 def _changes(seen: Floats, acted: Floats, counted: NDArray[np.bool_]) -> Floats:

@@ -7,6 +7,7 @@ whether rightly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,8 +39,9 @@ PROBES = 2  # episodes that features of one's own are recognised by
 LEARN_SHARE = 0.75  # of the tasks; the others say how much the regression is shrunk
 SHRINKAGES = 10.0 ** np.arange(-1, 5)  # as by so many episodes at which features say nothing
 MOST_PARAMETERS = 4  # that are read one by one
-WINDOW = 1.25  # half of a window, in spreads of what a map is off by; windows are one spread apart
-NARROWEST = 1e-3  # spread, in ranks: of a map that is never off
+WINDOW = 1.25  # half of a window, in spreads of what a map reads on one task; windows are one spread apart
+OUTERMOST = 0.02  # part of the tasks on either side that windows need not reach
+NARROWEST = 1e-3  # spread, in ranks: of a map that always reads the same
 BINS = 24
 
 
@@ -186,20 +188,19 @@ def _fitted(
 ) -> Signals:
     """Maps of the features [P, T, E, F] of each policy onto targets [T, R], and windows that suit all policies."""
     maps = [_regression(each, targets) for each in features]
-    centre, scale, weights, offset, off_by = (np.stack(part) for part in zip(*maps, strict=True))
+    centre, scale, weights, offset, read = (np.stack(part) for part in zip(*maps, strict=True))
     kind: Kind = "own" if own is not None else "moments" if keys is None else "transitions"
-    seen_through = _windows(off_by.mean(axis=0), windows)
-    return Signals(kind, centre, scale, weights, offset, *seen_through, steps, keys, own)
+    return Signals(kind, centre, scale, weights, offset, *_windows(read, windows), steps, keys, own)
 
 
 class Map(NamedTuple):
-    """Standardised features to targets: [F], [F], [R, F], [R], and by how much [R] it is off on fresh tasks."""
+    """Standardised features to targets: [F], [F], [R, F], [R], and what that reads [T, E, R]."""
 
     centre: Floats
     scale: Floats
     weights: Floats
     offset: Floats
-    off_by: Floats
+    read: Floats
 
 
 def _regression(features: Floats, targets: Floats) -> Map:
@@ -213,11 +214,10 @@ def _regression(features: Floats, targets: Floats) -> Map:
     off_by = []
     for shrinkage in SHRINKAGES:
         weights, offset = _ridge(inputs[learn], targets[learn], shrinkage)
-        off_by.append((inputs[others] @ weights.T + offset - targets[others][:, None]).reshape(-1, targets.shape[1]))
-    errors = [np.sqrt((each**2).mean(axis=0)) for each in off_by]
-    best = int(np.argmin([each.mean() for each in errors]))
-    weights, offset = _ridge(inputs, targets, SHRINKAGES[best])
-    return Map(centre, scale, weights, offset, errors[best])
+        missed = (inputs[others] @ weights.T + offset - targets[others][:, None]).reshape(-1, targets.shape[1])
+        off_by.append(float(np.sqrt((missed**2).mean(axis=0)).mean()))
+    weights, offset = _ridge(inputs, targets, SHRINKAGES[int(np.argmin(off_by))])
+    return Map(centre, scale, weights, offset, inputs @ weights.T + offset)
 
 
 def _ridge(inputs: Floats, targets: Floats, shrinkage: float) -> tuple[Floats, Floats]:
@@ -230,33 +230,37 @@ def _ridge(inputs: Floats, targets: Floats, shrinkage: float) -> tuple[Floats, F
     return weights, mean - weights @ rows.mean(axis=0)
 
 
-def _windows(off_by: Floats, most: int) -> tuple[Integers, Floats, Floats]:
-    """Which map each window looks at [q], and from where to where [q].
+def _windows(read: Floats, most: int) -> tuple[Integers, Floats, Floats]:
+    """Which map each window looks at [q], and from where to where [q], given what maps read [P, T, E, R].
 
-    A window is as wide as what its map is off by: of a number that is spread over a small part of its range only the
-    mean is known, and a mean says little. Several of them, side by side, cover all tasks.
+    A window is as wide as what a map reads varies from episode to episode on one task: of a number that is spread over
+    a small part of its range only the mean is known, and a mean says little. Several of them, side by side, cover what
+    is read on all tasks.
     """
     source, low, high = [], [], []
-    for k, spread in enumerate(np.maximum(off_by, NARROWEST)):
-        half = WINDOW * spread
-        count = int(np.clip(round(1 / spread), 1, most))
-        for centre in (np.arange(count) + 0.5) / count:
+    spreads, means = read.std(axis=2).mean(axis=(0, 1)), read.mean(axis=2)
+    for k, spread in enumerate(np.maximum(spreads, NARROWEST)):
+        first, last = np.quantile(means[..., k], [OUTERMOST, 1 - OUTERMOST])
+        count = int(np.clip(math.ceil((last - first) / spread), 1, most))
+        for centre in first + (last - first) * (np.arange(count) + 0.5) / count:
             source.append(k)
-            low.append(centre - half)
-            high.append(centre + half)
+            low.append(centre - WINDOW * spread)
+            high.append(centre + WINDOW * spread)
     return np.array(source), np.array(low), np.array(high)
 
 
 def _with_bins(signals: Signals, features: Floats, sums: Floats) -> Lesson:
-    """Bins as full as one another over all policies and tasks."""
+    """Bins as full as one another over all policies and tasks; numbers of exactly 0 and 1, the ends of windows, have
+    bins of their own: what is bet on them depends on whether they are that or nearly that."""
     read = [signals.mapped(p, own.reshape(-1, own.shape[-1])) for p, own in enumerate(features)]
     numbers = np.concatenate([sums.reshape(-1, sums.shape[-1]), np.concatenate(read)], axis=1)
-    edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1], axis=0).T
-    found = bins(edges, numbers)
-    values = np.empty((len(edges), BINS))
-    ends = np.column_stack([edges[:, :1], edges])  # what an empty bin is taken for
+    edges, values = np.empty((numbers.shape[1], BINS - 1)), np.empty((numbers.shape[1], BINS))
     for k, column in enumerate(numbers.T):
-        count = np.bincount(found[:, k], minlength=BINS)
-        total = np.bincount(found[:, k], column, minlength=BINS)
-        values[k] = np.where(count > 0, total / np.maximum(count, 1), ends[k])
+        between = column[(column > 0) & (column < 1)]
+        inner = np.quantile(between if between.size else [0.0, 1.0], np.linspace(0, 1, BINS - 1)[1:-1])
+        edges[k] = [np.nextafter(0.0, 1.0), *inner, 1.0]
+        found = bins(edges[k : k + 1], column[:, None])[:, 0]
+        count = np.bincount(found, minlength=BINS)
+        total = np.bincount(found, column, minlength=BINS)
+        values[k] = np.where(count > 0, total / np.maximum(count, 1), [0.0, *edges[k]])  # an empty one: where it begins
     return Lesson(signals, edges, values)

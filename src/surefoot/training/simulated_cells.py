@@ -26,7 +26,7 @@ from surefoot.training.bounds import cells_of_bounds
 from surefoot.training.conformal import check_holdout, deciding, widening_of
 from surefoot.training.settings import Settled
 from surefoot.training.simulation import SAFE, Held, Simulation
-from surefoot.training.surfaces import Coordinates, Surfaces, fitted
+from surefoot.training.surfaces import Sample, Surfaces
 
 # Parameters drawn for each cell, which cost nothing: they say how large cells are and how far surfaces reach in them.
 DRAWN_PER_CELL = 20
@@ -38,12 +38,10 @@ COSTS_COUNT = 3.0
 HOPELESS = 4.0
 # Safety rests on upper bounds of costs. All others only tell cells apart, and are widened by so many times as much, so
 # that they hardly ever decide by how much.
-LESS_URGENT = 1.2
-# A surface's error is taken to be nowhere less than this part of what it is on average: of costs, which are nearly
-# nothing over large parts of a family, and of other numbers. And this part of what the first episodes of a held-out
-# task leave open comes on top, since those that decide are simulated further.
-LEAST_COST_ERROR, LEAST_ERROR, LEFT_OPEN = 0.25, 0.75, 0.5
-LAW_DEGREE = 3
+LESS_URGENT = 1.6
+# This part of what the first episodes of a held-out task leave open comes on top of what surfaces are off by, since
+# those that decide are simulated further.
+LEFT_OPEN = 0.5
 ROUNDING = 1e-9  # of numbers in [0, 1]
 SMALLEST_BATCH = 8  # held-out tasks simulated further at a time
 
@@ -77,28 +75,25 @@ def simulated_cells(
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Surfaces of the means [P, k'] of an episode's numbers (scaled reward and costs, signals), of what these surfaces
-    are off by, of the spread of the numbers, and, where somebody learned to read episodes, of their laws [P, k, L].
+    """Surfaces of the means [P, k'] of an episode's numbers (scaled reward and costs, signals), of the spread of these
+    numbers, and, where somebody learned to read episodes, of their laws [P, k, L].
 
     Attributes:
-        least_error: [P, k']
         open: what the first episodes of a held-out task leave open, given the spread of a number.
         alike, hopeless: [m] scaled costs from which on they are alike, and from which on nothing is claimed.
     """
 
     means: Surfaces
-    errors: Surfaces
     spreads: Surfaces
     laws: Surfaces | None
-    least_error: Floats
     open: Callable[[Floats], Floats]
     alike: Floats
     hopeless: Floats
 
     def error(self, parameters: Floats) -> Floats:
         """[n, P, k'] positive, what bounds at each parameter are widened in proportion to."""
-        off_by: Floats = np.maximum(self.errors(parameters), self.least_error)
-        return off_by + LEFT_OPEN * self.open(self.spread(parameters))
+        off_by: Floats = self.means.off_by(parameters) + LEFT_OPEN * self.open(self.spread(parameters))
+        return np.maximum(off_by, ROUNDING)
 
     def spread(self, parameters: Floats) -> Floats:
         """[n, P, k'] of the numbers of episodes."""
@@ -112,31 +107,19 @@ class Known:
 
 
 def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Known:
-    looked = list(simulation.look(first))
-    coordinates = Coordinates.of(first)
-    means = fitted(coordinates, first, np.stack([each.mean for each in looked]))
-    missed = np.abs(means.missed)
+    looked, sample = list(simulation.look(first)), Sample.of(first)
+    spreads = np.stack([each.spread for each in looked])
     laws = None
     if simulation.lesson is not None:
         counts = np.stack([each.counts for each in looked if each.counts is not None])
-        laws = fitted(coordinates, first, counts / counts.sum(axis=-1, keepdims=True), most=LAW_DEGREE)
+        laws = sample.surfaces(counts / counts.sum(axis=-1, keepdims=True))
     units = tasks.units
-    least = np.full(missed.shape[-1], LEAST_ERROR)
-    least[1 : 1 + len(units.budget)] = LEAST_COST_ERROR
     allowed = np.maximum(units.budget - units.reachable[1:, 0], 0.0)
     alike, hopeless = (
         units.scaled(np.append(0.0, units.budget + (times - 1) * allowed))[1:] for times in (2.0, HOPELESS)
     )
-    return Known(
-        means,
-        fitted(coordinates, first, missed, most=2),
-        fitted(coordinates, first, np.stack([each.spread for each in looked])),
-        laws,
-        least * missed.mean(axis=0),
-        simulation.off_by,
-        alike,
-        hopeless,
-    )
+    means = sample.surfaces(np.stack([each.mean for each in looked]), spreads**2)
+    return Known(means, sample.surfaces(spreads), laws, simulation.off_by, alike, hopeless)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,13 +185,13 @@ class Base:
 
 def _base(known: Known, drawn: Floats, cells: int) -> Base:
     places = Places(known, drawn[_far_apart(known.place(drawn), cells)])
-    own, means, error = places.cells(drawn), known.means(drawn), known.error(drawn)
+    own, means = places.cells(drawn), known.means(drawn)
     count = np.bincount(own, minlength=len(places.centres)).astype(np.float64)
-    lower, upper, widest = (np.empty((len(count), *means.shape[1:])) for _ in range(3))
+    lower, upper = (np.empty((len(count), *means.shape[1:])) for _ in range(2))
     for j in range(len(count)):
         here = own == j  # its centre at least
-        lower[j], upper[j], widest[j] = means[here].min(axis=0), means[here].max(axis=0), error[here].max(axis=0)
-    return Base(places, lower, upper, widest, count)
+        lower[j], upper[j] = means[here].min(axis=0), means[here].max(axis=0)
+    return Base(places, lower, upper, known.error(places.centres), count)
 
 
 def _far_apart(place: Floats, most: int) -> list[int]:

@@ -41,8 +41,9 @@ MANY = 2**17  # episodes with which nothing more is shown than with any number
 
 # A first sample of tasks is simulated for this part of the episodes: surfaces lie through all of them.
 LOOK_PART = 1 / 6
-# Held-out tasks are first simulated for this part of the episodes, and those that decide for so many times as many.
-FIRST_PART, DEEPER = 3 / 4, 4
+# Held-out tasks are first simulated for this part of the episodes, and those that decide for up to so many times as
+# many; stakes are the best ones after PLANNED times as many.
+FIRST_PART, DEEPER, PLANNED = 3 / 4, 16, 2
 BOLDEST = 0.95  # of stakes
 
 
@@ -142,8 +143,7 @@ class Simulation:
         return off
 
     def _stake(self, spread: Floats) -> Floats:
-        """The best one half-way between the first episodes and the most."""
-        episodes = self.first_episodes * math.sqrt(DEEPER)
+        episodes = PLANNED * self.first_episodes
         return np.minimum(BOLDEST, math.sqrt(2 * math.log(1 / BLIND) / episodes) / np.maximum(spread, 1e-9))
 
     @property

@@ -1,25 +1,34 @@
 """Smooth functions of a task's parameter through what a sample of tasks was seen to do.
 
-Values of policies on simulated tasks change smoothly from task to task, and what each task shows is noisy. A polynomial
-through all of them is closer to the values than any task's own mean. Nothing is claimed of it here: by how much it is
-off is for held-out tasks to say.
+Values of policies on simulated tasks change smoothly from task to task, and what each task shows is noisy. A surface
+through all of them is closer to the values than any task's own mean: a linear trend, and around it a Gaussian process
+(kriging; Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 5). It also says how far
+off it expects to be, and where. Nothing is claimed of that here: by how much it is off is for held-out tasks to say.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
-from numpy.polynomial.legendre import legvander
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.spatial.distance import cdist
 
 from surefoot.arrays import Floats, Integers
 
 KNOTS = 33  # of each coordinate's distribution function
-HIGHEST_DEGREE = 6
-TASKS_PER_TERM = 4  # at least, so that a polynomial follows tasks and not their noise
+
+# How far what tasks do is alike, in parts of the range of a coordinate; and how many times as far along all
+# coordinates but one.
+LENGTHS, STRETCHED = (0.1, 0.2, 0.4, 0.8, 1.6), 4.0
+# Variance of what one task shows by chance, in parts of that of the surface.
+NOISES = 10.0 ** np.arange(-5, 2)
+LEAST_NOISE = 1e-3  # of a task, in parts of the mean over all tasks
+JITTER = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,57 +49,137 @@ class Coordinates:
 
 
 @dataclass(frozen=True, eq=False)
-class Surfaces:
-    """Polynomials of the coordinates, one for each of the numbers [...], of a degree of its own.
-
-    Attributes:
-        coefficients: {degree: [t, ...]} for all numbers.
-        degree: [...] that missed least the tasks that it was not fitted to.
-        missed: [n, ...] by how much, on each of the tasks.
-    """
+class Sample:
+    """Tasks at coordinates [n, d], through which surfaces are laid."""
 
     coordinates: Coordinates
-    coefficients: dict[int, Floats]
-    degree: Integers
-    missed: Floats
+    at: Floats
+
+    @classmethod
+    def of(cls, parameters: Floats) -> Sample:
+        coordinates = Coordinates.of(parameters)
+        return cls(coordinates, coordinates(parameters))
+
+    def surfaces(self, numbers: Floats, variance: Floats | None = None) -> Surfaces:
+        """Through numbers [n, ...] of the tasks, which are as noisy as one another, or in proportion to variances
+        [n, ...] if these are given."""
+        flat = numbers.reshape(len(numbers), -1)
+        trend = np.linalg.lstsq(_linear(self.at), flat, rcond=None)[0]
+        left = flat - _linear(self.at) @ trend
+        shape, noise = self._smoothness(left)
+        if variance is None:
+            kinds, kind = np.unique(np.stack([shape, noise]), axis=1, return_inverse=True)
+            groups = [np.flatnonzero(kind.ravel() == k) for k in range(kinds.shape[1])]
+            noises = [np.full(len(flat), noise[own[0]]) for own in groups]
+        else:
+            groups = [np.array([k]) for k in np.argsort(shape, kind="stable")]
+            noises = [noise[k] * _relative(variance.reshape(flat.shape)[:, k]) for (k,) in groups]
+        pieces = [self._piece(int(shape[own[0]]), own, each, left) for own, each in zip(groups, noises, strict=True)]
+        return Surfaces(self, numbers.shape[1:], trend, pieces)
+
+    def alike(self, shape: int, at: Floats) -> Floats:
+        """[n', n] how much tasks at coordinates [n', d] are taken to be like those of the sample."""
+        return _matern(at / self._lengths[shape], self.at / self._lengths[shape])
+
+    def _smoothness(self, left: Floats) -> tuple[Integers, Floats]:
+        """[N] each: of each of the numbers [n, N] the shape and noise with the least generalised cross-validation
+        n‖(I-S)y‖²/tr(I-S)² (Golub, Heath & Wahba 1979)."""
+        least = np.full(left.shape[1], np.inf)
+        shape, chosen = np.zeros(left.shape[1], dtype=np.int64), np.full(left.shape[1], NOISES[-1])
+        for k in range(len(self._lengths)):
+            values, vectors = np.linalg.eigh(self._own[k])
+            turned = vectors.T @ left
+            for noise in NOISES:
+                missed = noise / (np.maximum(values, 0.0) + noise)  # the part of each component that is not followed
+                score = ((missed[:, None] * turned) ** 2).sum(axis=0) / missed.sum() ** 2
+                better = score < least
+                least[better], shape[better], chosen[better] = score[better], k, noise
+        return shape, chosen
+
+    def _piece(self, shape: int, own: Integers, noise: Floats, left: Floats) -> Piece:
+        weights = cho_solve((self.factor(shape, noise), True), left[:, own])
+        return Piece(own, shape, noise, weights, (left[:, own] * weights).mean(axis=0))
+
+    def factor(self, shape: int, noise: Floats) -> Floats:
+        """[n, n] Cholesky factor of the covariance of what the tasks showed."""
+        factor: Floats = cho_factor(self._own[shape] + np.diag(noise + JITTER), lower=True)[0]
+        return factor
+
+    @cached_property
+    def _lengths(self) -> list[Floats]:
+        """[d] along every coordinate: all the same, and one of them shorter than the others."""
+        d = self.at.shape[1]
+        patterns = [np.ones(d)] + [np.where(np.arange(d) == k, 1.0, STRETCHED) for k in range(d) if d > 1]
+        return [2 * length * np.sqrt(d) * pattern for length in LENGTHS for pattern in patterns]
+
+    @cached_property
+    def _own(self) -> list[Floats]:
+        """[n, n] of each shape."""
+        return [self.alike(k, self.at) for k in range(len(self._lengths))]
+
+
+class Piece(NamedTuple):
+    """Surfaces of one shape: which [g], the noise of every task [n] in parts of what they vary by around the trend [g],
+    and weights of the tasks [n, g]."""
+
+    own: Integers
+    shape: int
+    noise: Floats
+    weights: Floats
+    variance: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Surfaces:
+    """One surface for each of the numbers [...], of which there are N; trend [1+d, N] is linear."""
+
+    sample: Sample
+    size: tuple[int, ...]
+    trend: Floats
+    pieces: list[Piece]
 
     def __call__(self, parameters: Floats) -> Floats:
-        """[n, ...] at parameters [n, d]."""
-        at, found = self.coordinates(parameters), np.zeros((len(parameters), *self.degree.shape))
-        for degree, coefficients in self.coefficients.items():
-            here = self.degree == degree
-            if here.any():
-                found[:, here] = basis(at, degree) @ coefficients[:, here]
-        return found
+        """[n', ...] at parameters [n', d]."""
+        at = self.sample.coordinates(parameters)
+        found = _linear(at) @ self.trend
+        for piece, alike in self._near(at):
+            found[:, piece.own] += alike @ piece.weights
+        return found.reshape(len(parameters), *self.size)
+
+    def off_by(self, parameters: Floats) -> Floats:
+        """[n', ...] standard deviations of what surfaces are off by at parameters [n', d], if they are what they were
+        taken for."""
+        at, found = self.sample.coordinates(parameters), np.empty((len(parameters), self.trend.shape[1]))
+        for piece, alike in self._near(at):
+            factor = self.sample.factor(piece.shape, piece.noise)
+            known = (solve_triangular(factor, alike.T, lower=True) ** 2).sum(axis=0)
+            found[:, piece.own] = np.sqrt(np.maximum(1 - known, 0.0)[:, None] * piece.variance)
+        return found.reshape(len(parameters), *self.size)
+
+    def _near(self, at: Floats) -> Iterator[tuple[Piece, Floats]]:
+        """Pieces, and how much tasks at coordinates [n', d] are like those of the sample [n', n]."""
+        for shape, pieces in groupby(self.pieces, key=lambda piece: piece.shape):
+            alike = self.sample.alike(shape, at)
+            for piece in pieces:
+                yield piece, alike
 
 
-def fitted(coordinates: Coordinates, parameters: Floats, numbers: Floats, most: int = HIGHEST_DEGREE) -> Surfaces:
-    """Surfaces through numbers [n, ...] of tasks of parameters [n, d], by least squares."""
-    at, flat = coordinates(parameters), numbers.reshape(len(numbers), -1)
-    coefficients, missed = {}, {}
-    for degree in range(most + 1):
-        if degree and len(at) < TASKS_PER_TERM * math.comb(at.shape[1] + degree, degree):
-            break
-        q, r = np.linalg.qr(basis(at, degree))
-        if np.abs(np.diag(r)).min() < 1e-9 * np.abs(r).max():  # a coordinate of few different values
-            break
-        residual = flat - q @ (q.T @ flat)
-        left = 1 - (q**2).sum(axis=1)  # leaving a task out leaves this part of its weight
-        missed[degree] = residual / np.maximum(left, 1e-6)[:, None]
-        coefficients[degree] = np.linalg.solve(r, q.T @ flat).reshape(-1, *numbers.shape[1:])
-    every = np.stack(list(missed.values()))  # [D, n, N]
-    best = (every**2).mean(axis=1).argmin(axis=0)
-    chosen = every[best, :, np.arange(flat.shape[1])].T.reshape(numbers.shape)
-    return Surfaces(coordinates, coefficients, best.reshape(numbers.shape[1:]), chosen)
+# ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def basis(at: Floats, degree: int) -> Floats:
-    """[n, t] products of Legendre polynomials of total degree at most `degree` at coordinates [n, d]."""
-    each, axes = legvander(at, degree), range(at.shape[1])  # [n, d, degree+1]
-    powers = [np.bincount(chosen, minlength=at.shape[1]) for k in range(degree + 1) for chosen in _chosen(axes, k)]
-    return np.stack([each[:, np.arange(at.shape[1]), power].prod(axis=1) for power in powers], axis=1)
+def _linear(at: Floats) -> Floats:
+    """[n, 1+d]"""
+    return np.column_stack([np.ones(len(at)), at])
 
 
-def _chosen(axes: range, count: int) -> Iterator[list[int]]:
-    """`count` axes, in any number of times."""
-    return (list(each) for each in combinations_with_replacement(axes, count))
+def _relative(variance: Floats) -> Floats:
+    """[n] in parts of the mean, and never next to nothing."""
+    mean = variance.mean()
+    return np.maximum(variance / mean, LEAST_NOISE) if mean > 0 else np.ones_like(variance)
+
+
+def _matern(here: Floats, there: Floats) -> Floats:
+    """[n', n] Matérn's covariance of smoothness 5/2 between points [n', d] and [n, d]: twice differentiable."""
+    r = np.sqrt(5.0) * cdist(here, there)
+    covariance: Floats = (1 + r + r**2 / 3) * np.exp(-r)
+    return covariance

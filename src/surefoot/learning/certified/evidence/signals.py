@@ -29,6 +29,9 @@ from surefoot.policyset.readings import Readings
 # Fractions of the capital that may be put on one number of an episode.
 FRACTIONS = np.array([0.01, 0.03, 0.08, 0.2, 0.4, 0.65, 0.9, 0.98])
 
+# Bets that are weighed against each other exactly, of those that seem best.
+CONSIDERED = 3
+
 # Bets: on what simulation says of the cells that fit best, and on what was observed, so that a task outside the family
 # raises the alarm; the latter begins as the former, as if seen in so many episodes.
 BET_WEIGHTS = np.array([0.8, 0.2])
@@ -142,15 +145,15 @@ class SignalProcess:
         bets = Bets(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
         if not cells.size:
             return bets
-        growth = expected_growth(
-            self._expected(state, policy), self.readings.values, self._means[:, policy][..., cells]
-        )
-        flat = growth.reshape(len(growth), -1, len(cells))  # [B, 2·k·F, J']
-        best = flat.argmax(axis=1)
-        side, number, fraction = np.unravel_index(best, growth.shape[1:4])
-        grows = np.take_along_axis(flat, best[:, None], axis=1)[:, 0] > 0
-        bets.side[:, cells], bets.number[:, cells] = side, number
-        bets.fraction[:, cells] = np.where(grows, FRACTIONS[fraction], 0.0)
+        laws, means = self._expected(state, policy), self._means[:, policy][..., cells]
+        side, number = promising(laws, self.readings.values, means)  # [B, C, J']
+        growth = expected_growth(laws, self.readings.values, means, side, number)  # [B, C, F, J']
+        flat = growth.reshape(len(growth), -1, len(cells))
+        best = flat.argmax(axis=1)[:, None]
+        chosen, fraction = np.unravel_index(best, growth.shape[1:3])
+        bets.side[:, cells] = np.take_along_axis(side, chosen, axis=1)[:, 0]
+        bets.number[:, cells] = np.take_along_axis(number, chosen, axis=1)[:, 0]
+        bets.fraction[:, cells] = np.where(np.take_along_axis(flat, best, axis=1) > 0, FRACTIONS[fraction], 0.0)[:, 0]
         return bets
 
     def _expected(self, state: SignalState, policy: int) -> Floats:
@@ -178,13 +181,27 @@ class SignalProcess:
         return np.ascontiguousarray(np.log((1 - DOUBT) * law + DOUBT / law.shape[-1]).transpose(1, 2, 3, 0))
 
 
-def expected_growth(laws: Floats, values: Floats, means: Floats) -> Floats:
-    """[B, 2, k, F, J] E log((1-f) + f·r) under laws [B, k, L] of numbers with values [k, L], for r = X/upper and
-    (1-X)/(1-lower), given means [2, k, J]."""
-    ratio = np.stack([values, 1 - values])[..., None] / means[:, :, None]  # [2, k, L, J]
-    gains = np.log((1 - FRACTIONS)[:, None, None] + FRACTIONS[:, None, None] * ratio[:, :, None])  # [2, k, F, L, J]
-    growth: Floats = np.einsum("bkl,skflj->bskfj", laws, gains, optimize=True)
-    return growth
+def promising(laws: Floats, values: Floats, means: Floats) -> tuple[Integers, Integers]:
+    """[B, C, J] each: the sides and numbers of the C bets that seem to grow fastest against each cell, by the first two
+    moments of r - 1 alone: f·m - f²·v/2 at the best f; given laws [B, k, L] of numbers with values [k, L]."""
+    both = np.stack([values, 1 - values])  # [2, k, L]
+    first, second = (np.einsum("bkl,skl->bsk", laws, both**power)[..., None] / means**power for power in (1, 2))
+    mean, square = first - 1, np.maximum(second - 2 * first + 1, SMALLEST_MEAN)  # [B, 2, k, J]
+    fraction = np.clip(mean / square, 0.0, FRACTIONS[-1])
+    growth = (fraction * mean - fraction**2 * square / 2).reshape(len(laws), -1, means.shape[-1])
+    best = np.argsort(-growth, axis=1, kind="stable")[:, :CONSIDERED]
+    side, number = np.unravel_index(best, means.shape[:2])
+    return side, number
+
+
+def expected_growth(laws: Floats, values: Floats, means: Floats, side: Integers, number: Integers) -> Floats:
+    """[B, C, F, J] E log((1-f) + f·r) under laws [B, k, L] of numbers with values [k, L], for r = X/upper or
+    (1-X)/(1-lower) by side and number [B, C, J], given means [2, k, J]."""
+    mean = means[side, number, np.arange(means.shape[-1])]
+    ratio = np.where(side[..., None] == 0, values[number], 1 - values[number]) / mean[..., None]  # [B, C, J, L]
+    law = np.take_along_axis(laws, number.reshape(len(laws), -1, 1), axis=1).reshape(ratio.shape)
+    growth = [(law * np.log((1 - fraction) + fraction * ratio)).sum(axis=-1) for fraction in FRACTIONS]
+    return np.stack(growth, axis=2)
 
 
 def _softmax(logarithms: Floats) -> Floats:
