@@ -38,7 +38,7 @@ LOOK_TASKS = 8  # at which it is looked which transitions occur
 PROBES = 2  # episodes that features of one's own are recognised by
 LEARN_SHARE = 0.75  # of the tasks; the others say how much the regression is shrunk
 SHRINKAGES = 10.0 ** np.arange(-1, 5)  # as by so many episodes at which features say nothing
-MOST_PARAMETERS = 4  # that are read one by one
+MOST_PARAMETERS, MOST_MIXED = 4, 2  # that are read one by one, and also two at a time
 WINDOW = 1.25  # half of a window, in spreads of what a map reads on one task; windows are one spread apart
 OUTERMOST = 0.02  # part of the tasks on either side that windows need not reach
 NARROWEST = 1e-3  # spread, in ranks: of a map that always reads the same
@@ -189,8 +189,19 @@ def _fitted(
     """Maps of the features [P, T, E, F] of each policy onto targets [T, R], and windows that suit all policies."""
     maps = [_regression(each, targets) for each in features]
     centre, scale, weights, offset, read = (np.stack(part) for part in zip(*maps, strict=True))
+    mixed = _mixed(read)
+    weights, offset, read = mixed @ weights, offset @ mixed.T, read @ mixed.T
     kind: Kind = "own" if own is not None else "moments" if keys is None else "transitions"
     return Signals(kind, centre, scale, weights, offset, *_windows(read, windows), steps, keys, own)
+
+
+def _mixed(read: Floats) -> Floats:
+    """[R', R] the R maps that read [P, T, E, R], and sums and differences of every two of them at one size: tasks may
+    differ in what neither of two maps shows by itself."""
+    size = np.maximum(read.std(axis=2).mean(axis=(0, 1)), NARROWEST)
+    each = np.eye(len(size))
+    pairs = [(a, b) for a in range(len(size)) for b in range(a)] if len(size) <= MOST_MIXED else []
+    return np.stack([*each, *(each[a] + sign * size[a] / size[b] * each[b] for a, b in pairs for sign in (1, -1))])
 
 
 class Map(NamedTuple):

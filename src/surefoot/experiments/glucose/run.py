@@ -88,7 +88,7 @@ def trained(settings: Settings, jobs: int, show: Progress, clock: Clock) -> Poli
         candidates=candidates,
         seed=settings.seed,
         envelopes=envelopes,
-        signals=LearnedSignals(tasks=settings.learned_patients),
+        signals=LearnedSignals(tasks=settings.learned_patients, episodes=settings.learned_days),
         jobs=jobs,
         progress=False,
     )

@@ -22,7 +22,7 @@ from surefoot.learning.spec import MethodSpec
 from surefoot.methods import METHODS
 
 # How the value bounds are made: cells at most, held-out patients, and simulated days per patient and settings.
-CELLS, HOLDOUT, EPISODES, UNCOVERED = 400, 160, 2400, 0.03
+CELLS, HOLDOUT, EPISODES, UNCOVERED = 1000, 160, 2400, 0.03
 
 # Of each patient and settings: days on which they are judged, and where that leaves open on which side of the budget a
 # deployed mixture lies, at most so many. A day's time below range varies by some 5 points: 12,000 of them tell its mean
@@ -45,6 +45,7 @@ QUICK: Mapping[str, Any] = MappingProxyType(
         "candidates": 3,
         "searched_days": 200,
         "learned_patients": 60,
+        "learned_days": 32,
         "judged_days": 500,
         "most_judged_days": 2000,
     }
@@ -56,9 +57,8 @@ class Settings:
     """Every method on the same fresh patients, with one policy set.
 
     Attributes:
-        other_risks: at which `certified-signals` is run as well, on the first patients: what the risk costs.
-        compared_patients: how many these are.
-        learned_patients: whose days signals are learned from.
+        other_risks, compared_patients: what the risk costs is shown on the first patients only.
+        learned_patients, learned_days: from which signals are learned, days of each with each settings.
         candidates, searched_days: of `insulin_candidates`.
     """
 
@@ -67,13 +67,14 @@ class Settings:
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
     risk: float = risk_option()
     seed: int = seed_option()
-    other_risks: tuple[float, ...] = (0.04, 0.2, 0.5)
-    compared_patients: int = 60
+    other_risks: tuple[float, ...] = option((0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.")
+    compared_patients: int = option(60, "The first so many are compared at other risks.", least=1)
     cells: int = CELLS
     holdout: int = HOLDOUT
     uncovered: float = UNCOVERED
     episodes: int = EPISODES
     learned_patients: int = 200
+    learned_days: int = 64
     candidates: int = 6
     searched_days: int = 1000
     judged_days: int = JUDGED_DAYS
@@ -81,7 +82,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         counts = ("patients", "days", "compared_patients", "cells", "holdout", "episodes", "candidates")
-        check_counts(self, *counts, "learned_patients", "searched_days", "judged_days", "most_judged_days")
+        check_counts(
+            self, *counts, "learned_patients", "learned_days", "searched_days", "judged_days", "most_judged_days"
+        )
         check_seed(self.seed)
         for risk in (self.risk, *self.other_risks):
             check_risk(risk)
