@@ -67,7 +67,7 @@ def gridworld(simulated: int, jobs: int) -> None:
         safe=trained.safe_policy,
         candidates=candidates,
         seed=0,
-        envelopes=sf.Envelopes(cells=400, holdout=160, uncovered=0.03, episodes=simulated),
+        envelopes=sf.Envelopes(cells=400, holdout=299, uncovered=0.03, episodes=simulated),
         jobs=jobs,
     )
     for method in METHODS:

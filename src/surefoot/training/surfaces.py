@@ -64,7 +64,7 @@ class Sample:
         """Through numbers [n, ...] of the tasks, which are as noisy as one another, or in proportion to variances
         [n, ...] if these are given."""
         flat = numbers.reshape(len(numbers), -1)
-        trend = np.linalg.lstsq(_linear(self.at), flat, rcond=None)[0]
+        trend: Floats = np.linalg.lstsq(_linear(self.at), flat, rcond=None)[0].astype(np.float64, copy=False)
         left = flat - _linear(self.at) @ trend
         shape, noise = self._smoothness(left)
         if variance is None:

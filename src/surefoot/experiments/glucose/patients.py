@@ -24,7 +24,6 @@ STANDARD_ERRORS = 3.0
 # Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
 NEAR, PRECISE = 0.01, 0.0005
 JUDGE_STAGE = 7  # of random numbers, apart from those of the days that methods learn from
-COSTS_COUNT = 3.0  # as often as rewards when a patient is compared with cells
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Lived:
     mean, error: [P, 2] time in range and time below it under each of the settings, and standard errors.
     judged: [P] fresh days on which that was found out.
     possible: [P] the best mixture that keeps the budget, by `mean`.
-    cell_known: [P] the best mixture that is certified on the one cell that looks most like the patient.
+    cell_known: [P] the best mixture that is certified on all cells whose bounds the patient keeps.
     """
 
     parameter: Floats
@@ -71,7 +70,9 @@ def live(
     judge.decide(np.unique(deployed.reshape(-1, deployed.shape[-1]), axis=0), settings.most_judged_days)
     mean = judge.mean
     possible = best(float(task.units.budget[0]) - mean[None, :, 1], mean[:, 0])
-    known = _cell_known(policies.cells, mean, float(task.units.budget[0])) if policies.cells is not None else possible
+    known = possible
+    if policies.cells is not None:
+        known = _cell_known(policies.cells, mean, judge.error, float(task.units.budget[0]))
     return Lived(parameter, deployed, mean, judge.error, judge.days, possible, known)
 
 
@@ -164,9 +165,9 @@ def best(margin: Floats, reward: Floats) -> Floats:
     return weights
 
 
-def _cell_known(cells: Cells, mean: Floats, budget: float) -> Floats:
-    """[P] what the bounds of one cell allow: of the cell in the middle of whose bounds the patient's values are."""
-    middle = (cells.lower + cells.upper) / 2  # [J, P, 2]
-    own = np.column_stack([mean[:, 0], budget - mean[:, 1]])
-    cell = int((((middle - own) * [1.0, COSTS_COUNT]) ** 2).sum(axis=(1, 2)).argmin())
-    return best(cells.lower[cell, :, 1][None], middle[cell, :, 0])
+def _cell_known(cells: Cells, mean: Floats, error: Floats, budget: float) -> Floats:
+    """[P] what the bounds alone allow: on all cells that hold the patient's values [P, 2], as far as these are known;
+    of a patient whom none holds, the safe settings."""
+    own, doubt = np.column_stack([mean[:, 0], budget - mean[:, 1]]), STANDARD_ERRORS * error
+    holds = ((cells.lower <= own + doubt) & (cells.upper >= own - doubt)).all(axis=(1, 2))
+    return best(cells.lower[holds, :, 1], mean[:, 0]) if holds.any() else np.eye(len(mean))[0]
