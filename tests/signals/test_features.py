@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from surefoot.cmdp.episode import Observed
 from surefoot.errors import InvalidInput
 from surefoot.signals.features import (
+    MEMORIES,
     MOST_COEFFICIENTS,
     SHRINKAGE,
     frequent_transitions,
@@ -87,8 +88,15 @@ def test_moments_are_those_of_a_plain_loop(seed: int) -> None:
 
 
 def ridge(seen: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """[k, 1+k+a] by least squares with one more row for each input, which asks for nothing at a size of its own."""
-    inputs = np.column_stack([np.ones(len(actions)), seen[:-1], actions])
+    """[k, 1+k+4a] by least squares with one more row for each input, which asks for nothing at a size of its own."""
+    remembered = []
+    for steps in MEMORIES:
+        average, kept = np.zeros(actions.shape[1]), []
+        for action in actions:
+            average = average + (1 - np.exp(-1 / steps)) * (action - average)
+            kept.append(average)
+        remembered.append(np.stack(kept))
+    inputs = np.column_stack([np.ones(len(actions)), seen[:-1], actions, *remembered])
     size = np.sqrt((inputs**2).mean(axis=0)) + 1e-9
     rows = np.concatenate([inputs, np.sqrt(SHRINKAGE) * np.diag(size)])
     aims = np.concatenate([np.diff(seen, axis=0), np.zeros((inputs.shape[1], seen.shape[1]))])
@@ -101,14 +109,25 @@ def test_a_long_episode_shows_the_laws_that_it_follows() -> None:
     actions, seen = rng.normal(size=steps), np.zeros((steps + 1, 1))
     for t in range(steps):
         seen[t + 1] = 0.7 * seen[t] + 0.3 * actions[t] + 0.1
-    found = moments(Observed(seen[None], actions[None], np.array([steps])))[0, -3:]
-    np.testing.assert_allclose(found, [0.1, -0.3, 0.3], atol=2e-3)
+    found = moments(Observed(seen[None], actions[None], np.array([steps])))[0, -6:]
+    np.testing.assert_allclose(found, [0.1, -0.3, 0.3, 0.0, 0.0, 0.0], atol=5e-3)
+
+
+def test_effects_that_come_late_show_in_what_is_remembered() -> None:
+    rng, steps = np.random.default_rng(0), 4000
+    actions, seen, average = rng.normal(size=steps), np.zeros((steps + 1, 1)), 0.0
+    for t in range(steps):
+        average += (1 - np.exp(-1 / 16)) * (actions[t] - average)
+        seen[t + 1] = 0.7 * seen[t] + 0.3 * average
+    found = moments(Observed(seen[None], actions[None], np.array([steps])))[0, -6:]
+    assert found[4] > 10 * np.abs(found[[2, 3, 5]]).max(), "shrunk, but what is remembered for 16 steps it is"
 
 
 def test_observations_of_many_numbers_have_moments_only() -> None:
     width = int(np.sqrt(MOST_COEFFICIENTS)) + 1
     assert moments(walks(0, width=width)).shape == (7, 1 + 4 * width + 2)
-    assert moments(walks(0, width=2)).shape == (7, 1 + 4 * 2 + 2 + 2 * 4)
+    assert moments(walks(0, width=width - 2)).shape == (7, 1 + 4 * (width - 2) + 2 + (width - 2) * width), "no memory"
+    assert moments(walks(0, width=2)).shape == (7, 1 + 4 * 2 + 2 + 2 * 7)
 
 
 @given(seeds)

@@ -246,17 +246,18 @@ def _windows(read: Floats, most: int) -> tuple[Integers, Floats, Floats]:
 
     A window is as wide as what a map reads varies from episode to episode on one task: of a number that is spread over
     a small part of its range only the mean is known, and a mean says little. Several of them, side by side, cover what
-    is read on all tasks.
+    is read on all tasks, and are wider where there may not be as many as that takes.
     """
     source, low, high = [], [], []
     spreads, means = read.std(axis=2).mean(axis=(0, 1)), read.mean(axis=2)
     for k, spread in enumerate(np.maximum(spreads, NARROWEST)):
         first, last = np.quantile(means[..., k], [OUTERMOST, 1 - OUTERMOST])
         count = int(np.clip(math.ceil((last - first) / spread), 1, most))
+        half = WINDOW * max(spread, (last - first) / count)
         for centre in first + (last - first) * (np.arange(count) + 0.5) / count:
             source.append(k)
-            low.append(centre - WINDOW * spread)
-            high.append(centre + WINDOW * spread)
+            low.append(centre - half)
+            high.append(centre + half)
     return np.array(source), np.array(low), np.array(high)
 
 
