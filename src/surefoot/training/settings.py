@@ -74,7 +74,8 @@ class Envelopes:
 
 # cells, holdout, uncovered. Either holdout suffices for its uncovered even if the safe policy fails now and then.
 READABLE, SIMULATED = (800, 1999, 0.005), (100, 299, 0.03)
-FEWEST_TASKS, SAMPLED_PER_HELD_OUT = 50, 3  # tasks through which surfaces are laid
+# Tasks through which surfaces are laid; the work for n of them grows as n³, and a thousand show all that is smooth.
+FEWEST_TASKS, SAMPLED_PER_HELD_OUT, MOST_TASKS = 50, 3, 1000
 DEFAULT = Envelopes()
 
 # Simulated episodes where nobody says how many: as many as an environment of ordinary speed plays in minutes.
@@ -96,7 +97,7 @@ class Settled:
     @property
     def sample(self) -> int:
         """How many tasks a first sample has where tasks are simulated: many, each for a few episodes."""
-        return max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * self.holdout)
+        return min(max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * self.holdout), MOST_TASKS)
 
     @property
     def error(self) -> float:

@@ -86,11 +86,10 @@ class Sample:
         n‖(I-S)y‖²/tr(I-S)² (Golub, Heath & Wahba 1979)."""
         least = np.full(left.shape[1], np.inf)
         shape, chosen = np.zeros(left.shape[1], dtype=np.int64), np.full(left.shape[1], NOISES[-1])
-        for k in range(len(self._lengths)):
-            values, vectors = np.linalg.eigh(self._own[k])
+        for k, (values, vectors) in enumerate(self._spectra):
             turned = vectors.T @ left
             for noise in NOISES:
-                missed = noise / (np.maximum(values, 0.0) + noise)  # the part of each component that is not followed
+                missed = noise / (values + noise)  # the part of each component that is not followed
                 score = ((missed[:, None] * turned) ** 2).sum(axis=0) / missed.sum() ** 2
                 better = score < least
                 least[better], shape[better], chosen[better] = score[better], k, noise
@@ -116,6 +115,12 @@ class Sample:
     def _own(self) -> list[Floats]:
         """[n, n] of each shape."""
         return [self.alike(k, self.at) for k in range(len(self._lengths))]
+
+    @cached_property
+    def _spectra(self) -> list[tuple[Floats, Floats]]:
+        """Eigenvalues [n] and eigenvectors [n, n] of each shape."""
+        found = [np.linalg.eigh(own) for own in self._own]
+        return [(np.maximum(values, 0.0), vectors) for values, vectors in found]
 
 
 class Piece(NamedTuple):
