@@ -213,7 +213,7 @@ def _ever(found: Mapping[str, Any]) -> str:
 def _bounds(results: Results) -> str:
     settings, bounds = results["settings"], results["bounds"]
     return (
-        f"{bounds['cells']} cells, {settings['holdout']} held-out patients, at most {settings['episodes']} days per "
+        f"{bounds['cells']} cells, {settings['holdout']} held-out patients, {settings['episodes']} days on average per "
         f"patient and settings; {bounds['uncovered']:.2g} uncovered"
     )
 
