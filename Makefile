@@ -18,6 +18,9 @@ help:
 demo: $(READY)
 	$(BIN)/surefoot reproduce gridworld --out out/gridworld
 
+# Two processes of one thread each: more threads than cores make small matrices several times slower.
+test test-all: export OPENBLAS_NUM_THREADS := 1
+
 test: lint
 	$(BIN)/pytest -n 2 -m "not long"
 

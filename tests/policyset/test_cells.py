@@ -75,7 +75,7 @@ def make_readings(rng: np.random.Generator, kind: str, cells: int, policies: int
 
 def make_signals(rng: np.random.Generator, kind: str, policies: int) -> Signals:
     own = make_features(rng) if kind == "own" else None
-    features = 10 if kind == "moments" else 3  # moments of episodes with one observed number and one action
+    features = 13 if kind == "moments" else 3  # moments of episodes with one observed number and one action
     maps, count = (int(n) for n in rng.integers(1, 5, size=2))
     low = rng.normal(size=count)
     return Signals(
