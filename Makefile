@@ -42,7 +42,7 @@ clean:
 lock:
 	$(call compile,requirements.lock,pyproject.toml)
 	$(call compile,requirements-build.lock,-c requirements.lock --group build)
-	$(call compile,requirements-dev.lock,-c requirements.lock -c requirements-build.lock --extra dev pyproject.toml)
+	$(call compile,requirements-dev.lock,-c requirements.lock -c requirements-build.lock --extra dev --extra control pyproject.toml)
 
 $(READY): pyproject.toml requirements.lock requirements-build.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Surefoot needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
