@@ -49,26 +49,32 @@ class Observed:
         observations: [n, H+1, ...] before every step and after the last one; whole numbers [n, H+1] are states.
         actions: [n, H, ...] that were taken.
         steps: [n] how many each episode took; what its rows hold after them means nothing.
+        paid: [n, H, 1+m] reward and costs of each step, undiscounted, where that was told: those who learn policies by
+            gradients want to know.
     """
 
     observations: NDArray[Any]
     actions: NDArray[Any]
     steps: Integers
+    paid: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, part: slice | Integers) -> Observed:
-        return Observed(self.observations[part], self.actions[part], self.steps[part])
+        paid = None if self.paid is None else self.paid[part]
+        return Observed(self.observations[part], self.actions[part], self.steps[part], paid)
 
     @classmethod
     def joined(cls, parts: Sequence[Observed]) -> Observed:
         """One after the other; rows are filled up with zeros to the length of the longest."""
         longest = max(part.actions.shape[1] for part in parts)
+        paid = [_filled_up(part.paid, longest) for part in parts if part.paid is not None]
         return cls(
             np.concatenate([_filled_up(part.observations, longest + 1) for part in parts]),
             np.concatenate([_filled_up(part.actions, longest) for part in parts]),
             np.concatenate([part.steps for part in parts]),
+            np.concatenate(paid) if len(paid) == len(parts) else None,
         )
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, assign, finite_array, frozen, generator
+from surefoot.arrays import Floats, generator
 from surefoot.cmdp.policy import Batch, Predicting
-from surefoot.errors import InvalidInput
+from surefoot.control.layers import check_layers, layer_arrays, observations_of, outputs, stored_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,36 +40,11 @@ class MLPPolicy(Predicting):
     kind: ClassVar[str] = "mlp"
 
     def __post_init__(self) -> None:
-        if not self.weights or len(self.weights) != len(self.biases):
-            raise InvalidInput(
-                f"weights and biases must hold one array per layer, got {len(self.weights)} and {len(self.biases)}"
-            )
-        weights = tuple(_frozen(f"weights[{k}]", array, 2) for k, array in enumerate(self.weights))
-        biases = tuple(_frozen(f"biases[{k}]", array, 1) for k, array in enumerate(self.biases))
-        inputs = [weights[0].shape[1], *(len(bias) for bias in biases)]
-        for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            if weight.shape != (len(bias), inputs[k]):
-                raise InvalidInput(f"weights[{k}] must have shape {[len(bias), inputs[k]]}, got {list(weight.shape)}")
-        assign(self, weights=weights)
-        assign(self, biases=biases)
-        for name, length in (("log_std", inputs[-1]), ("shift", inputs[0]), ("scale", inputs[0])):
-            array = _frozen(name, getattr(self, name), 1)
-            if array.shape != (length,):
-                raise InvalidInput(f"{name} must have shape [{length}], got {list(array.shape)}")
-            assign(self, **{name: array})
-        if not (self.scale > 0).all():
-            raise InvalidInput(f"scale must be positive, got {self.scale.min()}")
-        if not (np.isfinite(self.clip) and self.clip > 0):
-            raise InvalidInput(f"clip must be a positive number, got {self.clip!r}")
-        assign(self, clip=float(self.clip))
+        check_layers(self, "log_std")
 
     def mean(self, observation: Floats) -> Floats:
         """[..., actions] at observations [..., observations]."""
-        hidden = np.clip((observation - self.shift) / self.scale, -self.clip, self.clip)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            hidden = np.tanh(hidden @ weight.T + bias)
-        action: Floats = hidden @ self.weights[-1].T + self.biases[-1]
-        return action
+        return outputs(self, observation)
 
     def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Floats:
         """Draw actions [..., actions] at observations [..., observations]; at every `step` alike."""
@@ -82,37 +57,11 @@ class MLPPolicy(Predicting):
         return self.mean(np.asarray(observation, dtype=np.float64))
 
     def batch(self, observation: Any) -> Batch:
-        *batch, length = np.shape(observation) or (0,)
-        if length != len(self.shift):
-            raise InvalidInput(
-                f"observation must have shape [{len(self.shift)}] or [n, {len(self.shift)}], "
-                f"got {list(np.shape(observation))}"
-            )
-        return tuple(batch)
+        return observations_of(self, observation)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        layers = {f"weights.{k}": array for k, array in enumerate(self.weights)}
-        layers |= {f"biases.{k}": array for k, array in enumerate(self.biases)}
-        return {
-            **layers,
-            "log_std": self.log_std,
-            "shift": self.shift,
-            "scale": self.scale,
-            "clip": np.array(self.clip),
-        }
+        return {**layer_arrays(self), "log_std": self.log_std}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> MLPPolicy:
-        depth = sum(name.startswith("weights.") for name in arrays)
-        weights, biases = (tuple(arrays[f"{part}.{k}"] for k in range(depth)) for part in ("weights", "biases"))
-        clip = finite_array("clip", arrays["clip"])
-        if clip.ndim:
-            raise InvalidInput(f"clip must be one number, got shape {list(clip.shape)}")
-        return cls(weights, biases, arrays["log_std"], arrays["shift"], arrays["scale"], float(clip))
-
-
-def _frozen(name: str, value: Any, dimensions: int) -> Floats:
-    array = finite_array(name, value)
-    if array.ndim != dimensions or not array.size:
-        raise InvalidInput(f"{name} must have {dimensions} dimension(s) and some entries, got {list(array.shape)}")
-    return frozen(array)
+        return cls(log_std=arrays["log_std"], **stored_layers(arrays))

@@ -12,6 +12,7 @@ import safetensors.numpy
 
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
+from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.files import write_file
@@ -43,7 +44,7 @@ def onnx_model(policy: Policy) -> bytes:
     """The policy as a graph of float64 operations. Needs the extra `onnx`.
 
     Tabular: states [n] int64 -> probabilities [n, A]; timed: states and steps [n] int64 -> the same. MLP: observations
-    [n, d] -> mean [n, k] and log_std [k].
+    [n, d] -> mean [n, k] and log_std [k]. Categorical MLP: observations [n, d] -> logits [n, k].
     """
     try:
         onnx: Any = importlib.import_module("onnx")
@@ -54,7 +55,7 @@ def onnx_model(policy: Policy) -> bytes:
             graph = _table_graph(policy, onnx)
         case TimedPolicy():
             graph = _timed_graph(policy, onnx)
-        case MLPPolicy():
+        case MLPPolicy() | CategoricalPolicy():
             graph = _network_graph(policy, onnx)
         case _:
             raise InvalidInput(
@@ -103,30 +104,31 @@ def _timed_graph(policy: TimedPolicy, onnx: Any) -> Any:
     )
 
 
-def _network_graph(policy: MLPPolicy, onnx: Any) -> Any:
+def _network_graph(policy: MLPPolicy | CategoricalPolicy, onnx: Any) -> Any:
     """Normalise, clip, then one Gemm per layer with Tanh between them."""
-    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    node, kinds, value = onnx.helper.make_node, onnx.TensorProto, onnx.helper.make_tensor_value_info
     nodes = [
         node("Sub", ["observations", "shift"], ["centred"]),
         node("Div", ["centred", "scale"], ["normalised"]),
         node("Clip", ["normalised", "lowest", "highest"], ["hidden.0"]),
-        node("Identity", ["fixed_log_std"], ["log_std"]),
     ]
-    last = len(policy.weights) - 1
+    last, actions = len(policy.weights) - 1, len(policy.biases[-1])
     for k in range(last):
         nodes.append(node("Gemm", [f"hidden.{k}", f"weights.{k}", f"biases.{k}"], [f"sum.{k}"], transB=1))
         nodes.append(node("Tanh", [f"sum.{k}"], [f"hidden.{k + 1}"]))
-    nodes.append(node("Gemm", [f"hidden.{last}", f"weights.{last}", f"biases.{last}"], ["mean"], transB=1))
+    out = "mean" if isinstance(policy, MLPPolicy) else "logits"
+    nodes.append(node("Gemm", [f"hidden.{last}", f"weights.{last}", f"biases.{last}"], [out], transB=1))
+    told = [value(out, kinds.DOUBLE, ["n", actions])]
     constants = policy.to_arrays()
-    clip, log_std = constants.pop("clip"), constants.pop("log_std")
-    constants |= {"lowest": -clip, "highest": clip, "fixed_log_std": log_std}
-    value = onnx.helper.make_tensor_value_info
+    clip = constants.pop("clip")
+    constants |= {"lowest": -clip, "highest": clip}
+    if isinstance(policy, MLPPolicy):
+        constants["fixed_log_std"] = constants.pop("log_std")
+        nodes.append(node("Identity", ["fixed_log_std"], ["log_std"]))
+        told.append(value("log_std", kinds.DOUBLE, [actions]))
+    given = [value("observations", kinds.DOUBLE, ["n", len(policy.shift)])]
     return onnx.helper.make_graph(
-        nodes,
-        "policy",
-        [value("observations", kinds.DOUBLE, ["n", len(policy.shift)])],
-        [value("mean", kinds.DOUBLE, ["n", len(log_std)]), value("log_std", kinds.DOUBLE, [len(log_std)])],
-        [_constant(name, array, onnx) for name, array in constants.items()],
+        nodes, "policy", given, told, [_constant(name, array, onnx) for name, array in constants.items()]
     )
 
 

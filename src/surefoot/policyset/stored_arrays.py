@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from surefoot.arrays import Floats
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
+from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset.cells import Cells
@@ -30,6 +31,7 @@ DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
     "tabular": TabularPolicy.from_arrays,
     "timed": TimedPolicy.from_arrays,
     "mlp": MLPPolicy.from_arrays,
+    "categorical-mlp": CategoricalPolicy.from_arrays,
     "insulin": InsulinSettings.from_arrays,
 }
 

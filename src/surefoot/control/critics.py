@@ -1,0 +1,96 @@
+"""Critics: how much reward and how much of each cost is still to come, as networks of what is observed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from surefoot.arrays import Floats
+from surefoot.control.networks import Network, forward, new_network
+
+HIDDEN = (64, 64)
+LEARNING_RATE = 1e-3
+PASSES, MINIBATCHES = 8, 8  # over the samples of one batch
+FORGETTING = 0.3  # of the size of what is predicted, from batch to batch
+
+
+class Critics(NamedTuple):
+    """1+m networks, one for the reward and one for each cost; what they predict is standardised by centre and spread
+    [1+m]."""
+
+    networks: Network  # every array with a first axis [1+m]
+    optimiser: optax.OptState
+    centre: Floats
+    spread: Floats
+
+
+def new_critics(observations: int, signals: int, rng: np.random.Generator) -> Critics:
+    each = [new_network([observations, *HIDDEN, 1], rng) for _ in range(signals)]
+    networks: Network = jax.tree.map(lambda *arrays: jnp.stack(arrays), *each)
+    return Critics(networks, _adam().init(networks), np.zeros(signals), np.ones(signals))
+
+
+def predicted(critics: Critics, inputs: Floats) -> Floats:
+    """[..., 1+m] at normalised observations [..., o]."""
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    raw = np.asarray(_outputs(critics.networks, jnp.asarray(flat, jnp.float32)), np.float64)
+    return (critics.centre + critics.spread * raw.T).reshape(*inputs.shape[:-1], -1)
+
+
+def fitted(critics: Critics, inputs: Floats, targets: Floats, rng: np.random.Generator) -> Critics:
+    """After a few passes over n samples: inputs [n, o], targets [n, 1+m]."""
+    first = not critics.centre.any()
+    keep = 0.0 if first else 1 - FORGETTING
+    centre = keep * critics.centre + (1 - keep) * targets.mean(axis=0)
+    spread = np.maximum(keep * critics.spread + (1 - keep) * targets.std(axis=0), 1e-6)
+    size = len(inputs) // MINIBATCHES
+    order = np.concatenate([rng.permutation(len(inputs))[: size * MINIBATCHES] for _ in range(PASSES)])
+    aims = jnp.asarray((targets - centre) / spread, jnp.float32)
+    networks, optimiser = _descended(
+        critics.networks,
+        critics.optimiser,
+        jnp.asarray(inputs, jnp.float32),
+        aims,
+        jnp.asarray(order.reshape(-1, size)),
+    )
+    return Critics(networks, optimiser, centre, spread)
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _adam() -> optax.GradientTransformation:
+    return optax.adam(LEARNING_RATE)
+
+
+@jax.jit
+def _outputs(networks: Network, inputs: jax.Array) -> jax.Array:
+    """[1+m, n]"""
+    return jax.vmap(partial(_output, inputs=inputs))(networks)
+
+
+def _output(network: Network, inputs: jax.Array) -> jax.Array:
+    return forward(network, inputs)[:, 0]
+
+
+@jax.jit
+def _descended(
+    networks: Network, optimiser: optax.OptState, inputs: jax.Array, aims: jax.Array, order: jax.Array
+) -> tuple[Network, optax.OptState]:
+    """One step of Adam for each row of `order`, which holds the samples of a minibatch."""
+
+    def loss(networks: Network, rows: jax.Array) -> jax.Array:
+        return jnp.mean((_outputs(networks, inputs[rows]).T - aims[rows]) ** 2)
+
+    def step(carry: tuple[Network, optax.OptState], rows: jax.Array) -> tuple[tuple[Network, optax.OptState], None]:
+        networks, optimiser = carry
+        updates, optimiser = _adam().update(jax.grad(loss)(networks, rows), optimiser)
+        return (optax.apply_updates(networks, updates), optimiser), None
+
+    (networks, optimiser), _ = jax.lax.scan(step, (networks, optimiser), order)
+    return networks, optimiser

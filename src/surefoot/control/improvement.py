@@ -1,0 +1,213 @@
+"""The loop that all learners of policies share: collect, weigh what was done, update, fit the critics.
+
+What tells one algorithm from another is its update (`cpo`, `crpo`, `ppo_lagrangian`). A world may hold lanes of
+several tasks, called groups here: a policy that suits all of them has a budget to keep in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.world import World
+from surefoot.control.advantages import generalised_advantages
+from surefoot.control.categorical_policy import CategoricalPolicy
+from surefoot.control.collection import Batch, Collector
+from surefoot.control.critics import Critics, fitted, new_critics, predicted
+from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.networks import Actor, deployed, new_actor
+from surefoot.control.normaliser import Normaliser
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the loop; an update has settings of its own.
+
+    Attributes:
+        steps: in all lanes together.
+        batch: steps per update, in all lanes together.
+        discount, trace: γ and λ of the advantages.
+        hidden: sizes of the policy's hidden layers.
+        log_std: of a new policy's action noise.
+        normaliser_steps: after as many observations the normaliser stays as it is.
+    """
+
+    steps: int = 1_000_000
+    batch: int = 8_000
+    discount: float = 0.99
+    trace: float = 0.95
+    hidden: tuple[int, ...] = (64, 64)
+    log_std: float = -0.5
+    normaliser_steps: int = 400_000
+
+
+class Lesson(NamedTuple):
+    """What an update learns from: n samples.
+
+    Attributes:
+        inputs: [n, o] normalised observations.
+        actions: [n, k] or [n].
+        reward: [n] advantages, standardised.
+        cost: [n, m] advantages, centred in each group.
+        weight: [G, n] 1 where a sample is of the group.
+        excess: [G, m] mean cost of the group's episodes over the budget, per step: in the units of `cost`.
+        budget: [m] per step.
+        size: [m] of the costs' advantages: their standard deviation.
+    """
+
+    inputs: jax.Array
+    actions: jax.Array
+    reward: jax.Array
+    cost: jax.Array
+    weight: jax.Array
+    excess: Floats
+    budget: Floats
+    size: Floats
+
+
+Memory: TypeAlias = Any  # what an update keeps from one batch to the next: multipliers, an optimiser's state
+Update: TypeAlias = Callable[[Actor, Lesson, Memory, np.random.Generator], tuple[Actor, Memory]]
+
+
+class Progress(NamedTuple):
+    """One batch: its episodes' mean sums [1+m], the largest excess over a budget in any group, and their length."""
+
+    steps: int
+    sums: Floats
+    excess: float
+    length: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A policy with all that is needed to go on training it."""
+
+    actor: Actor
+    normaliser: Normaliser
+    critics: Critics
+    memory: Memory
+    history: tuple[Progress, ...]
+
+    @property
+    def policy(self) -> MLPPolicy | CategoricalPolicy:
+        return deployed(self.actor, self.normaliser)
+
+
+def improve(
+    world: World,
+    update: Update,
+    *,
+    settings: Settings,
+    rng: np.random.Generator,
+    groups: Sequence[int] | None = None,
+    start: Trained | None = None,
+    observer: Callable[[Progress], None] | None = None,
+) -> Trained:
+    """A policy for the world, by as many updates as `settings.steps` allow.
+
+    Args:
+        groups: [lanes] which task each lane is of, 0, 1, ...; one task if left out.
+        start: a policy of a task nearby, to begin with.
+    """
+    group = np.zeros(world.lanes, np.int64) if groups is None else np.asarray(groups)
+    now = start or _new(world, settings, rng)
+    collector, length = Collector(world, rng), max(1, settings.batch // world.lanes)
+    history: list[Progress] = []
+    recent = np.full((group.max() + 1, len(world.units.budget)), np.nan)
+    for _ in range(max(1, settings.steps // (length * world.lanes))):
+        batch = collector.collect(now.policy, length)
+        recent = _excess(batch, group, world.units.budget, recent)
+        lesson, targets = _lesson(batch, now, group, recent, world.units.budget, settings)
+        actor, memory = update(now.actor, lesson, now.memory, rng)
+        critics = fitted(now.critics, np.asarray(lesson.inputs, np.float64), targets, rng)
+        history.append(_progress(batch, recent, history))
+        now = Trained(actor, _seen(now.normaliser, batch, settings), critics, memory, tuple(history))
+        if observer is not None:
+            observer(history[-1])
+    return now
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _new(world: World, settings: Settings, rng: np.random.Generator) -> Trained:
+    shapes = world.shapes
+    critics = new_critics(shapes.observation, 1 + len(world.units.budget), rng)
+    actor = new_actor(shapes, settings.hidden, rng, settings.log_std)
+    return Trained(actor, Normaliser.new(shapes.observation), critics, None, ())
+
+
+def _excess(batch: Batch, group: Integers, budget: Floats, before: Floats) -> Floats:
+    """[G, m] mean cost of the episodes that ended, over the budget; as before in groups where none did."""
+    excess = before.copy()
+    for g in range(len(before)):
+        here = group[batch.lane] == g
+        if here.any():
+            excess[g] = batch.sums[here, 1:].mean(axis=0) - budget
+    return excess
+
+
+def _lesson(
+    batch: Batch, now: Trained, group: Integers, excess: Floats, budget: Floats, settings: Settings
+) -> tuple[Lesson, Floats]:
+    """And what critics should have said [n, 1+m]."""
+    inputs = now.normaliser(batch.observations)
+    values, after = predicted(now.critics, inputs), predicted(now.critics, now.normaliser(batch.after))
+    signals = np.concatenate([batch.reward[..., None], batch.cost], axis=-1)
+    advantages = generalised_advantages(
+        signals, values, after, batch.terminated[..., None], batch.ended[..., None], settings.discount, settings.trace
+    )
+    targets = (values + advantages).reshape(-1, signals.shape[-1])
+    members = [group == g for g in range(len(excess))]
+    for lanes in members:
+        advantages[:, lanes] -= advantages[:, lanes].mean(axis=(0, 1))
+    flat = advantages.reshape(-1, signals.shape[-1])
+    reward = flat[:, 0] / (flat[:, 0].std() + 1e-8)
+    weight = np.stack([np.tile(lanes, len(inputs)) for lanes in members])
+    actions, worth = batch.actions.reshape(-1, *batch.actions.shape[2:]), _steps_worth(batch)
+    lesson = Lesson(
+        _single(inputs.reshape(-1, inputs.shape[-1])),
+        jnp.asarray(actions) if now.actor.discrete else _single(actions),
+        _single(reward),
+        _single(flat[:, 1:]),
+        _single(weight),
+        excess / worth,
+        budget / worth,
+        flat[:, 1:].std(axis=0) + 1e-8,
+    )
+    return lesson, targets
+
+
+def _steps_worth(batch: Batch) -> Floats:
+    """[m] what an episode's cost grows by if that of every step does by 1: the number of its steps, or less where a
+    budget discounts them."""
+    steps = np.full(batch.cost.shape[-1], batch.lengths.mean() if batch.lengths.size else len(batch.reward))
+    paid = batch.cost.mean(axis=(0, 1))
+    if not len(batch.sums):
+        return steps
+    worth = np.where(paid > 1e-9, batch.sums[:, 1:].mean(axis=0) / np.maximum(paid, 1e-9), steps)
+    return np.maximum(worth, 1e-9)
+
+
+def _single(array: Any) -> jax.Array:
+    return jnp.asarray(array, jnp.float32)
+
+
+def _progress(batch: Batch, excess: Floats, history: list[Progress]) -> Progress:
+    before = history[-1] if history else Progress(0, np.full(batch.sums.shape[1], np.nan), np.nan, np.nan)
+    steps = before.steps + batch.reward.size
+    if not len(batch.sums):
+        return before._replace(steps=steps)
+    return Progress(steps, batch.sums.mean(axis=0), float(excess.max()), float(batch.lengths.mean()))
+
+
+def _seen(normaliser: Normaliser, batch: Batch, settings: Settings) -> Normaliser:
+    if normaliser.count >= settings.normaliser_steps:
+        return normaliser
+    return normaliser.seen(batch.observations.reshape(-1, batch.observations.shape[-1]))

@@ -1,0 +1,126 @@
+"""Steps in the metric of the Kullback-Leibler divergence (Schulman, Levine, Abbeel, Jordan and Moritz 2015).
+
+H is the Hessian of the mean divergence from the policy that acted; H⁻¹g is found by conjugate gradients from products
+H·v alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.scipy.sparse.linalg import cg
+
+from surefoot.arrays import Floats
+from surefoot.control.networks import Actor, divergence, log_probability
+
+Accept = Callable[[Actor], bool]
+
+
+@dataclass(frozen=True)
+class Region:
+    """How far one update may go.
+
+    Attributes:
+        divergence: δ, largest mean divergence.
+        damping: added to the diagonal of H.
+        iterations: of conjugate gradients.
+        shrink, tries: of the line search.
+        samples: that products with H are made of, at most.
+    """
+
+    divergence: float = 0.01
+    damping: float = 0.1
+    iterations: int = 15
+    shrink: float = 0.8
+    tries: int = 15
+    samples: int = 4_000
+
+
+def surrogate(
+    actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, acted: jax.Array
+) -> jax.Array:
+    """Mean of advantages [n] times the ratio of probabilities to those that acted, log [n]."""
+    return jnp.mean(jnp.exp(log_probability(actor, inputs, actions) - acted) * advantages)
+
+
+@jax.jit
+def slope(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array) -> jax.Array:
+    """[p] gradient of the surrogate at the policy that acted."""
+    acted = log_probability(actor, inputs, actions)
+    gradient = jax.grad(surrogate)(actor, inputs, actions, advantages, acted)
+    return ravel_pytree(gradient)[0]
+
+
+@partial(jax.jit, static_argnames=("iterations",))
+def solved(actor: Actor, inputs: jax.Array, vector: jax.Array, damping: float, iterations: int) -> jax.Array:
+    """[p] (H + damping)⁻¹ vector."""
+    flat, restore = ravel_pytree(actor)
+
+    def mean_divergence(changed: jax.Array) -> jax.Array:
+        return jnp.mean(divergence(actor, restore(changed), inputs))
+
+    def product(v: jax.Array) -> jax.Array:
+        curvature: jax.Array = jax.jvp(jax.grad(mean_divergence), (flat,), (v,))[1]
+        return curvature + damping * v
+
+    found: jax.Array = cg(product, vector, maxiter=iterations, tol=1e-8)[0]  # type: ignore[no-untyped-call]
+    return found
+
+
+def moved(actor: Actor, step: jax.Array | Floats) -> Actor:
+    """The policy with parameters changed by `step` [p]."""
+    flat, restore = ravel_pytree(actor)
+    changed: Actor = restore(flat + jnp.asarray(step, flat.dtype))
+    return changed
+
+
+def searched(actor: Actor, step: jax.Array | Floats, region: Region, accept: Accept) -> Actor:
+    """The first of the shrinking steps that is accepted; the policy itself if none is."""
+    for k in range(region.tries):
+        tried = moved(actor, region.shrink**k * jnp.asarray(step))
+        if accept(tried):
+            return tried
+    return actor
+
+
+@jax.jit
+def compared(
+    old: Actor, new: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Mean divergence, and the surrogates of each column of advantages [n, q]: what `new` does better than `old`."""
+    acted = log_probability(old, inputs, actions)
+    gains = jax.vmap(partial(surrogate, new, inputs, actions), in_axes=(1, None))(advantages, acted)
+    return jnp.mean(divergence(old, new, inputs)), gains - jnp.mean(advantages, axis=0)
+
+
+def natural_step(gradient: jax.Array, direction: jax.Array, region: Region) -> jax.Array:
+    """√(2δ/gᵀH⁻¹g)·H⁻¹g: the longest step up a slope g within the region, given H⁻¹g."""
+    return direction * jnp.sqrt(2 * region.divergence / jnp.maximum(gradient @ direction, 1e-12))
+
+
+def climbed(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, region: Region) -> Actor:
+    """One update of TRPO on advantages [n]."""
+    gradient = slope(actor, inputs, actions, advantages)
+    direction = solved(actor, thinned(inputs, region), gradient, region.damping, region.iterations)
+
+    def better(tried: Actor) -> bool:
+        apart, (gain,) = compared(actor, tried, inputs, actions, advantages[:, None])
+        return bool(apart <= region.divergence * 1.5 and gain > 0)
+
+    return searched(actor, natural_step(gradient, direction, region), region, better)
+
+
+def thinned(inputs: jax.Array, region: Region) -> jax.Array:
+    """Every so-manieth sample, `region.samples` at most."""
+    return inputs[:: max(1, -(-len(inputs) // region.samples))]
+
+
+def as_numbers(*values: jax.Array) -> list[float]:
+    """In double precision from here on."""
+    return [float(np.float64(value)) for value in values]
