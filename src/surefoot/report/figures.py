@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from surefoot.errors import InvalidInput
-from surefoot.methods import METHODS
+from surefoot.methods import CONTROL_METHODS, METHODS
 from surefoot.report.metrics import Summary
 
 # Fixed rather than taken from the reader's matplotlibrc, so that the same numbers give the same picture.
@@ -62,7 +62,7 @@ def stroke(method: str) -> Stroke:
     round of colours, markers."""
     if method == REFERENCE:
         return Stroke("#b4b4b4", "")
-    spec = METHODS.get(method)
+    spec = METHODS.get(method) or CONTROL_METHODS.get(method)
     place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
 
