@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from surefoot.baselines.control_specs import PenaltyRules
-from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, meta_trained, pooled
+from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
 from surefoot.baselines.told_episodes import NetworkAdaptation
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
-from surefoot.control.networks import Actor, divergence, log_probability
+from surefoot.control.networks import Actor, log_probability
 from surefoot.control.trust_region import Region, natural_step, searched, solved, surrogate, thinned
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -53,12 +54,11 @@ def trained_maml(
     rules: PenaltyRules,
     settings: MetaSettings,
     rng: np.random.Generator,
-    region: Region | None = None,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
     def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor, Any]:
-        return _climbed(meta, seen, rules, region or settings.region), None
+        return _climbed(meta, seen, rules, settings.region), None
 
     return meta_trained(world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng)
 
@@ -94,12 +94,20 @@ def saturating_ratio(actor: Actor, samples: Samples) -> jax.Array:
 def _climbed(meta: Actor, seen: Experience, rules: PenaltyRules, region: Region) -> Actor:
     """TRPO: the natural gradient, shortened until the objective is larger and the policy near."""
     inputs = pooled(seen.before[0]).inputs
-    now, slopes = jax.value_and_grad(meta_objective)(meta, seen.before, seen.after, rules)
-    gradient = jax.flatten_util.ravel_pytree(slopes)[0]
+    now, gradient = _with_slope(meta, seen.before, seen.after, rules)
     direction = solved(meta, thinned(inputs, region), gradient, region.damping, region.iterations)
 
     def better(tried: Actor) -> bool:
-        near = jnp.mean(divergence(meta, tried, inputs)) <= 1.5 * region.divergence
+        near = apart(meta, tried, inputs) <= 1.5 * region.divergence
         return bool(near and meta_objective(tried, seen.before, seen.after, rules) > now)
 
     return searched(meta, natural_step(gradient, direction, region), region, better)
+
+
+@partial(jax.jit, static_argnames=("rules",))
+def _with_slope(
+    meta: Actor, before: tuple[Samples, ...], after: Samples, rules: PenaltyRules
+) -> tuple[jax.Array, jax.Array]:
+    """The objective and its gradient [p]."""
+    value, slope = jax.value_and_grad(meta_objective)(meta, before, after, rules)
+    return value, ravel_pytree(slope)[0]

@@ -22,11 +22,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from surefoot.baselines.control_specs import MetaCpoRules
-from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, meta_trained, pooled
+from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
 from surefoot.baselines.told_episodes import NetworkAdaptation
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
-from surefoot.control.networks import Actor, divergence
+from surefoot.control.networks import Actor
 from surefoot.control.trust_region import moved, searched, surrogate
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -57,7 +57,7 @@ def trained_meta_cpo(
         inputs = pooled(seen.before[0]).inputs
 
         def near(tried: Actor) -> bool:
-            return bool(jnp.mean(divergence(meta, tried, inputs)) <= settings.region.divergence)
+            return bool(apart(meta, tried, inputs) <= settings.region.divergence)
 
         return searched(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 

@@ -22,7 +22,7 @@ from surefoot.baselines.weighed_steps import Samples, Steps, samples_of, steps_w
 from surefoot.cmdp.world import World
 from surefoot.control.collection import Batch, Collector
 from surefoot.control.critics import Critics, fitted, new_critics
-from surefoot.control.networks import Actor, deployed, new_actor
+from surefoot.control.networks import Actor, deployed, divergence, new_actor
 from surefoot.control.normaliser import Normaliser
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
@@ -109,6 +109,12 @@ def pooled(samples: Samples) -> Samples:
     """Those of all tasks [G, n, ...] as of one [G·n, ...]; the excess stays as it is."""
     flat: Samples = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), samples)
     return flat._replace(excess=samples.excess)
+
+
+@jax.jit
+def apart(old: Actor, new: Actor, inputs: jax.Array) -> jax.Array:
+    """Mean divergence."""
+    return jnp.mean(divergence(old, new, inputs))
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order

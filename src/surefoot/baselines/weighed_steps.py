@@ -129,7 +129,7 @@ def samples_of(actor: Actor, inputs: Floats, actions: NDArray[Any], advantages: 
     taken = jnp.asarray(actions) if actor.discrete else jnp.asarray(actions, jnp.float32)
     seen = jnp.asarray(inputs, jnp.float32)
     centred = jnp.asarray(advantages - advantages.mean(axis=0), jnp.float32)
-    return Samples(seen, taken, log_probability(actor, seen, taken), centred, jnp.asarray(excess, jnp.float32))
+    return Samples(seen, taken, _acted(actor, seen, taken), centred, jnp.asarray(excess, jnp.float32))
 
 
 def lesson_of(samples: Samples, budget: Floats) -> Lesson:
@@ -157,6 +157,9 @@ def changed(policy: NetworkPolicy, actor: Actor) -> NetworkPolicy:
     if isinstance(policy, MLPPolicy):
         return replace(policy, weights=weights, biases=biases, log_std=log_std)
     return replace(policy, weights=weights, biases=biases)
+
+
+_acted = jax.jit(log_probability)
 
 
 def _normalised(policy: NetworkPolicy, observations: Floats) -> Floats:
