@@ -53,7 +53,7 @@ class CpoRules(BatchRules):
 
 @dataclass(frozen=True)
 class MetaCpoRules(BatchRules):
-    """Of meta-CPO: an inner step x has ½‖x‖² ≤ `divergence`."""
+    """Of meta-CPO: an inner step x has ½‖x‖² ≤ `divergence`, and no meta-update diverges further."""
 
     divergence: float = 0.01
 

@@ -57,7 +57,7 @@ def trained_meta_cpo(
         inputs = pooled(seen.before[0]).inputs
 
         def near(tried: Actor) -> bool:
-            return bool(apart(meta, tried, inputs) <= settings.region.divergence)
+            return bool(apart(meta, tried, inputs) <= rules.divergence)
 
         return searched(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
