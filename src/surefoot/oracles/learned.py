@@ -127,8 +127,8 @@ def trained_and_tested(
     raise Infeasible(
         f"no policy was found that keeps a margin of {needed.tolist()} on every task: on task {worst} of {len(tasks)} "
         f"the last one has {tests[worst].margin.tolist()}, shown to be at least {tests[worst].least_margin.tolist()} "
-        f"on {rules.tested} episodes, which last {tests[worst].length:.0%} of the horizon; train for longer, test on more "
-        "episodes or ask for less",
+        f"on {rules.tested} episodes, which last {tests[worst].length:.0%} of the horizon; train for longer, test on "
+        "more episodes or ask for less",
         units.budget - tests[worst].margin,
     )
 
