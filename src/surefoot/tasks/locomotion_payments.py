@@ -15,8 +15,8 @@ from surefoot.arrays import Floats, Mask
 
 
 class Motion(NamedTuple):
-    """One step of n lanes: the mean velocity along x [n] in m/s, whether the robot fell [n], the actions done [n, k] and
-    the positions [n, q] that it came to."""
+    """One step of n lanes: the mean velocity along x [n] in m/s, whether the robot fell [n], the actions done [n, k]
+    and the positions [n, q] that it came to."""
 
     velocity: Floats
     fell: Mask

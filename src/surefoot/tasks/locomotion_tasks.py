@@ -28,8 +28,8 @@ LANES = 256  # episodes side by side
 class LocomotionTask:
     """One robot of a family.
 
-    What a policy observes before each step is what Gymnasium's environment of the robot shows: all positions but x, then
-    all velocities. Its actions [k] are moved into [-1, 1].
+    What a policy observes before each step is what Gymnasium's environment of the robot shows: all positions but x,
+    then all velocities. Its actions [k] are moved into [-1, 1].
 
     Attributes:
         system: what all tasks of the family share.

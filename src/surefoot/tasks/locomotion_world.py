@@ -151,6 +151,6 @@ def _multiplied(robot: Robot, name: str, factors: Floats) -> Floats:
 def _weights(discount: float, steps: int) -> tuple[Floats, Floats]:
     """Of reward and cost: what step t weighs, γ^t, and what all steps after it weigh together as seen from it,
     Σ_{1≤k<steps-t} γ^k; both [steps, 2]."""
-    powers = np.array([1.0, discount]) ** np.arange(steps)[:, None]
-    later = np.cumsum(powers, axis=0)[::-1] - 1.0
+    powers: Floats = np.array([1.0, discount]) ** np.arange(steps, dtype=np.float64)[:, None]
+    later: Floats = np.cumsum(powers, axis=0)[::-1] - 1.0
     return powers, later

@@ -1,8 +1,8 @@
 """Robots whose motors are stronger or weaker than anybody knows: the same action spends another energy.
 
-The gain s, the parameter, multiplies the torque of every motor. Policies do not see it. A step spends the mean of (s·a)²
-over its motors, and the budget is on the mean over the 200 steps of an episode: what is safe with weak motors is not
-with strong ones.
+The gain s, the parameter, multiplies the torque of every motor. Policies do not see it. A step spends the mean of
+(s·a)² over its motors, and the budget is on the mean over the 200 steps of an episode: what is safe with weak motors is
+not with strong ones.
 """
 
 from __future__ import annotations

@@ -78,7 +78,15 @@ def model_field(robot: Robot, name: str) -> Floats:
 
 @cache
 def _model(robot: Robot) -> Any:
-    return _mujoco().MjModel.from_xml_string(model_text(robot))
+    """Loaded in silence: what MuJoCo says about the age of Gymnasium's models would go to a log file in the working
+    directory."""
+    mujoco = _mujoco()
+    spoken = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        return mujoco.MjModel.from_xml_string(model_text(robot))
+    finally:
+        mujoco.set_mju_user_warning(spoken)
 
 
 def _mujoco() -> Any:

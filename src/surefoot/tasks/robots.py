@@ -80,7 +80,7 @@ def fallen(robot: Robot, positions: Floats, velocities: Floats) -> Mask:
         return np.zeros(len(positions), np.bool_)
     height, lean = positions[:, 1], positions[:, 2]
     others = np.concatenate([positions[:, 2:], velocities], axis=1)
-    standing = (
+    standing: Mask = (
         (height > robot.upright.least_height)
         & (np.abs(lean) < robot.upright.largest_lean)
         & (np.abs(others) < robot.upright.largest_number).all(axis=1)

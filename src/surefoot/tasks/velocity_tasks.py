@@ -1,8 +1,8 @@
 """Robots that are to run at a velocity that nobody tells them: the paper's experiments in Gymnasium (appendix).
 
 Its text and its published code differ in nearly everything, so there are two versions of each; docs/locomotion.md has
-them side by side. Both are 200 steps long, and both count costs discounted by 0.99 and rewards undiscounted, as the code
-does.
+them side by side. Both are 200 steps long, and both count costs discounted by 0.99 and rewards undiscounted, as the
+code does.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Version: TypeAlias = Literal["published", "text"]
 STEPS, COST_DISCOUNT = 200, 0.99
 HOPPER_BUDGET, CHEETAH_BUDGET = 5.0, 10.0
 
-# By how much a velocity can miss its target at most, in m/s: of steps with random actions, less than 1 in 100 miss it by
-# more, wherever the target.
+# By how much a velocity can miss its target at most, in m/s. Of steps with random actions 0.2 % (Hopper) and none
+# (HalfCheetah) miss the mean target by more, 4 % and 0.3 % the fastest one.
 HOPPER_FARTHEST, CHEETAH_FARTHEST = 2.0, 4.0
 
 # Gymnasium's control cost is 0.001 Σa² of Hopper and 0.1 Σa² of HalfCheetah; the published code multiplies the first by
 # 100, and with it the bonus of 1 that the step of a fall does not get.
 HOPPER_CONTROL, HOPPER_EFFORT, CHEETAH_EFFORT, FALL = 1e-3, 0.1, 0.1, 100.0
 
-# The text names no height. At rest the head is at 0.636 m, which above 0.55 spends 7.5 of the budget of 10; sine gaits
-# at 1 m/s have it at 0.66 on average (9.6), those that rear at 0.70 (13). Of all heights reached, few exceed 1.55 m.
+# The text names no height. With this one the budget of 10 binds: standing still spends 8.0 of it, the head being at
+# 0.64 m, a sine gait at 1.1 m/s 8.9, at 1.9 m/s 10.4, random actions 10.7. None of these has its head above 1.55 m.
 HEAD_HEIGHT, MOST_ABOVE = 0.55, 1.0
 
 
