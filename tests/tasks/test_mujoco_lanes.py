@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from surefoot.errors import InvalidInput
+from surefoot.tasks import robots
 from surefoot.tasks.locomotion_payments import head_height
 from surefoot.tasks.mujoco_lanes import MujocoLanes, model_field
 from surefoot.tasks.robots import HALF_CHEETAH, HOPPER, Robot, fallen, first_state, observed
@@ -208,3 +210,9 @@ def test_a_workers_share_of_the_cores_is_kept_to(monkeypatch: pytest.MonkeyPatch
         MujocoLanes(HOPPER, 1)
     MujocoLanes(HOPPER, 1, threads=2)
     assert made == [3, 0, 0, 2]
+
+
+def test_without_gymnasium_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robots, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"must have gymnasium installed.*: pip install 'surefoot\[control\]'"):
+        robots.model_text(replace(HOPPER, name="Hopper of whom nobody has heard"))
