@@ -72,8 +72,8 @@ class LocomotionTask:
             raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
         return SimulatedEpisodes(self, policy, min(whole("steps", steps), self.system.steps))
 
-    def world(self, lanes: int) -> LocomotionWorld:
-        return world_of([self], lanes)
+    def world(self, lanes: int, *others: LocomotionTask) -> LocomotionWorld:
+        return world_of([self, *others], lanes)
 
 
 def world_of(tasks: Sequence[LocomotionTask], lanes_each: int, threads: int | None = None) -> LocomotionWorld:
@@ -101,8 +101,8 @@ class SimulatedEpisodes:
     steps: int
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
-        """Sums of `episodes` episodes; if asked for with observations [n, H+1, o] and actions [n, H, k] as they were
-        done, H being the steps of the longest."""
+        """Sums of `episodes` episodes; if asked for with observations [n, H+1, o], actions [n, H, k] as they were done
+        and what was paid, H being the steps of the longest."""
         count = whole("episodes", episodes)
         acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
         sizes = [min(LANES, count - done) for done in range(0, count, LANES)]
@@ -111,15 +111,18 @@ class SimulatedEpisodes:
     def _block(self, lanes: int, rng: np.random.Generator, acting: np.random.Generator, transitions: bool) -> Outcomes:
         world = LocomotionWorld(self.task.system, np.tile(self.task.parameter, (lanes, 1)), self.steps)
         observation, ended = world.begin(np.ones(lanes, np.bool_), rng), np.zeros(lanes, np.bool_)
-        seen, done, steps = [observation], [], np.zeros(lanes, np.int64)
+        seen, done, paid, steps = [observation], [], [], np.zeros(lanes, np.int64)
         t = 0
         while not ended.all():
             actions = world.taken(self.policy.act(observation, t, acting))
             steps += ~ended
-            observation, _, _, sums, _, ended = world.step(actions)
+            observation, reward, cost, sums, _, ended = world.step(actions)
             t += 1
             if transitions:
                 seen.append(observation)
                 done.append(actions)
-        watched = Observed(np.stack(seen, axis=1), np.stack(done, axis=1), steps) if transitions else None
+                paid.append(np.column_stack([reward, cost]))
+        if not transitions:
+            return Outcomes(sums[:, 0], sums[:, 1:])
+        watched = Observed(np.stack(seen, axis=1), np.stack(done, axis=1), steps, np.stack(paid, axis=1))
         return Outcomes(sums[:, 0], sums[:, 1:], observed=watched)
