@@ -1,4 +1,4 @@
-"""Policies in JAX and in NumPy are the same policies; probabilities, divergences and advantages by second computations."""
+"""Policies in JAX and in NumPy are the same; probabilities, divergences and advantages by second computations."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None
 @few
 def test_divergence_and_entropy_are_those_of_the_distributions(seed: int, discrete: bool) -> None:
     """By sums over the actions, or by many draws."""
-    old, normaliser, rng = random_actor(seed, discrete)
+    old, _, rng = random_actor(seed, discrete)
     new, _, _ = random_actor(seed + 1, discrete)
     inputs = jnp.asarray(rng.standard_normal((1, 4)), jnp.float32)
     if discrete:
