@@ -4,9 +4,14 @@ gain²·a². Of the policies a = kx, E[cost] = gain²k², so the best within a b
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
+
 import numpy as np
 
 from surefoot.arrays import Floats, Mask
+from surefoot.cmdp.episode import Observed, Outcomes
+from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Actions, Shapes, Stepped
 
@@ -19,7 +24,7 @@ class BanditWorld:
         self.gains, self.rng = np.asarray(gains, np.float64), np.random.default_rng(0)
         self.lanes = len(self.gains)
         self.shapes = Shapes(1, 2 if discrete else 1, discrete)
-        self.units = Units(1.0, (-1e3, 0.0), (0.0, 1e3), BUDGET * STEPS, STEPS)
+        self.units = Units(1.0, (-100.0, 0.0), (0.0, 100.0), BUDGET * STEPS, STEPS, cost_sum_range=(0.0, 60.0))
         self.x, self.t, self.sums = np.zeros(self.lanes), np.zeros(self.lanes, np.int64), np.zeros((self.lanes, 2))
 
     def begin(self, lanes: Mask, rng: np.random.Generator) -> Floats:
@@ -29,9 +34,49 @@ class BanditWorld:
 
     def step(self, actions: Actions) -> Stepped:
         a = actions.astype(np.float64) if self.shapes.discrete else actions[:, 0]
-        numbers = np.stack([-((a - self.x) ** 2), (self.gains * a) ** 2], axis=1)
+        numbers = np.stack([-((a - self.x) ** 2), np.minimum((self.gains * a) ** 2, 6.0)], axis=1)
         self.sums += numbers
         self.t += 1
         self.x = self.rng.standard_normal(self.lanes)
         never = np.zeros(self.lanes, np.bool_)
         return Stepped(self.x[:, None].copy(), numbers[:, 0], numbers[:, 1:], self.sums.copy(), never, self.t == STEPS)
+
+
+@dataclass(frozen=True, eq=False)
+class BanditTask:
+    """The same as a task, its parameter the gain [1]."""
+
+    parameter: Floats
+
+    @property
+    def units(self) -> Units:
+        return BanditWorld(self.parameter).units
+
+    @property
+    def spaces(self) -> str:
+        return "one number, one action"
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.parameter.tobytes()).hexdigest()
+
+    def world(self, lanes: int, *others: BanditTask) -> BanditWorld:
+        return BanditWorld(np.repeat([self.parameter[0], *(other.parameter[0] for other in others)], lanes))
+
+    def episodes(self, policy: Policy, steps: int) -> BanditEpisodes:
+        return BanditEpisodes(self, policy)
+
+
+@dataclass(frozen=True, eq=False)
+class BanditEpisodes:
+    task: BanditTask
+    policy: Policy
+
+    def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        world = self.task.world(episodes)
+        seen, done = [world.begin(np.ones(episodes, np.bool_), rng)], []
+        for t in range(STEPS):
+            done.append(self.policy.act(seen[-1], t, rng))
+            step = world.step(done[-1])
+            seen.append(step.observation)
+        observed = Observed(np.stack(seen, axis=1), np.stack(done, axis=1), np.full(episodes, STEPS))
+        return Outcomes(step.sums[:, 0], step.sums[:, 1:], observed=observed if transitions else None)

@@ -6,7 +6,7 @@ few thousand of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -70,6 +70,7 @@ class World(Protocol):
 class SteppedTask(Protocol):
     """A task that can be stepped besides."""
 
-    def world(self, lanes: int) -> World:
-        """The system, `lanes` times side by side."""
+    def world(self, lanes: int, *others: Any) -> World:
+        """The system, `lanes` times side by side, and behind that as many lanes of each of the other tasks of its
+        family."""
         ...

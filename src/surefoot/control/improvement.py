@@ -106,6 +106,7 @@ def improve(
     settings: Settings,
     rng: np.random.Generator,
     groups: Sequence[int] | None = None,
+    budget: Floats | None = None,
     start: Trained | None = None,
     observer: Callable[[Progress], None] | None = None,
 ) -> Trained:
@@ -113,17 +114,19 @@ def improve(
 
     Args:
         groups: [lanes] which task each lane is of, 0, 1, ...; one task if left out.
+        budget: [m] to keep in place of the world's own.
         start: a policy of a task nearby, to begin with.
     """
     group = np.zeros(world.lanes, np.int64) if groups is None else np.asarray(groups)
+    allowed = world.units.budget if budget is None else budget
     now = start or _new(world, settings, rng)
     collector, length = Collector(world, rng), max(1, settings.batch // world.lanes)
     history: list[Progress] = []
     recent = np.full((group.max() + 1, len(world.units.budget)), np.nan)
     for _ in range(max(1, settings.steps // (length * world.lanes))):
         batch = collector.collect(now.policy, length)
-        recent = _excess(batch, group, world.units.budget, recent)
-        lesson, targets = _lesson(batch, now, group, recent, world.units.budget, settings)
+        recent = _excess(batch, group, allowed, recent)
+        lesson, targets = _lesson(batch, now, group, recent, allowed, settings)
         actor, memory = update(now.actor, lesson, now.memory, rng)
         critics = fitted(now.critics, np.asarray(lesson.inputs, np.float64), targets, rng)
         history.append(_progress(batch, recent, history))

@@ -10,10 +10,14 @@ from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
 from surefoot.tasks.insulin_settings import InsulinSettings
 from surefoot.tasks.inventory_tasks import inventory
 from surefoot.tasks.layered_tasks import layered
+from surefoot.tasks.locomotion_tasks import world_of
 from surefoot.tasks.maintenance_tasks import maintenance
 from surefoot.tasks.media_tasks import media
+from surefoot.tasks.motor_tasks import half_cheetah_motors, hopper_motors
+from surefoot.tasks.speed_limit_tasks import half_cheetah_speed_limit, hopper_speed_limit
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.tasks.two_walls_tasks import two_walls
+from surefoot.tasks.velocity_tasks import half_cheetah_velocity, hopper_velocity
 from surefoot.tasks.windy_tasks import windy_gridworld
 
 __all__ = [
@@ -32,10 +36,17 @@ __all__ = [
     "from_gymnasium_table",
     "glucose",
     "gridworld",
+    "half_cheetah_motors",
+    "half_cheetah_speed_limit",
+    "half_cheetah_velocity",
+    "hopper_motors",
+    "hopper_speed_limit",
+    "hopper_velocity",
     "inventory",
     "layered",
     "maintenance",
     "media",
     "two_walls",
     "windy_gridworld",
+    "world_of",
 ]

@@ -1,0 +1,58 @@
+"""The families of robots in the experiment, and how policies are trained for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from surefoot.arrays import Floats
+from surefoot.tasks.motor_tasks import half_cheetah_motors, hopper_motors
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.tasks.velocity_tasks import half_cheetah_velocity, hopper_velocity
+
+
+@dataclass(frozen=True)
+class Family:
+    """One column of the figure.
+
+    Attributes:
+        title: on the page.
+        tasks: makes the task distribution.
+        radius: of the cover, in units of the parameter.
+        epsilon: the paper's ε, in its distance d: between target velocities the difference of rewards, exactly. Tasks
+            whose motors differ have deterministic dynamics that differ, and with them d = 1: there the parameter is
+            compared, and ε is nominal.
+        steps, warm_steps: of training one expert, from nothing and from a neighbour's policy.
+        safe_steps: of training the safe policy on all centres.
+        xi: margin of the safe policy on every centre, as a part of the budget.
+    """
+
+    title: str
+    tasks: Callable[[], TaskDistribution]
+    radius: float
+    epsilon: float
+    steps: int
+    warm_steps: int
+    safe_steps: int
+    xi: float = 0.1
+
+    def points(self, parameters: Floats) -> Floats:
+        """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
+        return parameters * (self.epsilon / self.radius)
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "half-cheetah-motors": Family(
+            "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 1_200_000
+        ),
+        "hopper-motors": Family("Hopper, unknown motors", hopper_motors, 0.075, 0.05, 1_000_000, 400_000, 1_200_000),
+        "half-cheetah": Family(
+            "Half-Cheetah, unknown target velocity", half_cheetah_velocity, 0.17, 0.17 / 4, 600_000, 250_000, 600_000
+        ),
+        "hopper": Family(
+            "Hopper, unknown target velocity", hopper_velocity, 0.06, 0.06 / 3.003, 800_000, 250_000, 800_000
+        ),
+    }
+)

@@ -1,0 +1,165 @@
+"""Oracles that learn policies: networks trained on simulated tasks (extra `control`).
+
+What is found is tested on fresh episodes. Proved is what those show, with the probability stated: the budgets are kept
+up to what was asked for. That nothing better exists is a hope: no gradient shows it, and no theorem of the paper is
+claimed of what is trained with these oracles.
+
+Tasks that end early are a trap for whoever looks at sums alone: where the end is cheaper than going on, the best policy
+is to fall at once. A policy whose episodes are shorter than was asked for is therefore no answer, whatever it earns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from surefoot.arrays import Floats, fraction
+from surefoot.control.crpo import crpo
+from surefoot.control.improvement import Progress, Settings, Trained, Update, improve
+from surefoot.control.ppo_lagrangian import ppo_lagrangian
+from surefoot.errors import Infeasible, InvalidInput
+from surefoot.estimates import value_bounds
+from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
+
+# What was found unfit on fresh episodes is trained further, on a budget that is smaller by what it missed; how often.
+RETRIES = 4
+
+
+@dataclass(frozen=True)
+class Schooling:
+    """How policies are trained and tested.
+
+    Attributes:
+        update: `cpo()`, `crpo()` or `ppo_lagrangian()`.
+        settings: of training from nothing.
+        warm_steps: of training that begins with the policy of a neighbouring task, or goes on.
+        lanes: side by side; of several tasks, all together.
+        reserve: part of the budget that training leaves unused: what it holds it misses by a little.
+        allowance: part of the budget by which an expert may exceed it as far as fresh episodes show, if ε allows for
+            less: an ε for which the paper's theorem would hold is far below what any number of episodes resolves.
+        tested: fresh episodes.
+        least_length: part of the horizon that episodes must last on average.
+        observer: told of every batch.
+    """
+
+    update: Update = field(default_factory=ppo_lagrangian)
+    settings: Settings = field(default_factory=Settings)
+    warm_steps: int = 300_000
+    lanes: int = 40
+    reserve: float = 0.03
+    allowance: float = 0.1
+    tested: int = 1_000
+    least_length: float = 0.9
+    observer: Callable[[Progress], None] | None = None
+
+
+def learned_experts(schooling: Schooling | None = None) -> OptimalOracle:
+    """O_l: a policy trained on the task, beginning with that of the nearest task solved before.
+
+    With probability 1-δ it is relaxed ε-feasible, or keeps its budget but for the schooling's allowance: tested on
+    fresh episodes. ε-optimal is a hope. Values are means over the fresh episodes.
+    """
+    rules = schooling or Schooling()
+    solved: list[tuple[Floats, Trained]] = []
+
+    def optimal(task: Any, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
+        least = np.minimum(task.units.user_margin(-epsilon), -rules.allowance * np.abs(task.units.budget))
+        trained, found = trained_and_tested([task], least, delta, rules, rng, _nearest(solved, task))
+        solved.append((np.asarray(task.parameter), trained))
+        return PolicyValues(found.policy, float(found.reward[0]), found.margin[0])
+
+    return optimal
+
+
+def learned_safe_policy(schooling: Schooling | None = None) -> FeasibleOracle:
+    """O_s: one policy trained on all tasks, pressed down wherever its cost is worst (`crpo`, unless the schooling says
+    otherwise).
+
+    With probability 1-δ it is ξ-feasible on all of them: tested on fresh episodes.
+    """
+    rules = schooling or Schooling(update=crpo())
+
+    def feasible(tasks: Sequence[Any], xi: float | None, delta: float, rng: np.random.Generator) -> FeasiblePolicy:
+        if not len(tasks):
+            raise InvalidInput("tasks must hold at least one task, got none")
+        return trained_and_tested(tasks, tasks[0].units.user_margin(xi or 0.0), delta, rules, rng)[1]
+
+    return feasible
+
+
+def trained_and_tested(
+    tasks: Sequence[Any],
+    needed: Floats,
+    delta: float,
+    rules: Schooling,
+    rng: np.random.Generator,
+    start: Trained | None = None,
+) -> tuple[Trained, FeasiblePolicy]:
+    """A policy whose margins are at least `needed` [m] on every task with probability 1-δ, or `Infeasible`."""
+    fraction("delta", delta)
+    units = tasks[0].units
+    each = max(1, rules.lanes // len(tasks))
+    world, groups = tasks[0].world(each, *tasks[1:]), np.repeat(np.arange(len(tasks)), each).tolist()
+    budget = units.budget - np.maximum(needed, 0.0) - rules.reserve * np.abs(units.budget)
+    trained = start
+    for tries in range(1, RETRIES + 1):
+        steps = rules.settings.steps if trained is None else rules.warm_steps
+        trained = improve(
+            world,
+            rules.update,
+            settings=replace(rules.settings, steps=steps),
+            rng=rng,
+            groups=groups,
+            budget=budget,
+            start=trained,
+            observer=rules.observer,
+        )
+        tests = [_tested(task, trained, rules.tested, delta / RETRIES / len(tasks), rng) for task in tasks]
+        if min(test.length for test in tests) < rules.least_length:
+            trained = None  # it has learned to end: from nothing, with other random numbers
+            continue
+        margin, least = np.array([test.margin for test in tests]), np.array([test.least_margin for test in tests])
+        kept = (margin >= np.maximum(needed, 0.0)).all() or tries == RETRIES  # what ε allows besides is for the last
+        if kept and (least >= needed).all():
+            return trained, FeasiblePolicy(trained.policy, np.array([test.reward for test in tests]), margin)
+        budget = budget - np.maximum(needed - least.min(axis=0), 0.0)
+    worst = int(np.argmin([(test.least_margin - needed).min() for test in tests]))
+    raise Infeasible(
+        f"no policy was found that keeps a margin of {needed.tolist()} on every task: on task {worst} of {len(tasks)} "
+        f"the last one has {tests[worst].margin.tolist()}, shown to be at least {tests[worst].least_margin.tolist()} "
+        f"on {rules.tested} episodes, which last {tests[worst].length:.0%} of the horizon; train for longer, test on "
+        "more episodes or ask for less",
+        units.budget - tests[worst].margin,
+    )
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _nearest(solved: Sequence[tuple[Floats, Trained]], task: Any) -> Trained | None:
+    """The policy of the task whose parameter is closest."""
+    if not solved:
+        return None
+    apart = [float(np.abs(parameter - task.parameter).max()) for parameter, _ in solved]
+    return solved[int(np.argmin(apart))][1]
+
+
+class _Tested(NamedTuple):
+    """Means over fresh episodes, what the margins are at least, and the part of the horizon that episodes last."""
+
+    reward: float
+    margin: Floats
+    least_margin: Floats
+    length: float
+
+
+def _tested(task: Any, trained: Trained, episodes: int, level: float, rng: np.random.Generator) -> _Tested:
+    steps = task.units.episode_length
+    outcomes = task.episodes(trained.policy, steps).run(episodes, rng, transitions=True)
+    lower, _ = value_bounds(outcomes, task.units, steps, level)
+    margin = task.units.budget - outcomes.cost.mean(axis=0)
+    length = float(outcomes.watched().steps.mean()) / steps
+    return _Tested(float(outcomes.reward.mean()), margin, lower[1:], length)

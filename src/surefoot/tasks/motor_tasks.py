@@ -1,0 +1,66 @@
+"""Robots whose motors are stronger or weaker than anybody knows: the same action spends another energy.
+
+The gain s, the parameter, multiplies the torque of every motor. Policies do not see it. A step spends the mean of
+(s·a)² over its motors, and the budget is on the mean over the 200 steps of an episode: what is safe with weak motors is
+not with strong ones.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from surefoot.cmdp.units import Units
+from surefoot.tasks.distribution import Uniform
+from surefoot.tasks.locomotion_payments import Energy, Forward
+from surefoot.tasks.locomotion_tasks import LocomotionTask
+from surefoot.tasks.locomotion_world import Locomotion
+from surefoot.tasks.robots import HALF_CHEETAH, HOPPER, Robot
+from surefoot.tasks.task_distribution import TaskDistribution
+
+STEPS = 200
+SHARE = 1 / STEPS  # of a step in the mean over an episode
+WEAKEST, STRONGEST = 0.6, 1.4
+CHEETAH_BUDGET, HOPPER_BUDGET = 0.25, 0.2
+
+# (slowest, fastest) velocity that is paid for, in m/s. Wide on both sides: where only steps backwards are cut off,
+# shaking to and fro earns something.
+CHEETAH_VELOCITIES, HOPPER_VELOCITIES = (-4.0, 6.0), (-2.0, 4.0)
+
+
+def half_cheetah_motors() -> TaskDistribution:
+    """HalfCheetah with motors of unknown gain s, uniform on [0.6, 1.4]. Reward is the forward velocity within -4 and
+    6 m/s, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget 0.25."""
+    return _family(HALF_CHEETAH, CHEETAH_VELOCITIES, 0.0, CHEETAH_BUDGET)
+
+
+def hopper_motors() -> TaskDistribution:
+    """Hopper with motors of unknown gain s, uniform on [0.6, 1.4]. Reward is the forward velocity within -2 and 4 m/s,
+    and 1 while it stands, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget 0.2.
+
+    A fall ends the episode. Each step that is then missing earns nothing and costs 0.2, as much as the budget allows
+    for one: lying down saves no energy.
+    """
+    return _family(HOPPER, HOPPER_VELOCITIES, 1.0, HOPPER_BUDGET)
+
+
+def _family(robot: Robot, velocities: tuple[float, float], upright: float, budget: float) -> TaskDistribution:
+    slowest, fastest = velocities
+    units = Units(
+        1.0,
+        (slowest * SHARE, (fastest + upright) * SHARE),
+        np.array([[0.0, STRONGEST**2 * SHARE]]),
+        np.array([budget]),
+        STEPS,
+    )
+    system = Locomotion(
+        robot,
+        units,
+        Forward(slowest, fastest, upright, share=SHARE),
+        Energy(SHARE),
+        after_fall=(0.0, budget * SHARE),
+        factors={"actuator_gear": 0},
+        parameters=(0.0, STRONGEST),
+    )
+    return TaskDistribution(partial(LocomotionTask, system), Uniform(WEAKEST, STRONGEST))

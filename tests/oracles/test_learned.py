@@ -1,0 +1,85 @@
+"""Oracles that learn, where the answer is known: a bandit whose best constrained policy has a closed form."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
+
+from bandit_world import BUDGET, STEPS, BanditEpisodes, BanditTask
+
+from surefoot.cmdp.episode import Observed, Outcomes
+from surefoot.cmdp.policy import Policy
+from surefoot.control.crpo import crpo
+from surefoot.control.improvement import Settings
+from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
+from surefoot.control.trust_region import Region
+from surefoot.errors import Infeasible, InvalidInput
+from surefoot.oracles.learned import Schooling, learned_experts, learned_safe_policy
+
+QUICK = Schooling(
+    ppo_lagrangian(Clipping(rate=1e-2, minibatch=500)),
+    Settings(steps=200_000, batch=4_000, hidden=(8,), discount=0.9, log_std=-1.5),
+    warm_steps=60_000,
+    tested=4_000,
+)
+SAFE = replace(QUICK, update=crpo(region=Region(divergence=0.02)))
+LOOSE = 0.05  # epsilon, unit scale
+
+
+def gain_of(policy: Any) -> float:
+    return float(np.diff(policy.mean(np.array([[-1.0], [1.0]]))[:, 0])[0] / 2)
+
+
+def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
+    seen: list[int] = []
+    optimal = learned_experts(replace(QUICK, observer=lambda batch: seen.append(batch.steps)))
+    for k, gain in enumerate((1.0, 1.3)):
+        found = optimal(BanditTask(np.array([gain])), LOOSE, 0.1, np.random.default_rng(k))
+        assert gain_of(found.policy) == pytest.approx(np.sqrt(BUDGET) / gain, abs=0.08)
+        assert found.margin[0] > -0.1 * BUDGET * STEPS
+        assert seen[-1] == (QUICK.settings.steps if k == 0 else QUICK.warm_steps)
+        seen.clear()
+
+
+def test_the_safe_policy_keeps_the_budget_of_every_task() -> None:
+    tasks = [BanditTask(np.array([gain])) for gain in (0.5, 1.0, 2.0)]
+    found = learned_safe_policy(SAFE)(tasks, 0.0, 0.1, np.random.default_rng(0))
+    assert found.margin.shape == (3, 1)
+    assert (found.margin > 0).all()
+    assert gain_of(found.policy) == pytest.approx(np.sqrt(BUDGET) / 2, abs=0.08)
+    with pytest.raises(InvalidInput, match="at least one task, got none"):
+        learned_safe_policy(SAFE)([], 0.0, 0.1, np.random.default_rng(0))
+
+
+def test_what_cannot_be_shown_is_refused() -> None:
+    hard = replace(SAFE, settings=replace(SAFE.settings, steps=8_000), warm_steps=4_000, tested=20)
+    with pytest.raises(Infeasible, match=r"on task 0 of 1 the last one has .* train for longer"):
+        learned_safe_policy(hard)([BanditTask(np.array([1.0]))], 0.1, 0.1, np.random.default_rng(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Falling(BanditTask):
+    """Whose episodes are seen to last one step."""
+
+    def episodes(self, policy: Policy, steps: int) -> Any:
+        return Short(self, policy)
+
+
+class Short(BanditEpisodes):
+    def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+        whole = super().run(episodes, rng, transitions)
+        observed = whole.watched()
+        return replace(whole, observed=Observed(observed.observations, observed.actions, np.ones(episodes, np.int64)))
+
+
+def test_a_policy_that_falls_is_no_expert() -> None:
+    brief = replace(QUICK, settings=replace(QUICK.settings, steps=8_000))
+    with pytest.raises(Infeasible, match="which last 10% of the horizon"):
+        learned_experts(brief)(Falling(np.array([0.1])), LOOSE, 0.1, np.random.default_rng(0))

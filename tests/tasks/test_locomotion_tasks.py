@@ -1,0 +1,390 @@
+"""Families of robots: their sums recomputed from Gymnasium's episodes, what falling means, lanes of several tasks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+
+import surefoot as sf
+from surefoot.cmdp.task import Task
+from surefoot.cmdp.units import Units
+from surefoot.cmdp.world import SteppedTask
+from surefoot.errors import InvalidInput
+from surefoot.tasks import velocity_tasks
+from surefoot.tasks.locomotion_payments import Effort, Tracking
+from surefoot.tasks.locomotion_tasks import LocomotionTask, world_of
+from surefoot.tasks.robots import HOPPER
+from surefoot.testing import task_suite
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "hopper published": partial(sf.tasks.hopper_velocity, "published"),
+    "hopper text": partial(sf.tasks.hopper_velocity, "text"),
+    "cheetah published": partial(sf.tasks.half_cheetah_velocity, "published"),
+    "cheetah text": partial(sf.tasks.half_cheetah_velocity, "text"),
+    "cheetah motors": sf.tasks.half_cheetah_motors,
+    "hopper motors": sf.tasks.hopper_motors,
+    "cheetah limit": sf.tasks.half_cheetah_speed_limit,
+    "hopper limit": sf.tasks.hopper_speed_limit,
+}
+FALLING = [name for name in FAMILIES if name.startswith("hopper")]
+
+
+@pytest.fixture(autouse=True)
+def _where_logs_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gymnasium's environments let MuJoCo write one into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+@dataclass(frozen=True)
+class Shaking:
+    """Normal actions of a given size, whatever is seen."""
+
+    size: float
+    kind: ClassVar[str] = "shaking"
+
+    def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+        k = {11: 3, 17: 6}[np.shape(observation)[-1]]
+        return self.size * rng.standard_normal((*np.shape(observation)[:-1], k))
+
+    def to_arrays(self) -> dict[str, Any]:
+        return {}
+
+
+def some_task(name: str, seed: int = 0) -> LocomotionTask:
+    tasks = FAMILIES[name]()
+    return tasks.task(tasks.sample(1, np.random.default_rng(seed))[0])
+
+
+def environment(name: str, parameter: float = 1.0) -> Any:
+    env = gymnasium.make("Hopper-v5" if name.startswith("hopper") else "HalfCheetah-v5").unwrapped
+    if name.endswith("motors"):
+        env.model.actuator_gear[:] *= parameter
+    return env
+
+
+# ------------------------------------------------------------------------------------------- sums, computed another way
+
+
+def by_hand(name: str, env: Any, action: np.ndarray, parameter: float) -> tuple[np.ndarray, float, float, bool]:
+    """Observation, reward, cost and whether it fell, one step of Gymnasium's environment, its action in the box."""
+    observation, reward, fell, _, info = env.step(action)
+    velocity = info["x_velocity"]
+    off = abs(velocity - parameter)
+    match name:
+        case "hopper published":  # as the paper's code has it, from Gymnasium's own reward
+            paid = -min(off, 2.0) + (reward - velocity), -100 * (reward - velocity - 1)
+        case "hopper text":
+            paid = -min(off, 2.0), -100 * info["reward_ctrl"]
+        case "cheetah published":
+            paid = -min(off, 4.0), -info["reward_ctrl"]
+        case "cheetah text":
+            place_geoms(env)
+            paid = -min(off, 4.0), min(max(env.data.geom("head").xpos[2] - 0.55, 0.0), 1.0)
+        case "cheetah motors":
+            paid = min(max(velocity, -4.0), 6.0) / 200, parameter**2 * sum(action**2) / 6 / 200
+        case "hopper motors":
+            alive = 0.0 if fell else 1.0
+            paid = (min(max(velocity, -2.0), 4.0) + alive) / 200, parameter**2 * sum(action**2) / 3 / 200
+        case _:
+            paid = reward, float(velocity > parameter)
+    return observation, *paid, bool(fell)
+
+
+def place_geoms(env: Any) -> None:
+    """Positions of the geoms at the new state: a step leaves those before its last part."""
+    mujoco.mj_kinematics(env.model, env.data)
+
+
+def after_fall(name: str, steps: int) -> tuple[float, float]:
+    """What `steps` steps that are missing pay, as seen from the fall, and no discount but that of the cost."""
+    return {"hopper text": (-2.0 * steps, 0.0), "hopper motors": (0.0, steps * 0.2 / 200)}.get(name, (0.0, 0.0))
+
+
+def discount(name: str) -> float:
+    return 0.99 if name.endswith(("published", "text")) else 1.0
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_worlds_pay_what_gymnasiums_episodes_say(name: str) -> None:
+    """Step by step and in sum; observations bit by bit, in lanes that begin again when they have ended."""
+    task, n, rng = some_task(name), 3, np.random.default_rng(11)
+    parameter, world, horizon = float(task.parameter[0]), task.world(n), task.units.episode_length
+    envs = [environment(name, parameter) for _ in range(n)]
+    due, time, sums, ends = np.ones(n, bool), np.zeros(n, int), np.zeros((n, 2)), 0
+    for _ in range(250):
+        seeds = np.random.default_rng(ends).integers(2**31, size=due.sum())
+        shown = world.begin(due, np.random.default_rng(ends))
+        for lane, seed in zip(np.flatnonzero(due), seeds, strict=True):
+            assert (envs[lane].reset(seed=int(seed))[0] == shown[lane]).all()
+            time[lane], sums[lane] = 0, 0.0
+        actions = rng.normal(scale=0.8, size=(n, world.shapes.action))
+        stepped = world.step(actions)
+        for lane, env in enumerate(envs):
+            seen, reward, cost, fell = by_hand(name, env, actions[lane].clip(-1, 1), parameter)
+            if fell:
+                more = after_fall(name, horizon - 1 - time[lane])
+                reward, cost = reward + more[0], cost + more[1]
+            assert (stepped.observation[lane] == seen).all()
+            assert stepped.reward[lane] == pytest.approx(reward, rel=1e-9, abs=1e-9)
+            assert stepped.cost[lane, 0] == pytest.approx(cost, rel=1e-9, abs=1e-9)
+            sums[lane] += reward, discount(name) ** time[lane] * cost
+            time[lane] += 1
+            assert stepped.terminated[lane] == fell
+            assert stepped.ended[lane] == (fell or time[lane] == horizon)
+        assert stepped.sums == pytest.approx(sums, rel=1e-9, abs=1e-9)
+        due = stepped.ended
+        ends += due.sum()
+    assert ends >= (3 if horizon == 200 else 0)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_episodes_are_those_of_gymnasium(name: str) -> None:
+    """What was observed is what the recorded actions do there, and sums are of that; also when cut off early."""
+    task, n, steps = some_task(name), 4, 30
+    outcomes = task.episodes(Shaking(0.9), steps).run(n, np.random.default_rng(7), transitions=True)
+    again = np.random.default_rng(7)
+    again.integers(2**63, size=2)  # the stream of the policy
+    watched, parameter = outcomes.watched(), float(task.parameter[0])
+    for k, seed in enumerate(again.integers(2**31, size=n)):
+        env, sums = environment(name, parameter), np.zeros(2)
+        assert (env.reset(seed=int(seed))[0] == watched.observations[k, 0]).all()
+        for t in range(watched.steps[k]):
+            seen, reward, cost, fell = by_hand(name, env, watched.actions[k, t], parameter)
+            assert (seen == watched.observations[k, t + 1]).all()
+            sums += reward, discount(name) ** t * cost
+        assert fell or watched.steps[k] == steps
+        if fell:
+            sums += after_fall(name, steps - watched.steps[k])
+        assert outcomes.sums[k] == pytest.approx(sums, rel=1e-9)
+    assert (np.abs(watched.actions) <= 1).all()
+
+
+# -------------------------------------------------------------------------------------------------------- the contracts
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_keep_the_contract_of_tasks(name: str) -> None:
+    task_suite.check(lambda: some_task(name), [Shaking(0.5)], episodes=20)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ranges_hold_for_violent_policies(name: str) -> None:
+    """Steps, but for those of falls, and sums stay in their ranges at the ends of the parameter, whatever is done."""
+    tasks, rng = FAMILIES[name](), np.random.default_rng(4)
+    world = world_of([tasks.task(end) for end in tasks.distribution.support.T], 4)
+    units, due = world.units, np.ones(8, bool)
+    tracks = np.repeat(rng.choice([-1.0, 1.0], (30, 8, world.shapes.action)), 10, axis=0)
+    for actions in tracks:
+        if due.any():
+            world.begin(due, rng)
+        stepped = world.step(actions)
+        whole = ~stepped.terminated
+        assert (stepped.reward[whole] >= units.reward_range[0]).all()
+        assert (stepped.reward[whole] <= units.reward_range[1]).all()
+        assert (stepped.cost[:, 0] >= units.cost_range[0, 0]).all()
+        assert (stepped.cost[whole, 0] <= units.cost_range[0, 1] * (1 + 1e-12)).all()
+        slack = 1e-9 * np.ptp(units.reachable, axis=1)
+        assert (stepped.sums >= units.reachable[:, 0] - slack).all()
+        assert (stepped.sums <= units.reachable[:, 1] + slack).all()
+        due = stepped.ended
+
+
+def test_the_largest_cost_of_an_episode() -> None:
+    """Of all times at which it may end, one by one."""
+    for step, fall in ((0.3, 100.0), (0.3, 0.0), (0.6, 2.0), (1.0, 30.0)):
+        ends = [sum(step * 0.99**t for t in range(end + 1)) + (fall * 0.99**end if fall else 0.0) for end in range(200)]
+        assert velocity_tasks.largest_cost(step, fall) == pytest.approx(max(ends))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tasks_can_be_told_apart_and_sent(name: str) -> None:
+    tasks = FAMILIES[name]()
+    low, high = tasks.distribution.support[0]
+    middle = tasks.task((low + high) / 2)
+    assert isinstance(middle, Task)
+    assert isinstance(middle, SteppedTask)
+    assert middle.digest() == FAMILIES[name]().task((low + high) / 2).digest()
+    assert middle.digest() != tasks.task((low + high) / 2 * 1.01).digest()
+    assert pickle.loads(pickle.dumps(middle)).digest() == middle.digest()
+    assert tasks.digest() == FAMILIES[name]().digest()
+
+
+def test_families_have_digests_of_their_own() -> None:
+    """At one parameter."""
+    assert len({FAMILIES[name]().task(0.9).digest() for name in FAMILIES}) == len(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reward": Tracking(2.0, upright=0.9)},
+        {"cost": Effort(0.2)},
+        {"cost_discount": 0.98},
+        {"after_fall": (-1.0, 0.0)},
+        {"factors": {"actuator_gear": 0}},
+        {"robot": replace(HOPPER, frame_skip=5)},
+        {"units": Units(1.0, (-2.0, 0.0), np.array([[0.0, 0.3]]), np.array([6.0]), 200)},
+        {"units": Units(1.0, (-2.0, 0.0), np.array([[0.0, 0.3]]), np.array([5.0]), 100)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_part_of_a_family_is_in_its_digests(change: dict[str, Any]) -> None:
+    task = some_task("hopper text")
+    assert LocomotionTask(replace(task.system, **change), task.parameter).digest() != task.digest()
+
+
+# ------------------------------------------------------------------------------------------------------------- falling
+
+
+@pytest.mark.parametrize("name", FALLING)
+def test_falling_early_does_not_pay(name: str) -> None:
+    """Against standing still for longer, by sums of one episode: falls end it, and what is missing is as declared."""
+    task = some_task(name)
+    thrown = task.episodes(Shaking(5.0), 200).run(40, np.random.default_rng(0), transitions=True)
+    calm = task.episodes(Shaking(0.0), 200).run(40, np.random.default_rng(0), transitions=True)
+    assert thrown.watched().steps.mean() < 60 < calm.watched().steps.mean()
+    assert thrown.reward.mean() < calm.reward.mean()
+    if name in ("hopper published", "hopper motors"):
+        assert (thrown.cost[:, 0] > task.units.budget[0]).mean() > (calm.cost[:, 0] > task.units.budget[0]).mean()
+
+
+def test_a_fall_as_published_costs_100_discounted() -> None:
+    task = some_task("hopper published")
+    outcomes = task.episodes(Shaking(5.0), 200).run(20, np.random.default_rng(3), transitions=True)
+    steps = outcomes.watched().steps
+    assert (steps < 200).all()
+    assert (outcomes.cost[:, 0] >= 100 * 0.99 ** (steps - 1)).all()
+
+
+# ---------------------------------------------------------------------------------------------- lanes of several tasks
+
+
+@pytest.mark.parametrize("name", ["hopper text", "cheetah motors"])
+def test_lanes_of_several_tasks_are_those_of_each(name: str) -> None:
+    """Bit by bit: seeds are drawn in the order of the lanes."""
+    family, rng = FAMILIES[name](), np.random.default_rng(8)
+    tasks = [family.task(parameter) for parameter in family.sample(3, rng)]
+    mixed, alone = world_of(tasks, 2, threads=2), [task.world(2) for task in tasks]
+    actions, everything = rng.normal(size=(40, 6, mixed.shapes.action)), np.ones(6, bool)
+    seeds, parted = np.random.default_rng(9), np.random.default_rng(9)
+    shown = mixed.begin(everything, seeds)
+    assert (shown == np.concatenate([world.begin(np.ones(2, bool), parted) for world in alone])).all()
+    for action in actions:
+        together = mixed.step(action)
+        apart = [world.step(part) for world, part in zip(alone, np.split(action, 3), strict=True)]
+        for k, part in enumerate(together):
+            assert (part == np.concatenate([each[k] for each in apart])).all()
+        if together.ended.any():
+            mixed.begin(together.ended, seeds)
+            for world, part in zip(alone, np.split(together.ended, 3), strict=True):
+                world.begin(part, parted)
+    assert mixed.lanes == 6
+
+
+def test_lanes_that_ended_rest_until_they_are_begun_again() -> None:
+    world, rng = some_task("hopper text").world(6), np.random.default_rng(0)
+    world.begin(np.ones(6, bool), rng)
+    stepped = world.step(np.zeros((6, 3)))
+    while not stepped.ended.any():
+        stepped = world.step(rng.choice([-1.0, 1.0], (6, 3)))
+    resting = stepped.ended
+    assert not resting.all()
+    later = world.step(np.ones((6, 3)))
+    assert (later.observation[resting] == stepped.observation[resting]).all()
+    assert (later.sums[resting] == stepped.sums[resting]).all()
+    assert (later.reward[resting] == 0).all()
+    assert (later.cost[resting] == 0).all()
+    assert later.ended[resting].all()
+    assert (later.observation[~resting] != stepped.observation[~resting]).all(axis=1).all()
+    world.begin(resting, rng)
+    fresh = world.step(np.zeros((6, 3)))
+    assert (fresh.sums[resting, 0] == fresh.reward[resting]).all()
+
+
+# --------------------------------------------------------------------------------------------------------------- motors
+
+
+def test_the_same_actions_spend_more_with_stronger_motors() -> None:
+    """A sine gait of half size: velocities and energies are of the order that such gaits have."""
+    family = sf.tasks.half_cheetah_motors()
+    gains = [0.6, 1.0, 1.4]
+    world = world_of([family.task(gain) for gain in gains], 2)
+    world.begin(np.ones(6, bool), np.random.default_rng(0))
+    sizes, phases = np.array([1.0, 1.0, 0.8, 1.0, 0.7, 1.0]), np.array([3.07, 4.05, 1.55, 5.22, 5.1, 4.62])
+    for t in range(200):
+        stepped = world.step(np.tile(0.5 * sizes * np.sin(1.2674 * t + phases), (6, 1)))
+    assert stepped.ended.all()
+    velocity, energy = stepped.sums.reshape(3, 2, 2).mean(axis=1).T
+    np.testing.assert_allclose(energy / energy[1], np.square(gains), rtol=1e-9)
+    assert 0.09 < energy[1] < 0.13
+    assert (np.diff(velocity) > 0.2).all()
+    assert 0.5 < velocity[0] < 1.2
+    assert 1.7 < velocity[2] < 2.8
+
+
+@pytest.mark.parametrize("make", [sf.tasks.half_cheetah_motors, sf.tasks.hopper_motors])
+def test_nobody_sees_the_gain(make: Callable[[], Any]) -> None:
+    """Episodes begin alike whatever it is, and one in which no motor is used goes on alike."""
+    worlds = [make().task(gain).world(2) for gain in (0.6, 1.4)]
+    first = [world.begin(np.ones(2, bool), np.random.default_rng(0)) for world in worlds]
+    still = [world.step(np.zeros((2, world.shapes.action))).observation for world in worlds]
+    moved = [world.step(np.ones((2, world.shapes.action))).observation for world in worlds]
+    assert (first[0] == first[1]).all()
+    assert (still[0] == still[1]).all()
+    assert (moved[0] != moved[1]).any(axis=1).all()
+
+
+# -------------------------------------------------------------------------------------------------------- distributions
+
+
+def test_targets_are_drawn_as_declared() -> None:
+    rng = np.random.default_rng(0)
+    published, text = (sf.tasks.hopper_velocity(version).sample(4000, rng) for version in ("published", "text"))
+    assert published.mean() == pytest.approx(0.5, abs=0.01)
+    assert published.std() == pytest.approx(0.1, abs=0.005)
+    inside = np.random.default_rng(1).normal(0.5, np.sqrt(0.1), 100_000)
+    inside = inside[(inside >= 0) & (inside <= 1)]  # rejection, another way to truncate
+    assert text.std() == pytest.approx(inside.std(), abs=0.01)
+    wide = sf.tasks.half_cheetah_velocity("published").sample(4000, rng)
+    assert wide.std() == pytest.approx(2 / np.sqrt(12), abs=0.02)
+    named = sf.tasks.half_cheetah_velocity("text").distribution
+    assert (named.mean[0], named.std[0] ** 2) == (1.0, pytest.approx(0.3))
+    for targets, high in ((published, 1), (text, 1), (wide, 2)):
+        assert targets.min() >= 0
+        assert targets.max() <= high
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="version must be 'published' or 'text', got 'v3'"):
+        sf.tasks.hopper_velocity("v3")  # type: ignore[arg-type]
+    motors = sf.tasks.hopper_motors()
+    with pytest.raises(InvalidInput, match=r"parameter must be \[1\], from 0 to 1.4, got \[1.5\]"):
+        motors.task(1.5)
+    world = motors.task(1.0).world(2)
+    with pytest.raises(InvalidInput, match="must be begun before"):
+        world.step(np.zeros((2, 3)))
+    with pytest.raises(InvalidInput, match=r"lanes must be marked by \[2\] truth values"):
+        world.begin(np.array([0, 1]), np.random.default_rng(0))
+    world.begin(np.ones(2, bool), np.random.default_rng(0))
+    with pytest.raises(InvalidInput, match=r"actions must have shape \[2, 3\], got \[3\]"):
+        world.step(np.zeros(3))
+    with pytest.raises(InvalidInput, match="got one that is none"):
+        world.step(np.full((2, 3), np.nan))
+    with pytest.raises(InvalidInput, match=r"tasks\[1\] must be of the family of tasks\[0\]"):
+        world_of([some_task("hopper text"), some_task("hopper published")], 1)
+    with pytest.raises(InvalidInput, match="tasks must be at least one"):
+        world_of([], 1)
+    with pytest.raises(InvalidInput, match="policy must be one that can act"):
+        motors.task(1.0).episodes(object(), 5)  # type: ignore[arg-type]
