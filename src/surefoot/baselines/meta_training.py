@@ -18,10 +18,11 @@ import numpy as np
 from surefoot.arrays import Floats, Integers
 from surefoot.baselines.control_specs import BatchRules
 from surefoot.baselines.told_episodes import NetworkPolicy
-from surefoot.baselines.weighed_steps import Samples, Steps, samples_of, steps_worth, weighed
+from surefoot.baselines.weighed_steps import Samples, Steps, samples_of, weighed
 from surefoot.cmdp.world import World
 from surefoot.control.collection import Batch, Collector
 from surefoot.control.critics import Critics, fitted, new_critics
+from surefoot.control.improvement import steps_worth
 from surefoot.control.networks import Actor, deployed, divergence, new_actor
 from surefoot.control.normaliser import Normaliser
 from surefoot.control.trust_region import Region
@@ -172,9 +173,10 @@ class _Watching:
 
     def _of_task(self, batch: Batch, lanes: Integers) -> tuple[Floats, Floats]:
         """Mean sums [1+m] and excess [m] of a task's episodes that ended."""
-        here, units = np.isin(batch.lane, lanes), self.world.units
+        here = np.isin(batch.lane, lanes)
         sums = batch.sums[here].mean(axis=0)
-        return sums, (sums[1:] - units.budget) / steps_worth(batch.lengths[here], units)
+        worth = steps_worth(batch.cost[:, lanes], batch.sums[here], batch.lengths[here])
+        return sums, (sums[1:] - self.world.units.budget) / worth
 
 
 def _of_lanes(part: Any, lanes: Integers) -> Any:

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Integers, Mask
+from surefoot.arrays import Floats, Mask
 from surefoot.baselines.control_specs import BatchRules
 from surefoot.baselines.told_episodes import NetworkAdaptation, NetworkPolicy, ToldEpisodes, first_network
 from surefoot.cmdp.units import Units
 from surefoot.control.advantages import generalised_advantages
 from surefoot.control.critics import Critics, fitted, new_critics, predicted
-from surefoot.control.improvement import Lesson
+from surefoot.control.improvement import Lesson, steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import Actor, actor_of, log_probability
 from surefoot.learning.spec import Terms
@@ -92,7 +92,7 @@ def told_samples(
         critics = fitted(critics, inputs, targets, rng)
     advantages, _ = weighed(steps, critics, inputs, after, rules)
     n = len(inputs) if len(inputs) < 10 * GRAIN else len(inputs) // GRAIN * GRAIN
-    excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.steps, units)
+    excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.paid[:, 1:], told.sums, told.steps)
     return samples_of(actor, inputs[:n], steps.actions[:n], advantages[:n], excess)
 
 
@@ -115,13 +115,6 @@ def weighed(steps: Steps, critics: Critics, inputs: Floats, after: Floats, rules
         steps.paid, values, predicted(critics, after), terminated, ended, rules.discount, rules.trace
     )
     return advantages, values + advantages
-
-
-def steps_worth(lengths: Integers, units: Units) -> float:
-    """What the budget counts an episode of these lengths [n] as, if every step costs 1, on average: mean of Σ γ^t."""
-    if units.discount == 1:
-        return float(lengths.mean())
-    return float(((1 - units.discount**lengths) / (1 - units.discount)).mean())
 
 
 def samples_of(actor: Actor, inputs: Floats, actions: NDArray[Any], advantages: Floats, excess: Floats) -> Samples:
