@@ -107,11 +107,13 @@ class Pool:
         self.policies[key] = policy
         return key
 
-    def upcoming(self, keys: Sequence[Key], used: Mapping[Key, int]) -> Outcomes:
+    def upcoming(self, keys: Sequence[Key], used: Mapping[Key, int], *, sums_only: bool) -> Outcomes:
         """The next episode of each [n], where so many of each were used before."""
         kinds = list(dict.fromkeys(keys))
         places = [np.flatnonzero([key == kind for key in keys]) for kind in kinds]
         parts = [self._taken(kind, used[kind], len(place)) for kind, place in zip(kinds, places, strict=True)]
+        if sums_only:  # steps of thousands of episodes would be copied for nobody
+            parts = [Outcomes(part.reward, part.cost) for part in parts]
         return Outcomes.joined(parts)[np.argsort(np.concatenate(places), kind="stable")]
 
     def _taken(self, key: Key, first: int, count: int) -> Outcomes:
@@ -151,7 +153,7 @@ def _followed(
         orders = own.ask_block(min(max(SMALLEST_BLOCK, 2 * last), LARGEST_BLOCK, episodes - done))
         spans.append((done, _mixture(own, orders.deployed, pool)))
         drawn = [pool.key(own, int(index)) for index in orders.drawn]
-        last = own.tell_block(orders, pool.upcoming(drawn, used))
+        last = own.tell_block(orders, pool.upcoming(drawn, used, sums_only=own.method.observes == "sums"))
         used.update(drawn[:last])
         done += last
     return [*spans, (done, _mixture(own, own.deployed, pool))], episodes

@@ -22,7 +22,8 @@ UNCERTIFIED_LINE = (0, (4, 2))
 
 def reward_and_cost(families: Mapping[str, Any]) -> Figure:
     """Lines are means over tasks, bands hold 80 % of them. What has no certificate is dashed. A cross marks the worst
-    policy that a method deployed which was unsafe on any task."""
+    policy that a method deployed which was unsafe on any task. Methods that never leave the safe policy share its line.
+    """
     with matplotlib.rc_context(STYLE):
         width = max(3.6 * len(families) + 0.6, 7.0)
         figure = Figure(figsize=(width, 7.0), layout="constrained")
@@ -57,7 +58,17 @@ def look(name: str, certified: bool) -> dict[str, Any]:
 
 
 def _stroke(name: str) -> Stroke:
-    return stroke("published" if name == ON_ROBOTS.name else name)
+    """`certified` is `ADAPTING` wherever there are signals."""
+    return stroke({ON_ROBOTS.name: "published", ADAPTING: "certified"}.get(name, name))
+
+
+def _moving(family: Mapping[str, Any]) -> dict[str, Any]:
+    """The methods that have a line of their own, the reference first: it lies below the rest."""
+    methods = family["methods"]
+    safe = methods.get(REFERENCE)
+    own = {name: found for name, found in methods.items() if safe is None or found["curve"] != safe["curve"]}
+    ordered = sorted(own.items(), key=lambda item: item[0] == ADAPTING)
+    return {**({} if safe is None else {REFERENCE: safe}), **dict(ordered)}
 
 
 def _draw_reward(axes: Axes, family: Mapping[str, Any]) -> None:
@@ -81,16 +92,13 @@ def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
 
 
 def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
-    """The reference lies below the rest: a method that never leaves the safe policy coincides with it."""
-    ordered = sorted(family["methods"].items(), key=lambda item: (item[0] != REFERENCE, item[0] == ADAPTING))
-    for order, (name, own) in enumerate(ordered, start=2):
+    for order, (name, own) in enumerate(_moving(family).items(), start=2):
         curve, drawn = own["curve"], look(name, own["certified"])
         low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
-        axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.09, linewidth=0)
+        axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
         every = max(1, len(mean) // 6)
-        axes.plot(
-            curve["episode"], mean, drawstyle="steps-post", zorder=order, markevery=(order % every, every), **drawn
-        )
+        places = (3 * order % every, every)  # so that markers do not lie on each other
+        axes.plot(curve["episode"], mean, drawstyle="steps-post", zorder=order, markevery=places, **drawn)
 
 
 def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> None:
@@ -108,11 +116,13 @@ def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> N
         clip_on=False,
     )
     if cost > high:
+        side = "left" if episode < own["curve"]["episode"][-1] ** 0.5 else "right"  # of the words, towards the middle
         axes.annotate(
             f"{cost:.3g}",
             (episode, high),
-            xytext=(6, -4),
+            xytext=(6 if side == "left" else -6, -4),
             textcoords="offset points",
+            ha=side,
             va="top",
             fontsize=8,
             color=colour,
@@ -122,13 +132,18 @@ def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> N
 def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
     """One list for all panels, certified methods first."""
     methods = {name: own["certified"] for family in families.values() for name, own in family["methods"].items()}
-    ordered = sorted(methods.items(), key=lambda item: not item[1])
+    moving = {name for family in families.values() for name in _moving(family)}
+    ordered = sorted((item for item in methods.items() if item[0] in moving), key=lambda item: not item[1])
     handles = [Line2D([], [], **look(name, certified)) for name, certified in ordered]
+    staying = [name for name in methods if name not in moving]
+    if staying:
+        handles[0].set_label(f"{REFERENCE}; {', '.join(staying)} never left it")
     handles += [
         Line2D([], [], color=POSSIBLE, linestyle=":", linewidth=1.2, label="best of the set"),
         Line2D([], [], color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, label="budget"),
-        Line2D([], [], color="#444444", marker="X", markersize=7, linestyle="none", label="worst unsafe policy"),
     ]
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=3 if len(families) < 3 else 5, fontsize=9, handlelength=2.6
-    )
+    if any(own["unsafe_tasks"] for family in families.values() for own in family["methods"].values()):
+        worst = Line2D([], [], color="#444444", marker="X", markersize=7, linestyle="none", label="worst unsafe policy")
+        handles.append(worst)
+    columns = min(5, 1 + len(families))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9, handlelength=2.6)
