@@ -1,5 +1,6 @@
 """The oracles of the training phase: whether two tasks are close, what is best on one, what is safe on all."""
 
+from surefoot.on_demand import taken_from
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
 from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
@@ -14,14 +15,20 @@ __all__ = [
     "Oracles",
     "ParameterDistance",
     "PolicyValues",
+    "Schooling",
     "check_by_enumeration",
     "check_by_sampling",
     "crpo",
     "exact_oracles",
     "glucose_oracles",
     "insulin_candidates",
+    "learned_experts",
+    "learned_safe_policy",
     "linear_program",
     "natural_policy_gradient",
     "samples_needed",
     "worst_task_then_gradient",
 ]
+
+# What needs the extra `control` is imported when it is asked for.
+__getattr__, __dir__ = taken_from(__name__, {"learned": "Schooling learned_experts learned_safe_policy"})
