@@ -25,7 +25,8 @@ from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.settings import Envelopes, LearnedSignals
 
 STEPS, NOISE, JITTER, BUDGET = 10, 0.1, 0.05, 0.5
-UNITS = Units(1.0, (-1 / STEPS, 3 / STEPS), np.array([[0.0, 4 / STEPS]]), np.array([BUDGET]), STEPS)
+LOW, HIGH, MOST = 0.0, 2.0, 2.5  # of a velocity and of a cost, before they are divided by the steps
+UNITS = Units(1.0, (LOW / STEPS, HIGH / STEPS), np.array([[0.0, MOST / STEPS]]), np.array([BUDGET]), STEPS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ class Runs:
         for step in range(STEPS):
             push = np.asarray(self.policy.act(seen[-1], step, rng))
             speed = gain * push + NOISE * rng.standard_normal((episodes, 1))
-            paid.append(np.hstack([np.clip(speed, -1, 3), np.minimum((gain * push) ** 2, 4)]) / STEPS)
+            paid.append(np.hstack([np.clip(speed, LOW, HIGH), np.minimum((gain * push) ** 2, MOST)]) / STEPS)
             done.append(push)
             seen.append(speed)
         sums = np.sum(paid, axis=0)
@@ -95,7 +96,7 @@ def policy_set() -> PolicyValueSet:
         safe=pushing(LEVELS[0]),
         candidates={f"push {level:g}": pushing(level) for level in LEVELS[1:]},
         seed=0,
-        envelopes=Envelopes(cells=12, holdout=80, uncovered=0.06, episodes=60),
+        envelopes=Envelopes(cells=30, holdout=80, uncovered=0.06, episodes=150),
         signals=LearnedSignals(tasks=16, episodes=8),
         progress=False,
     )

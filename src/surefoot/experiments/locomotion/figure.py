@@ -25,14 +25,14 @@ def reward_and_cost(families: Mapping[str, Any]) -> Figure:
     policy that a method deployed which was unsafe on any task. Methods that never leave the safe policy share its line.
     """
     with matplotlib.rc_context(STYLE):
-        width = max(3.6 * len(families) + 0.6, 7.0)
-        figure = Figure(figsize=(width, 7.0), layout="constrained")
+        width = max(3.25 * len(families) + 0.5, 7.0)
+        figure = Figure(figsize=(width, 6.8), layout="constrained")
         rows = figure.subplots(2, len(families), sharex=True, squeeze=False, height_ratios=[1.15, 1])
         for column, family in enumerate(families.values()):
             reward, cost = rows[0][column], rows[1][column]
             _draw_reward(reward, family)
             _draw_cost(cost, family)
-            reward.set_title(family["title"], fontsize=10.5, fontweight="bold")
+            reward.set_title(family["title"].replace(", ", "\n"), fontsize=10.5, fontweight="bold")
             cost.set_xlabel("episode")
             cost.set_xscale("log")
             cost.set_xlim(1, max(own["curve"]["episode"][-1] for own in family["methods"].values()) + 1)
@@ -126,6 +126,8 @@ def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> N
             va="top",
             fontsize=8,
             color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+            zorder=101,
         )
 
 
