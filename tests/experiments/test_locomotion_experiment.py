@@ -97,7 +97,7 @@ def test_nothing_of_robots_is_loaded_before_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-# ------------------------------------------------------------------------------- the constants behind the paper's figure
+# ------------------------------------------------------------------------------ the constants behind the paper's figure
 
 
 def test_published_radii_and_weights_by_hand() -> None:
@@ -128,7 +128,7 @@ def _merged(spans: Any) -> Any:
     return [span for k, span in enumerate(spans) if k == 0 or span[1] != spans[k - 1][1]]
 
 
-# ------------------------------------------------------------------------------------------- episodes, and what they show
+# ----------------------------------------------------------------------------------------- episodes, and what they show
 
 
 def test_whoever_runs_a_policy_for_the_nth_time_gets_its_nth_episode() -> None:
@@ -194,16 +194,16 @@ MEAN = [[1.0, 0.1], [2.0, 0.4], [4.0, 0.9]]  # the best within 0.5: half of the 
 
 
 def test_a_summary_by_hand() -> None:
-    task = faced([[1, 0, 0], [0.5, 0.5, 0], [0, 0.8, 0.2], [0, 1, 0]], [0, 10, 20, 60], MEAN)
+    task = faced([[1, 0, 0], [0.5, 0.5, 0], [0, 0.82, 0.18], [0, 1, 0]], [0, 10, 20, 60], MEAN)
     other = faced([[1, 0, 0]], [0], MEAN)
     best_of_set = linprog([-1, -2, -4], A_ub=[[0.1, 0.4, 0.9]], b_ub=[0.5], A_eq=[[1, 1, 1]], b_eq=[1])
     assert measures.possible_gain(task) == pytest.approx(-best_of_set.fun - 1, abs=1e-6)
     found = measures.summary([task, other], "own", BUDGET, 100, certified=True)
     assert found["share_final"] == pytest.approx(1 / 3, abs=1e-6)
-    assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.4 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
+    assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.36 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
     assert found["reward_final"] == 1.5
-    assert found["until"] == [20]  # 1.4 is the first that is at least 0.9; the other task has nothing to count
-    assert (found["worst_cost"], found["worst_episode"]) == (pytest.approx(0.5), 21)
+    assert found["until"] == [20]  # 1.36 is the first that is at least 0.9; the other task has nothing to count
+    assert (found["worst_cost"], found["worst_episode"]) == (pytest.approx(0.49), 21)
     assert (found["tasks"], found["unsafe_tasks"], found["learned"]) == (2, 0, 7)
     curve = found["curve"]
     at = {episode: k for k, episode in enumerate(curve["episode"])}
