@@ -42,7 +42,7 @@ PUBLISHED_EPISODES = 6000  # of the paper's figure
 
 # What `--quick` sets: values are known less well, and certified methods have fewer episodes to learn from.
 QUICK: Mapping[str, Any] = MappingProxyType(
-    {"tasks": 3, "network_tasks": 1, "watched": 40, "judged": 100, "judged_others": 30, "most_judged": 100}
+    {"tasks": 3, "network_tasks": 1, "watched": 40, "judged": 100, "judged_others": 20, "most_judged": 100}
 )
 
 
@@ -66,12 +66,12 @@ class Settings:
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
     risk: float = risk_option()
     seed: int = seed_option()
-    watched: int = option(120, "Episodes simulated per task and policy, for methods to learn from.", least=1)
+    watched: int = option(80, "Episodes simulated per task and policy, for methods to learn from.", least=1)
     network_tasks: int = option(2, "Tasks for methods that train networks.", least=0)
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
     share: float = option(1.0, "Of the steps of training, with --retrain.")
     judged: int = 500
-    judged_others: int = 50
+    judged_others: int = 30
     most_judged: int = 1000
 
     def __post_init__(self) -> None:
