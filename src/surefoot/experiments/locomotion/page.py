@@ -250,8 +250,8 @@ def _training(results: Results) -> Section:
         ),
         table=Table(headers, rows, numbers=(5, 6, 7, 8)),
         notes=(
-            "‘paper’ is certified by a theorem about policies that are ε-optimal on a cover of the tasks, which nothing "
-            "shows of networks. What it deploys is judged here as everything else.",
+            "‘paper’ is certified by a theorem about policies that are ε-optimal on a cover of the tasks, which "
+            "nothing shows of networks. What it deploys is judged here as everything else.",
         ),
     )
 
