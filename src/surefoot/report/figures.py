@@ -131,6 +131,14 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
     return buffer.getvalue()
 
 
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG file; equal figures give equal bytes."""
+    buffer = BytesIO()
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "surefoot"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
 def _back_to_front(methods: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
     """The reference lies below the rest: a method that never leaves the safe policy coincides with it."""
     return sorted(methods.items(), key=lambda item: item[0] != REFERENCE)
