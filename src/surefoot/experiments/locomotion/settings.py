@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from surefoot import methods as library
 from surefoot.errors import InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES
 from surefoot.experiments.options import (
@@ -22,11 +21,11 @@ from surefoot.experiments.options import (
 )
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.learning.spec import MethodSpec
-from surefoot.methods import METHODS
+from surefoot.methods import CONTROL_METHODS, METHODS
 
 REFERENCE, ADAPTING = "safe-only", "certified-signals"
 # Networks that are trained on at test time; each needs an episode's steps, and deploys policies of its own.
-NETWORKS: Mapping[str, MethodSpec] = getattr(library, "CONTROL_METHODS", MappingProxyType({}))
+NETWORKS: Mapping[str, MethodSpec] = CONTROL_METHODS
 KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ON_ROBOTS.name: ON_ROBOTS, **NETWORKS})
 DEFAULT_METHODS = (
     REFERENCE,
