@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,7 @@ from runner import BUDGET, FAMILY, LEVELS, Runner, policy_set, true_values
 from scipy.optimize import linprog
 
 from surefoot import cli
+from surefoot.baselines.told_episodes import safe_network
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.judging import best
 from surefoot.experiments.locomotion import adapting, measures, run, settings, shipped
@@ -31,6 +33,7 @@ from surefoot.experiments.locomotion.differences import DIFFERENCES
 from surefoot.experiments.locomotion.figure import look, reward_and_cost
 from surefoot.experiments.locomotion.page import locomotion_page, tables
 from surefoot.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
+from surefoot.experiments.locomotion.shipped import Origin, School
 from surefoot.experiments.results import redraw
 from surefoot.learning.paper.published import ON_ROBOTS, LocomotionRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -43,6 +46,10 @@ METHODS = tuple(name for name in DEFAULT_METHODS if name not in NETWORKS)
 @cache
 def policies() -> PolicyValueSet:
     return policy_set()
+
+
+def school(**starts: Any) -> School:
+    return School(policies(), starts, Origin("made by hand", 0, policies().digest(), "0", 1.5, 4500, 2000))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,7 +166,7 @@ def test_methods_that_cannot_move_are_not_simulated() -> None:
 
 def test_a_method_alone_does_what_it_did_among_others() -> None:
     together, alone = (
-        face(policies(), "runner", names, np.array([0.8]), 1, small()) for names in (METHODS, METHODS[-1:])
+        face(school(), "runner", names, np.array([0.8]), 1, small()) for names in (METHODS, METHODS[-1:])
     )
     assert np.array_equal(together.courses[ADAPTING].weights, alone.courses[ADAPTING].weights)
     assert np.array_equal(together.courses[ADAPTING].begins, alone.courses[ADAPTING].begins)
@@ -172,7 +179,7 @@ def test_a_method_alone_does_what_it_did_among_others() -> None:
 
 
 def test_values_are_those_of_the_formulas() -> None:
-    found = face(policies(), "runner", METHODS, np.array([0.8]), 0, small())
+    found = face(school(), "runner", METHODS, np.array([0.8]), 0, small())
     assert (np.abs(found.mean - true_values(0.8, LEVELS)) < 5 * found.error + 1e-9).all()
     deployed = np.any([course.weights.any(axis=0) for course in found.courses.values()], axis=0)
     assert (found.count[deployed] >= 400).all()
@@ -349,8 +356,10 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_sets_are_what_their_origin_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, origin = shipped.shipped("runner")
-    assert found.digest() == origin.digest == policies().digest()
+    found = shipped.shipped("runner")
+    origin = found.origin
+    assert found.policies.digest() == origin.digest == policies().digest()
+    assert found.starts == {}
     assert (origin.steps, origin.safe_steps, origin.seconds) == (4500, 2000, 1.5)
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)
     with pytest.raises(InvalidInput, match="--retrain"):
@@ -372,6 +381,8 @@ SHIPPED = Path(shipped.__file__).parent / "trained"
 def test_shipped_sets_have_the_digest_that_is_told(path: Path) -> None:
     told = json.loads(path.with_suffix(".json").read_text())
     assert PolicyValueSet.load(path).digest() == told["digest"]
+    for method, digest in told.get("starts", {}).items():
+        assert sha256((path.parent / f"{path.stem}.{method}.safetensors").read_bytes()).hexdigest() == digest
 
 
 def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +393,11 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
         asked.update(words, family=family)
         return policies()
 
+    meta = replace(safe_network(policies()), clip=3.0)
     monkeypatch.setattr("surefoot.experiments.locomotion.schooling.schooled", schooled)
+    monkeypatch.setattr(
+        "surefoot.experiments.locomotion.schooling.meta_policies", lambda *given, **words: {"maml-penalty": meta}
+    )
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     results = run.reproduce(where, tmp_path, jobs=1)
     assert asked == {"family": FAMILY, "seed": 3, "jobs": 1, "share": 0.5}
@@ -392,7 +407,22 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     assert origin["steps"] == 2250
     assert "--share 0.5" in origin["command"]
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)  # what is left can be shipped
-    assert shipped.shipped("runner")[1].steps == 2250
+    found = shipped.shipped("runner")
+    assert found.origin.steps == 2250
+    assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
+    assert found.starts["maml-penalty"].clip == 3.0
+    (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
+    with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
+        shipped.shipped("runner")
+
+
+def test_meta_learners_begin_with_their_own_policy() -> None:
+    pytest.importorskip("jax")
+    meta = replace(safe_network(policies()), clip=3.0)
+    few = small(watched=4, episodes=4, methods=("maml-penalty", "cpo-online"), network_tasks=1)
+    found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
+    assert found.courses["cpo-online"].weights[0, 0] == 1.0
+    assert found.courses["maml-penalty"].weights[0, 0] == 0.0
 
 
 # ----------------------------------------------------------------------------------------------------------------- docs
@@ -409,7 +439,7 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     few = small(network_tasks=1, tasks=2)
     names = MappingProxyType({"pce": KNOWN["pce"]})
     with mock.patch.object(adapting, "NETWORKS", names):
-        tasks = [face(policies(), "runner", ("safe-only", "pce"), np.array([0.9]), k, few) for k in range(2)]
+        tasks = [face(school(), "runner", ("safe-only", "pce"), np.array([0.9]), k, few) for k in range(2)]
     assert ["pce" in task.courses for task in tasks] == [True, False]
     found = measures.summary(tasks, "pce", BUDGET, 1500, certified=False)
     assert found["tasks"] == 1

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from surefoot.baselines.control_specs import PenaltyRules
 from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
-from surefoot.baselines.told_episodes import NetworkAdaptation
+from surefoot.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, log_probability
@@ -54,13 +54,16 @@ def trained_maml(
     rules: PenaltyRules,
     settings: MetaSettings,
     rng: np.random.Generator,
+    start: NetworkPolicy | None = None,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
     def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor, Any]:
         return _climbed(meta, seen, rules, settings.region), None
 
-    return meta_trained(world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng)
+    return meta_trained(
+        world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng, start=start
+    )
 
 
 @partial(jax.jit, static_argnames=("rules",))

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 
 from surefoot.baselines.control_specs import MetaCpoRules
 from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
-from surefoot.baselines.told_episodes import NetworkAdaptation
+from surefoot.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor
@@ -50,6 +50,7 @@ def trained_meta_cpo(
     rules: MetaCpoRules,
     settings: MetaSettings,
     rng: np.random.Generator,
+    start: NetworkPolicy | None = None,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
@@ -61,7 +62,9 @@ def trained_meta_cpo(
 
         return searched(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
-    return meta_trained(world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng)
+    return meta_trained(
+        world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng, start=start
+    )
 
 
 @partial(jax.jit, static_argnames=("rules",))

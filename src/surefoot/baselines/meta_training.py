@@ -23,7 +23,7 @@ from surefoot.cmdp.world import World
 from surefoot.control.collection import Batch, Collector
 from surefoot.control.critics import Critics, fitted, new_critics
 from surefoot.control.improvement import steps_worth
-from surefoot.control.networks import Actor, deployed, divergence, new_actor
+from surefoot.control.networks import Actor, actor_of, deployed, divergence, new_actor
 from surefoot.control.normaliser import Normaliser
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
@@ -84,11 +84,15 @@ def meta_trained(
     rules: BatchRules,
     settings: MetaSettings,
     rng: np.random.Generator,
+    start: NetworkPolicy | None = None,
 ) -> MetaTrained:
-    """A meta-policy for the tasks that the lanes are of, `groups` [lanes] = 0, 1, ..."""
+    """A meta-policy for the tasks that the lanes are of, `groups` [lanes] = 0, 1, ...; from nothing, or from `start`,
+    whose normaliser it then keeps."""
     lanes = _lanes(world, groups)
-    meta = new_actor(world.shapes, settings.hidden, rng, settings.log_std)
+    meta = actor_of(start) if start is not None else new_actor(world.shapes, settings.hidden, rng, settings.log_std)
     seen = _Watching(world, lanes, rules, settings, rng)
+    if start is not None:
+        seen.normaliser = Normaliser.kept(start.shift, start.scale, settings.normaliser_steps)
     adapt_all = jax.jit(jax.vmap(adapt))
     history, memory = [], None
     for _ in range(settings.iterations):

@@ -25,7 +25,7 @@ import optax
 from surefoot.baselines.control_specs import SafeMetaRules
 from surefoot.baselines.maml_penalty import saturating_ratio
 from surefoot.baselines.meta_training import Experience, MetaSettings, MetaTrained, meta_trained, pooled
-from surefoot.baselines.told_episodes import NetworkAdaptation
+from surefoot.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, divergence, log_probability
@@ -74,6 +74,7 @@ def trained_safe_meta(
     rules: SafeMetaRules,
     settings: MetaSettings,
     rng: np.random.Generator,
+    start: NetworkPolicy | None = None,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
@@ -85,7 +86,7 @@ def trained_safe_meta(
         found: Actor = adapt(actor, samples, rules)[0]
         return found
 
-    return meta_trained(world, groups, adapted, update, rules=rules, settings=settings, rng=rng)
+    return meta_trained(world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start)
 
 
 def surrogates(

@@ -24,6 +24,11 @@ class Normaliser:
     def new(cls, size: int) -> Normaliser:
         return cls(0, np.zeros(size), np.zeros(size))
 
+    @classmethod
+    def kept(cls, shift: Floats, scale: Floats, count: int) -> Normaliser:
+        """That of a policy which was trained before, as after so many observations."""
+        return cls(count, shift, scale**2 * count)
+
     @property
     def shift(self) -> Floats:
         return self.mean

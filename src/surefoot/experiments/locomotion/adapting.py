@@ -6,17 +6,19 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.baselines.told_episodes import NetworkPolicy
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.experiments.judging import Judge, best
 from surefoot.experiments.locomotion.families import FAMILIES
 from surefoot.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
+from surefoot.experiments.locomotion.shipped import School
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Deployed
 from surefoot.learning.spec import MethodSpec, Terms
@@ -64,13 +66,13 @@ class Faced:
 
 
 def face(
-    policies: PolicyValueSet, family: str, methods: Sequence[str], parameter: Floats, number: int, settings: Settings
+    school: School, family: str, methods: Sequence[str], parameter: Floats, number: int, settings: Settings
 ) -> Faced:
     """Task `number` with every method, all of which see the same episodes of the same policies."""
-    task = FAMILIES[family].tasks().task(parameter)
+    task, policies = FAMILIES[family].tasks().task(parameter), school.policies
     pool = Pool(task, policies, settings, [settings.seed, LEARN_STAGE, number])
     followed = {
-        name: _followed(policies, KNOWN[name], pool, settings, number)
+        name: _followed(policies, KNOWN[name], pool, settings, number, school.starts.get(name))
         for name in methods
         if name not in NETWORKS or number < settings.network_tasks
     }
@@ -143,11 +145,17 @@ Span: TypeAlias = tuple[int, dict[Key, float]]  # before how many episodes a mix
 
 
 def _followed(
-    policies: PolicyValueSet, spec: MethodSpec, pool: Pool, settings: Settings, number: int
+    policies: PolicyValueSet,
+    spec: MethodSpec,
+    pool: Pool,
+    settings: Settings,
+    number: int,
+    start: NetworkPolicy | None = None,
 ) -> tuple[list[Span], int]:
     """What a method deploys, the last of which it keeps, and how many episodes it learns from."""
+    options: dict[str, Any] = {} if start is None else {"start": start}
     seed = int(np.random.SeedSequence([*pool.seed, number]).generate_state(1)[0])
-    own = learner(policies, method=spec, episodes=settings.episodes, risk=settings.risk, seed=seed)
+    own = learner(policies, method=spec, episodes=settings.episodes, risk=settings.risk, seed=seed, **options)
     episodes, spans, used, done, last = lessons(policies, spec, settings), [], Counter[Key](), 0, 0
     while done < episodes:
         orders = own.ask_block(min(max(SMALLEST_BLOCK, 2 * last), LARGEST_BLOCK, episodes - done))

@@ -17,7 +17,7 @@ from surefoot.experiments.locomotion.families import FAMILIES
 from surefoot.experiments.locomotion.measures import possible_gain, summary, totals
 from surefoot.experiments.locomotion.page import locomotion_page
 from surefoot.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
-from surefoot.experiments.locomotion.shipped import Origin, shipped, trained_anew
+from surefoot.experiments.locomotion.shipped import Origin, School, shipped, trained_anew
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.fan_out import check_jobs, each
 from surefoot.methods import learner
@@ -33,7 +33,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     check_folder(out, *(f"{name}.policyset" for name in settings.families if settings.retrain))
     show, began = progress or silent, time.perf_counter()
     sets = {name: policy_set(name, settings, out, jobs) for name in settings.families}
-    families = {name: adapted(name, *found, settings, jobs, show) for name, found in sets.items()}
+    families = {name: adapted(name, school, settings, jobs, show) for name, school in sets.items()}
     results = {
         "experiment": "locomotion",
         "version": __version__,
@@ -46,23 +46,21 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     return results
 
 
-def policy_set(name: str, settings: Settings, out: Path, jobs: int) -> tuple[PolicyValueSet, Origin]:
+def policy_set(name: str, settings: Settings, out: Path, jobs: int) -> School:
     if not settings.retrain:
         return shipped(name)
     return trained_anew(name, out, seed=settings.seed, share=settings.share, jobs=jobs)
 
 
-def adapted(
-    name: str, policies: PolicyValueSet, origin: Origin, settings: Settings, jobs: int, show: Progress
-) -> dict[str, Any]:
+def adapted(name: str, school: School, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
     """One family: every method on fresh tasks."""
-    began = time.perf_counter()
+    began, policies = time.perf_counter(), school.policies
     methods, refused = available(policies, settings)
     parameters = FAMILIES[name].tasks().sample(settings.tasks, np.random.default_rng([settings.seed, TASK_STAGE]))
-    calls = [(policies, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
+    calls = [(school, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
     tasks = list(each(f"adapting, {name}", face, calls, jobs, show))
     return {
-        **summarised(name, policies, origin, methods, tasks, settings),
+        **summarised(name, policies, school.origin, methods, tasks, settings),
         "refused": refused,
         "seconds": time.perf_counter() - began,
     }

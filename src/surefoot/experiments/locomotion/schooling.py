@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from surefoot.baselines.control_specs import MetaCpoRules, PenaltyRules, SafeMetaRules
+from surefoot.baselines.maml_penalty import trained_maml
+from surefoot.baselines.meta_cpo import trained_meta_cpo
+from surefoot.baselines.meta_training import MetaSettings
+from surefoot.baselines.safe_meta_networks import trained_safe_meta
+from surefoot.baselines.told_episodes import NetworkPolicy
 from surefoot.control.crpo import crpo
 from surefoot.control.improvement import Settings as Loop
+from surefoot.control.trust_region import Region
 from surefoot.experiments.locomotion.families import Family
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles
@@ -61,3 +69,27 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
             jobs=jobs,
             progress=True,
         )
+
+
+# Of meta-training: tasks, spread evenly over the family, and lanes of each.
+META_TASKS, META_LANES = 6, 10
+META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01))
+
+
+def meta_policies(family: Family, safe: NetworkPolicy, *, seed: int, share: float = 1.0) -> dict[str, NetworkPolicy]:
+    """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
+    policy on."""
+    tasks = family.tasks()
+    (low, high), *_ = tasks.distribution.support
+    chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
+    world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
+    settings = replace(META_SETTINGS, iterations=max(1, round(share * META_SETTINGS.iterations)))
+    learners = {
+        "safe-meta-control": partial(trained_safe_meta, rules=SafeMetaRules()),
+        "meta-cpo": partial(trained_meta_cpo, rules=MetaCpoRules()),
+        "maml-penalty": partial(trained_maml, rules=PenaltyRules()),
+    }
+    return {
+        name: learn(world, groups, settings=settings, rng=np.random.default_rng([seed, k]), start=safe).policy
+        for k, (name, learn) in enumerate(learners.items())
+    }

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import safetensors.numpy
+
 from surefoot import __version__, files
+from surefoot.baselines.told_episodes import NetworkPolicy, safe_network
 from surefoot.bounded_json import Limits, parse_strictly
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES, Family
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 TRAINED = Path(__file__).parent / "trained"
 LIMITS = Limits(size=2**16, values=1000, depth=4)
+MOST_BYTES = 2**22  # of a meta-policy
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Origin:
         seconds: that it took.
         steps: of training in the simulator, as far as planned: policies that fail their test are trained further.
         safe_steps: those of the safe policy among them.
+        starts: SHA-256 of each file with a meta-policy, by method.
     """
 
     command: str
@@ -37,10 +45,20 @@ class Origin:
     seconds: float
     steps: int
     safe_steps: int
+    starts: Mapping[str, str] = field(default_factory=dict)
 
 
-def shipped(name: str) -> tuple[PolicyValueSet, Origin]:
-    """The set of a family, if it is the one that its origin tells of."""
+@dataclass(frozen=True, eq=False)
+class School:
+    """The set of a family, and what meta-learners begin with on a new task, by method."""
+
+    policies: PolicyValueSet
+    starts: Mapping[str, NetworkPolicy]
+    origin: Origin
+
+
+def shipped(name: str) -> School:
+    """What was trained for a family, if it is what its origin tells of."""
     folder, told = TRAINED / f"{name}.policyset", TRAINED / f"{name}.json"
     if not (folder.is_dir() and told.is_file()):
         raise InvalidInput(f"families must be trained, and {name} is not shipped with this package: use --retrain")
@@ -48,16 +66,19 @@ def shipped(name: str) -> tuple[PolicyValueSet, Origin]:
     origin = _origin(FAMILIES[name], policies, 1.0, **found)
     if origin.digest != policies.digest():
         raise ArtifactError(f"{folder}: its digest is not the one in {told.name}: {policies.digest()}")
-    return policies, origin
+    starts = {method: _start(TRAINED / _file(name, method), digest) for method, digest in origin.starts.items()}
+    return School(policies, starts, origin)
 
 
-def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) -> tuple[PolicyValueSet, Origin]:
-    """Algorithm 1 on a family; the set and its origin are left in `out`."""
+def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) -> School:
+    """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
-    from surefoot.experiments.locomotion.schooling import Bounds, schooled
+    from surefoot.experiments.locomotion.schooling import Bounds, meta_policies, schooled
 
     began = time.perf_counter()
     policies = schooled(FAMILIES[name], Bounds(), seed=seed, jobs=jobs, share=share)
+    starts = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share)
+    stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
     origin = _origin(
         FAMILIES[name],
         policies,
@@ -67,10 +88,24 @@ def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) ->
         digest=policies.digest(),
         version=__version__,
         seconds=time.perf_counter() - began,
+        starts={method: sha256(content).hexdigest() for method, content in stored.items()},
     )
     policies.save(out / f"{name}.policyset")
-    files.write_files(out, {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()})
-    return policies, origin
+    told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
+    files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
+    return School(policies, starts, origin)
+
+
+def _file(name: str, method: str) -> str:
+    return f"{name}.{method}.safetensors"
+
+
+def _start(path: Path, digest: str) -> NetworkPolicy:
+    """A meta-policy, if its file is the one that was told of."""
+    content = files.read_file(path, MOST_BYTES)
+    if sha256(content).hexdigest() != digest:
+        raise ArtifactError(f"{path}: its digest is not the one that was told: {sha256(content).hexdigest()}")
+    return MLPPolicy.from_arrays(safetensors.numpy.load(content))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -82,7 +117,7 @@ def _read(path: Path) -> dict[str, Any]:
     for key, kind in wanted.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
             raise ArtifactError(f"{path}: must tell {', '.join(wanted)}; {key!r} is missing or no {kind}")
-    return {key: found[key] for key in (*wanted, *({"steps", "safe_steps"} & set(found)))}
+    return {key: found[key] for key in (*wanted, *({"steps", "safe_steps", "starts"} & set(found)))}
 
 
 def _origin(family: Family, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
