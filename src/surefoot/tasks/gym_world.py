@@ -34,7 +34,7 @@ class GymWorld:
             raise InvalidInput("make_env must return a new environment for every lane, got the same one twice")
         self._shapes = _shapes(self._envs[0], system)
         self._payments = Payments.of(system.units, self._steps)
-        self._seen: list[Any] = [None] * self.lanes
+        self._seen: list[Any] = [np.zeros(self._shapes.observation)] * self.lanes
         self._sums, self._time = np.zeros((self.lanes, 1 + len(system.units.budget))), np.zeros(self.lanes, np.int64)
         self._terminated, self._ended = np.zeros(self.lanes, np.bool_), np.ones(self.lanes, np.bool_)
 
@@ -52,7 +52,7 @@ class GymWorld:
 
     def begin(self, lanes: Mask, rng: np.random.Generator) -> Floats:
         """Begin new episodes in the lanes marked [n], each from a seed below 2³¹ drawn in the order of the lanes;
-        observations [n, o] of all lanes, which must all have been begun once."""
+        observations [n, o] of all lanes, 0 of those that were never begun."""
         if np.shape(lanes) != (self.lanes,) or np.asarray(lanes).dtype != np.bool_:
             raise InvalidInput(f"lanes must be marked by [{self.lanes}] truth values, got {lanes!r}")
         begun = np.flatnonzero(lanes)
@@ -70,10 +70,11 @@ class GymWorld:
         if not len(running):
             raise InvalidInput("episodes must be begun before they are stepped, got a world all of whose lanes rest")
         paid = np.zeros_like(self._sums)
-        for lane in running:
-            paid[lane] = self._stepped(lane, np.asarray(actions)[lane])
-        whole = self._sums[running[self._ended[running]]]
-        in_range(Outcomes(whole[:, 0], whole[:, 1:]), self.units)
+        for lane in running.tolist():
+            paid[lane] = self._stepped(lane, actions[lane])
+        if self._ended[running].any():
+            whole = self._sums[running[self._ended[running]]]
+            in_range(Outcomes(whole[:, 0], whole[:, 1:]), self.units)
         sums, terminated, ended = self._sums.copy(), self._terminated.copy(), self._ended.copy()
         return Stepped(self._observation(), paid[:, 0], paid[:, 1:], sums, terminated, ended)
 
