@@ -1,7 +1,5 @@
 """The oracles of the training phase: whether two tasks are close, what is best on one, what is safe on all."""
 
-from typing import TYPE_CHECKING
-
 from surefoot.on_demand import taken_from
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
 from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
@@ -9,18 +7,6 @@ from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePoli
 from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
 from surefoot.oracles.probing import check_by_episodes
 from surefoot.oracles.sampled import check_by_sampling, samples_needed
-
-if TYPE_CHECKING:
-    from surefoot.oracles.learned import Schooling, learned_experts, learned_safe_policy
-    from surefoot.oracles.uncertainty_penalty import uncertainty_penalised_policy
-else:  # these need the extra `control`
-    __getattr__, __dir__ = taken_from(
-        __name__,
-        {
-            "learned": "Schooling learned_experts learned_safe_policy",
-            "uncertainty_penalty": "uncertainty_penalised_policy",
-        },
-    )
 
 __all__ = [
     "CheckOracle",
@@ -46,3 +32,12 @@ __all__ = [
     "uncertainty_penalised_policy",
     "worst_task_then_gradient",
 ]
+
+# What needs the extra `control` is imported when it is asked for.
+__getattr__, __dir__ = taken_from(
+    __name__,
+    {
+        "learned": "Schooling learned_experts learned_safe_policy",
+        "uncertainty_penalty": "uncertainty_penalised_policy",
+    },
+)
