@@ -21,9 +21,9 @@ from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.oracles import Schooling, learned_experts, learned_safe_policy
 
 SCHOOLING = Schooling(
-    ppo_lagrangian(Clipping(rate=3e-3, minibatch=500)),
-    Settings(steps=100_000, batch=4_000, hidden=(16, 16), discount=0.98),
-    warm_steps=40_000,
+    ppo_lagrangian(Clipping(rate=1e-3, minibatch=500, entropy=0.003, integral=0.1, proportional=1.0)),
+    Settings(steps=120_000, batch=3_000, hidden=(16, 16), discount=0.98),
+    warm_steps=120_000,
     tested=4_000,
     lanes=21,
 )
