@@ -129,11 +129,11 @@ def test_controllers_may_be_learned(capsys: pytest.CaptureFixture[str]) -> None:
         allowance=20.0,
         least_length=0.5,
     )
-    run = learned.main(few("cartpole"), brief, experts=3, episodes=60, envelopes=replace(SMALL, episodes=1500))
+    run = learned.main(few("cartpole"), brief, experts=2, episodes=60, envelopes=replace(SMALL, episodes=800))
     assert run.certified
     assert run.unsafe_episodes == 0
     printed = capsys.readouterr().out
-    assert re.search(r"safe: step 36000, reward [\d.]+, cost [\d.]+", printed)
+    assert re.search(r"safe: step \d+, reward [\d.]+, cost [\d.]+", printed)
     assert re.search(r"expert: step \d+, reward", printed)
     assert re.search(r"budget 6 on the expected cost over 80 steps", printed)
 
