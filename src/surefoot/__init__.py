@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surefoot.learning.event import Event
     from surefoot.learning.learner import Learner, Order
     from surefoot.learning.spec import MethodSpec
-    from surefoot.methods import METHODS, adapt, learner, plan
+    from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner, plan
     from surefoot.oracles.interface import Oracles
     from surefoot.policyset.certifiable import advice
     from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
@@ -50,7 +50,7 @@ else:  # each is imported from its module when it is first used
             "learning.event": "Event",
             "learning.learner": "Learner Order",
             "learning.spec": "MethodSpec",
-            "methods": "METHODS adapt learner plan",
+            "methods": "CONTROL_METHODS METHODS adapt learner plan",
             "oracles.interface": "Oracles",
             "policyset.certifiable": "advice",
             "policyset.policy_value_set": "Entry PolicyValueSet",
@@ -74,6 +74,7 @@ else:  # each is imported from its module when it is first used
 __version__ = "0.1.0"
 
 __all__ = [
+    "CONTROL_METHODS",
     "METHODS",
     "ArtifactError",
     "Controller",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import fraction, whole
-from surefoot.baselines import dope, log_barrier, safe_meta
+from surefoot.baselines import control_specs, dope, log_barrier, safe_meta
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -42,6 +42,10 @@ METHODS: Mapping[str, MethodSpec] = MappingProxyType(
     }
 )
 
+# For networks, trained with the extra surefoot[control].
+CONTROL_METHODS: Mapping[str, MethodSpec] = MappingProxyType({spec.name: spec for spec in control_specs.SPECS})
+_KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, **CONTROL_METHODS})
+
 
 def learner(
     policies: PolicyValueSet,
@@ -56,7 +60,7 @@ def learner(
     """A learner for a new task.
 
     Args:
-        method: one of `METHODS`, or the row of one's own.
+        method: one of `METHODS`, for networks also of `CONTROL_METHODS`, or the row of one's own.
         episodes: how many will be run; methods whose proof needs it in advance say so.
         risk: probability with which any deployed policy may ever break a budget.
         seed: of the component drawn in each episode.
@@ -141,12 +145,12 @@ def plan(
 
 def _spec(method: str | MethodSpec) -> MethodSpec:
     if not isinstance(method, MethodSpec):
-        if not isinstance(method, str) or method not in METHODS:
+        if not isinstance(method, str) or method not in _KNOWN:
             raise InvalidInput(
-                f"method must be one of {', '.join(METHODS)}, or a MethodSpec of your own, got {method!r}"
+                f"method must be one of {', '.join(_KNOWN)}, or a MethodSpec of your own, got {method!r}"
             )
-        return METHODS[method]
-    if METHODS.get(method.name, method) is not method:
+        return _KNOWN[method]
+    if _KNOWN.get(method.name, method) is not method:
         raise InvalidInput(f"method must have a name of its own, got a MethodSpec named {method.name!r}")
     return method
 

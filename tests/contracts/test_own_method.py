@@ -199,7 +199,10 @@ def test_names_of_others_and_things_that_are_no_methods_are_refused() -> None:
     ("change", "message"),
     [
         ({"name": ""}, "name must be a text, got ''"),
-        ({"observes": "pixels"}, "observes must be one of sums, first-state, signals, transitions, got 'pixels'"),
+        (
+            {"observes": "pixels"},
+            "observes must be one of sums, first-state, signals, transitions, steps, got 'pixels'",
+        ),
         ({"state": (dict,)}, "state must hold dataclasses, got <class 'dict'>"),
         ({"state": (Ledger, Ledger)}, "state must hold classes of different names"),
     ],

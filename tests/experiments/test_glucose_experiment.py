@@ -16,9 +16,10 @@ from surefoot.errors import InvalidInput
 from surefoot.experiments.glucose import information, measures
 from surefoot.experiments.glucose.elimination import ELIMINATION
 from surefoot.experiments.glucose.page import glucose_page, tables
-from surefoot.experiments.glucose.patients import Contender, Days, Judge, Lived, best, day_by_day, live
+from surefoot.experiments.glucose.patients import NEAR, PRECISE, Contender, Days, Lived, day_by_day, live
 from surefoot.experiments.glucose.run import reproduce, summarised
 from surefoot.experiments.glucose.settings import DEFAULT_METHODS, QUICK, Settings
+from surefoot.experiments.judging import Judge, best
 from surefoot.experiments.results import redraw
 from surefoot.methods import learner
 from surefoot.report.page import render
@@ -84,23 +85,23 @@ def lived(deployed: Any, mean: Any, error: Any = None) -> Lived:
 def test_values_agree_with_days_of_another_seed() -> None:
     task, policies = sf.tasks.glucose().task((1.0, 55.0)), [AVERAGE_SETTINGS.scaled(gain) for gain in (0.6, 1.1)]
     judge = Judge(task, policies, [0, 1], 200)
-    judge.decide(np.array([[0.3, 0.7]]), 400)
-    assert (judge.days >= 200).all()
+    judge.decide(np.array([[0.3, 0.7]]), 400, near=NEAR, precise=PRECISE)
+    assert (judge.count >= 200).all()
     for k, policy in enumerate(policies):
         days = task.episodes(policy, 288).run(1000, np.random.default_rng(99))
         seen = np.column_stack([days.reward, days.cost])
         spread = seen.std(axis=0, ddof=1)
         together = np.hypot(judge.error[k], spread / np.sqrt(1000))
         assert (np.abs(judge.mean[k] - seen.mean(axis=0)) < 4.5 * together + 1e-9).all()
-        assert judge.error[k] == pytest.approx(spread / np.sqrt(judge.days[k]), rel=0.5)
+        assert judge.error[k] == pytest.approx(spread / np.sqrt(judge.count[k]), rel=0.5)
 
 
 def test_more_days_are_watched_where_it_matters() -> None:
     """Of two settings only the one that leaves a mixture open, and no more days than allowed."""
     task, policies = sf.tasks.glucose().task((1.0, 55.0)), [AVERAGE_SETTINGS.scaled(gain) for gain in (0.4, 1.02, 2.0)]
     judge = Judge(task, policies, [0, 1], 50)
-    judge.decide(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 300)
-    assert judge.days.tolist() == [50, 300, 50]
+    judge.decide(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 300, near=NEAR, precise=PRECISE)
+    assert judge.count.tolist() == [50, 300, 50]
 
 
 def test_possible_is_the_linear_program() -> None:

@@ -82,7 +82,7 @@ def test_certified_is_what_the_advice_says(policies: Any, observes: Any) -> None
 
 def test_what_is_observed_must_be_known() -> None:
     with pytest.raises(
-        InvalidInput, match="observes must be one of sums, first-state, signals, transitions, got 'all'"
+        InvalidInput, match="observes must be one of sums, first-state, signals, transitions, steps, got 'all'"
     ):
         sf.advice(make_set(), "all")  # type: ignore[arg-type]
 

@@ -88,6 +88,27 @@ def test_lanes_that_ended_are_not_counted_any_further() -> None:
     assert paid.cost[:, 0].tolist() == [1.5 + 27, 15.0, 0.5 + 29, 15.0]
 
 
+@pytest.mark.parametrize("mode", [None, *MODES])
+@pytest.mark.parametrize("discount", [0.9, 1.0])
+def test_what_steps_paid_adds_up_to_the_sums(mode: AutoresetMode | None, discount: float) -> None:
+    """One by one and side by side; the last step of a system holds what was declared of those that it then lacks."""
+    make_vector = None if mode is None else side_by_side(strangers.TwoCosts, mode)
+    declared = {**DECLARED, "budget": [5.0, 1.0], "discount": discount, "after_termination": (0.5, (0.25, 1.0))}
+    tasks = sf.tasks.from_gym(strangers.TwoCosts, sf.tasks.Uniform(0, 1), make_vector=make_vector, **declared)
+    policy = RandomActions(Walk.action_space)
+    found = tasks.task(0.9).episodes(policy, 30).run(12, np.random.default_rng(3), transitions=True)
+    shown: Any = found.watched()
+    assert shown.paid.shape == (*shown.actions.shape[:2], 3)
+    assert len(set(shown.steps.tolist())) > 2
+    for k, length in enumerate(shown.steps.tolist()):
+        paid, after = shown.paid[k, :length], shown.observations[k, 1 : length + 1, 0]
+        np.testing.assert_allclose(discount ** np.arange(length) @ paid, found.sums[k], rtol=1e-12)
+        np.testing.assert_allclose(paid[:-1, 0], 1 / (1 + after[:-1] ** 2), rtol=1e-12)
+        np.testing.assert_allclose(paid[:-1, 2], np.abs(after[:-1]) / 20, rtol=1e-12)
+        owed = sum(discount**t for t in range(1, 31 - length)) if abs(after[-1]) > 3 else 0.0
+        assert paid[-1, 1] == pytest.approx(float(abs(after[-1]) > 1) + 0.25 * owed, rel=1e-12)
+
+
 def test_more_episodes_than_lanes() -> None:
     sizes: list[int] = []
 

@@ -43,7 +43,7 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
 def _option(hint: Any, told: dict[str, Any]) -> Any:
     """An option of a field's type; several values are one text, separated by commas."""
     kinds = () if _several(hint) else (hint, *get_args(hint))
-    kind: Any = next((each for each in (int, float) if each in kinds), str)
+    kind: Any = next((each for each in (bool, int, float) if each in kinds), str)
     return Annotated[kind | None, typer.Option(**told)]
 
 

@@ -22,8 +22,9 @@ RANGE_TOLERANCE = 1e-9
 
 
 # What is told of an episode: its discounted sums; also its first state; or also the signals that a policy set has
-# learned to read from it; or all its states, or observations, and actions, from which the rest follows.
-Observes: TypeAlias = Literal["sums", "first-state", "signals", "transitions"]
+# learned to read from it; or all its states, or observations, and actions, from which the rest follows; or, for those
+# who learn networks, its observations and actions with the reward and costs of every step.
+Observes: TypeAlias = Literal["sums", "first-state", "signals", "transitions", "steps"]
 LEVELS: tuple[Observes, ...] = get_args(Observes)
 
 _INCLUDED = MappingProxyType(
@@ -31,7 +32,8 @@ _INCLUDED = MappingProxyType(
         "sums": ("sums",),
         "first-state": ("sums", "first-state"),
         "signals": ("sums", "signals"),
-        "transitions": LEVELS,
+        "transitions": ("sums", "first-state", "signals", "transitions"),
+        "steps": ("sums", "steps"),
     }
 )
 

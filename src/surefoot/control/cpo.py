@@ -24,7 +24,7 @@ def cpo(region: Region | None = None) -> Update:
     within = region or Region()
 
     def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
-        return _updated(actor, lesson, within), memory
+        return updated(actor, lesson, within), memory
 
     return update
 
@@ -70,10 +70,8 @@ def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> St
     return Step(off, 0.0, False)
 
 
-# ------------------------------------------------------------------------------------------------- parts, in call order
-
-
-def _updated(actor: Actor, lesson: Lesson, region: Region) -> Actor:
+def updated(actor: Actor, lesson: Lesson, region: Region) -> Actor:
+    """One update."""
     group, j = most_pressing(lesson)
     excess = float(lesson.excess[group, j])
     inputs, actions = lesson.inputs, lesson.actions

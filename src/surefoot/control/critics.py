@@ -48,7 +48,7 @@ def fitted(critics: Critics, inputs: Floats, targets: Floats, rng: np.random.Gen
     keep = 0.0 if first else 1 - FORGETTING
     centre = keep * critics.centre + (1 - keep) * targets.mean(axis=0)
     spread = np.maximum(keep * critics.spread + (1 - keep) * targets.std(axis=0), 1e-6)
-    size = len(inputs) // MINIBATCHES
+    size = max(1, len(inputs) // MINIBATCHES)
     order = np.concatenate([rng.permutation(len(inputs))[: size * MINIBATCHES] for _ in range(PASSES)])
     aims = jnp.asarray((targets - centre) / spread, jnp.float32)
     networks, optimiser = _descended(

@@ -136,6 +136,17 @@ def improve(
     return now
 
 
+def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:
+    """[m] what an episode's cost grows by if that of every step does by 1: the number of its steps, or less where a
+    budget discounts them. From costs of steps [..., m], and sums [E, 1+m] and lengths [E] of episodes."""
+    steps = np.full(costs.shape[-1], lengths.mean() if lengths.size else 1.0)
+    paid = costs.reshape(-1, costs.shape[-1]).mean(axis=0)
+    if not len(sums):
+        return steps
+    worth = np.where(paid > 1e-9, sums[:, 1:].mean(axis=0) / np.maximum(paid, 1e-9), steps)
+    return np.maximum(worth, 1e-9)
+
+
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
@@ -173,7 +184,10 @@ def _lesson(
     flat = advantages.reshape(-1, signals.shape[-1])
     reward = flat[:, 0] / (flat[:, 0].std() + 1e-8)
     weight = np.stack([np.tile(lanes, len(inputs)) for lanes in members])
-    actions, worth = batch.actions.reshape(-1, *batch.actions.shape[2:]), _steps_worth(batch)
+    actions, worth = (
+        batch.actions.reshape(-1, *batch.actions.shape[2:]),
+        steps_worth(batch.cost, batch.sums, batch.lengths),
+    )
     lesson = Lesson(
         _single(inputs.reshape(-1, inputs.shape[-1])),
         jnp.asarray(actions) if now.actor.discrete else _single(actions),
@@ -185,17 +199,6 @@ def _lesson(
         flat[:, 1:].std(axis=0) + 1e-8,
     )
     return lesson, targets
-
-
-def _steps_worth(batch: Batch) -> Floats:
-    """[m] what an episode's cost grows by if that of every step does by 1: the number of its steps, or less where a
-    budget discounts them."""
-    steps = np.full(batch.cost.shape[-1], batch.lengths.mean() if batch.lengths.size else len(batch.reward))
-    paid = batch.cost.mean(axis=(0, 1))
-    if not len(batch.sums):
-        return steps
-    worth = np.where(paid > 1e-9, batch.sums[:, 1:].mean(axis=0) / np.maximum(paid, 1e-9), steps)
-    return np.maximum(worth, 1e-9)
 
 
 def _single(array: Any) -> jax.Array:

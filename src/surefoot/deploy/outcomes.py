@@ -3,7 +3,8 @@
     sums          the discounted reward and costs
     sequences     the reward and the costs of every step
     transitions   all states and actions, with the rewards and costs of every step or their discounted sums
-    observations  all observations and actions, likewise, for methods that read signals from them; or these signals
+    observations  all observations and actions, likewise, for methods that read signals from them; or these signals;
+                  with the rewards and costs of every step, for methods that learn networks from them
 
 A record holds what was told, so that a reader of the journal sees it and can compute the rest again. The signals that
 were computed from it stand beside it: what they are decides, and other machines may round them differently.
@@ -76,6 +77,8 @@ def record(
 def with_signals(plain: Mapping[str, Any], method: Method, policy: int) -> dict[str, Any]:
     """The record of an episode of a policy, with the signals that the method reads from it if they were not told."""
     reads = signals_of(method)
+    if method.observes == "steps" and "signals" not in plain:
+        return dict(plain)  # it looks at the steps themselves
     if reads is None:
         for name in ("observations", "signals"):
             if name in plain:
@@ -110,8 +113,17 @@ def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
         reward, cost = plain["reward"], np.array(plain["cost"], dtype=np.float64)
     if "signals" in plain:
         return Outcome(reward, cost, signals=np.array(plain["signals"], dtype=np.float64))
+    if "observations" in plain:
+        return Outcome(reward, cost, observed=_observed(plain))
     states, actions = (None if plain.get(name) is None else np.array(plain[name]) for name in ("states", "actions"))
     return Outcome(reward, cost, states, actions)
+
+
+def _observed(plain: Mapping[str, Any]) -> Observed:
+    """One episode; what its steps paid is known where it was not told as sums."""
+    seen, acted = np.array(plain["observations"], dtype=np.float64), np.array(plain["actions"])
+    paid = np.column_stack([plain["rewards"], plain["costs"]])[None] if "rewards" in plain else None
+    return Observed(seen[None], acted[None], np.array([len(acted)]), paid)
 
 
 def breach(plain: Mapping[str, Any], units: Units) -> str | None:

@@ -19,6 +19,9 @@ from surefoot.experiments.glucose import settings as glucose_settings
 from surefoot.experiments.gridworld import page as gridworld_pages
 from surefoot.experiments.gridworld import run as gridworld
 from surefoot.experiments.gridworld import settings as gridworld_settings
+from surefoot.experiments.locomotion import page as locomotion_pages
+from surefoot.experiments.locomotion import run as locomotion
+from surefoot.experiments.locomotion import settings as locomotion_settings
 from surefoot.experiments.promise import page as promise_pages
 from surefoot.experiments.promise import run as promise
 from surefoot.experiments.promise import settings as promise_settings
@@ -112,6 +115,17 @@ EXPERIMENTS = (
         glucose_pages.tables,
         "patients.png, gain.png, results.json and glucose.policyset beside it",
         glucose_settings.QUICK,
+    ),
+    Experiment(
+        "locomotion",
+        "Figure 4 of the paper: robots whose motors or target velocity nobody tells, reward and cost while adapting.",
+        locomotion_settings.Settings,
+        locomotion_settings.Settings,
+        locomotion.reproduce,
+        locomotion_pages.locomotion_page,
+        locomotion_pages.tables,
+        "figure4.png, figure4.svg and results.json beside it",
+        locomotion_settings.QUICK,
     ),
 )
 

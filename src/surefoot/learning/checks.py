@@ -48,6 +48,8 @@ def check_observed(outcomes: Outcomes, method: Method, horizon: int | None = Non
         )
     if horizon is not None and actions is not None and actions.shape[1] > horizon:
         raise InvalidInput(f"actions must be at most {horizon} per episode, got {actions.shape[1]}")
+    if method.observes == "steps":
+        _check_paid(outcomes, method, horizon)
     signals = signals_of(method)
     if signals is not None:
         _check_signals(outcomes, method.name, len(signals), horizon)
@@ -61,6 +63,23 @@ def signals_of(method: Method) -> Signals | None:
     if not isinstance(readings, Readings):
         raise InvalidInput(f"{method.name} observes signals: its cells must have readings, got none")
     return readings.signals
+
+
+def _check_paid(outcomes: Outcomes, method: Method, horizon: int | None) -> None:
+    """Observations, actions, and the reward and costs of every step."""
+    observed, count = outcomes.observed, len(outcomes)
+    if observed is None or observed.paid is None:
+        lacking = "no observations" if observed is None else "observations and actions alone"
+        raise InvalidInput(
+            f"{method.name} learns from steps: outcomes must hold observations, actions, and the reward and costs of "
+            f"every step (Observed.paid), got {lacking}"
+        )
+    _check_steps(observed, count, horizon)
+    paid, shape = observed.paid, (count, observed.actions.shape[1], 1 + len(method.units.budget))
+    if paid.shape != shape or paid.dtype.kind not in "fiu":
+        raise InvalidInput(f"paid must be numbers of shape {list(shape)}, got {paid.dtype} {list(paid.shape)}")
+    if not np.isfinite(paid[np.arange(shape[1]) < observed.steps[:, None]]).all():
+        raise InvalidInput("paid must be finite, got some that are not")
 
 
 def _check_signals(outcomes: Outcomes, name: str, expected: int, horizon: int | None) -> None:

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from surefoot.errors import InvalidInput
-from surefoot.methods import METHODS
+from surefoot.methods import CONTROL_METHODS, METHODS
 from surefoot.report.metrics import Summary
 
 # Fixed rather than taken from the reader's matplotlibrc, so that the same numbers give the same picture.
@@ -62,7 +62,7 @@ def stroke(method: str) -> Stroke:
     round of colours, markers."""
     if method == REFERENCE:
         return Stroke("#b4b4b4", "")
-    spec = METHODS.get(method)
+    spec = METHODS.get(method) or CONTROL_METHODS.get(method)
     place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
 
@@ -128,6 +128,14 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG file; equal figures give equal bytes."""
+    buffer = BytesIO()
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "surefoot"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 

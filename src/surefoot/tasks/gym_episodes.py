@@ -55,9 +55,12 @@ class OneByOne:
 
         sums = np.zeros(1 + len(self.system.units.budget))
         for step in played(env, self.system, act, seed, self.steps, recording):
-            sums += self._payments.weights[step.t] * np.array(step.numbers)
+            numbers = np.array(step.numbers)
+            sums += self._payments.weights[step.t] * numbers
             if step.terminated:
                 sums += self._payments.after[step.t + 1] * self.system.after_termination
+                numbers += self._payments.owed(step.t) * self.system.after_termination
+            recording.paid(numbers)
         return sums
 
     @cached_property
@@ -72,6 +75,7 @@ class Recording:
         self._wanted, self._single = wanted, lanes is None
         self._seen: list[NDArray[Any]] = []
         self._actions: list[NDArray[Any]] = []
+        self._paid: list[NDArray[Any]] = []
         self._steps = np.zeros(1 if lanes is None else lanes, np.int64)
 
     def begin(self, observation: Any) -> None:
@@ -85,12 +89,19 @@ class Recording:
             self._seen.append(self._copied(observation))
             self._steps += running
 
+    def paid(self, numbers: Floats) -> None:
+        """Reward and costs [1+m], or [n, 1+m], of that step; of a system's last one with those of the steps that the
+        episode then lacks."""
+        if self._wanted:
+            self._paid.append(self._copied(numbers))
+
     @property
     def observed(self) -> Observed | None:
         """None if it is not wanted, or not made of arrays of numbers."""
         if not self._wanted or any(each.dtype.kind not in "biuf" for each in self._seen):
             return None
-        return Observed(np.stack(self._seen, axis=1), np.stack(self._actions, axis=1), self._steps)
+        paid = np.stack(self._paid, axis=1)
+        return Observed(np.stack(self._seen, axis=1), np.stack(self._actions, axis=1), self._steps, paid)
 
     def _copied(self, shown: Any) -> NDArray[Any]:
         """[n, ...]; some environments write the next observation over the last one."""
@@ -113,6 +124,10 @@ class Payments(NamedTuple):
     def of(cls, units: Units, steps: int) -> Payments:
         weights: Floats = np.power(units.discount, np.arange(steps, dtype=np.float64))
         return cls(weights, np.append(np.cumsum(weights[::-1])[::-1], 0.0))
+
+    def owed(self, t: int) -> float:
+        """What all steps after an end at step t weigh, in units of that step."""
+        return float(self.after[t + 1] / self.weights[t])
 
 
 def drawn(episodes: int, rng: np.random.Generator) -> tuple[Integers, np.random.Generator]:

@@ -63,11 +63,13 @@ class SideBySide:
             final = _as_at_the_end(signal, running, t)
             recording.step(actions, final.observation, running)
             counted = running if not running.all() else slice(None)  # a mask costs more than the sums
-            sums[counted] += payments.weights[t] * self._rows(signal, final, before, actions, running, t, env)[counted]
+            rows = self._rows(signal, final, before, actions, running, t, env)
+            sums[counted] += payments.weights[t] * rows[counted]
             ended, stopped = (_flags(flag, lanes, t) for flag in (signal.terminated, signal.truncated))
             if (running & stopped & ~ended).any() and t + 1 < self.steps:
                 raise cut_off(t, self.steps, self.system.units)
             sums[running & ended] += payments.after[t + 1] * self.system.after_termination
+            recording.paid(rows + payments.owed(t) * self.system.after_termination * (running & ended)[:, None])
             running &= ~ended
             if not running.any():
                 break

@@ -352,6 +352,10 @@ def _malformed(good: Outcome, learner: Learner) -> list[Any]:
     if includes(learner.method.observes, "first-state") and good.states is not None:
         firsts: tuple[Any, ...] = (None, good.states[:0], good.states[0])
         wrong += [replace(good, states=states) for states in firsts]
+    if learner.method.observes == "steps" and good.observed is not None and good.observed.paid is not None:
+        shown, paid = good.observed, good.observed.paid
+        others: tuple[Any, ...] = (None, paid[:, :-1], paid[..., :-1], paid[0], np.full_like(paid, np.nan))
+        wrong += [replace(good, observed=None), *(replace(good, observed=replace(shown, paid=p)) for p in others)]
     signals = signals_of(learner.method)
     if signals is not None:
         bare = replace(good, states=None, actions=None, observed=None)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.experiments.glucose.patients import STANDARD_ERRORS, Lived
+from surefoot.experiments.glucose.patients import Lived
+from surefoot.experiments.judging import STANDARD_ERRORS
 from surefoot.report.metrics import binomial_interval
 from surefoot.tasks.glucose_tasks import BUDGET
 

@@ -1,0 +1,84 @@
+"""What policies are worth on a simulated task, for experiments that deploy mixtures of a few: values of a mixture are
+linear in those of its policies, so each is judged once, on fresh episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Task
+from surefoot.learning.certified.selection import best_mixture
+
+# A mixture is called safe or unsafe if its cost is so many standard errors from the budget.
+STANDARD_ERRORS = 3.0
+
+
+class Judge:
+    """Reward and cost of one task under each of P policies, from fresh episodes.
+
+    Policies are judged on the same random numbers, as far as they have as many episodes: what they differ by is known
+    better.
+
+    Attributes:
+        count: [P] episodes so far.
+    """
+
+    def __init__(self, task: Task, policies: Sequence[Policy], seed: list[int], episodes: int) -> None:
+        self.task, self.policies, self.seed = task, policies, seed
+        self.count: Integers = np.zeros(len(policies), dtype=np.int64)
+        self._rounds = np.zeros(len(policies), dtype=np.int64)
+        self._sums, self._squares = np.zeros((2, len(policies), 2))
+        for policy in range(len(policies)):
+            self._watch(policy, episodes)
+
+    @property
+    def mean(self) -> Floats:
+        """[P, 2]"""
+        mean: Floats = self._sums / self.count[:, None]
+        return mean
+
+    @property
+    def error(self) -> Floats:
+        """[P, 2] one standard error of each mean."""
+        count = self.count[:, None]
+        variance = np.maximum(self._squares / count - self.mean**2, 0.0) / np.maximum(count - 1, 1)
+        error: Floats = np.sqrt(variance)
+        return error
+
+    def watch_until(self, policies: Integers, episodes: int) -> None:
+        """At least so many episodes of each of these policies."""
+        for policy in policies[self.count[policies] < episodes]:
+            self._watch(int(policy), episodes - int(self.count[policy]))
+
+    def decide(self, mixtures: Floats, most: int, *, near: float = 0.0, precise: float = np.inf) -> None:
+        """Watch more episodes, at most so many of each policy, until it is known on which side of the budget mixtures
+        [n, P] lie, and the costs of those that are `near` it up to a standard error of `precise`."""
+        while True:
+            cost, error = mixtures @ self.mean[:, 1], mixtures @ self.error[:, 1]
+            distance = np.abs(cost - self.task.units.budget[0])
+            open_now = (distance <= STANDARD_ERRORS * error) | ((distance <= near) & (error > precise))
+            doubt = (mixtures[open_now] * self.error[:, 1] * (self.count < most)).max(axis=0, initial=0.0)
+            if not doubt.any():
+                return
+            policy = int(doubt.argmax())
+            self._watch(policy, int(min(self.count[policy], most - self.count[policy])))
+
+    def _watch(self, policy: int, episodes: int) -> None:
+        rng = np.random.default_rng([*self.seed, int(self._rounds[policy])])
+        outcomes = self.task.episodes(self.policies[policy], self.task.units.episode_length).run(episodes, rng)
+        numbers = np.column_stack([outcomes.reward, outcomes.cost])
+        self._sums[policy] += numbers.sum(axis=0)
+        self._squares[policy] += (numbers**2).sum(axis=0)
+        self._rounds[policy] += 1
+        self.count[policy] += episodes
+
+
+def best(margin: Floats, reward: Floats) -> Floats:
+    """[P] the mixture of the largest reward [P] whose margins [R, P] are all kept."""
+    found = best_mixture(margin, reward)
+    weights = np.zeros(len(reward))
+    weights[found.indices] = found.weights
+    return weights

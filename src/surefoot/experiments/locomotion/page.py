@@ -1,0 +1,292 @@
+"""The report on robots, made from results.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from surefoot.experiments.locomotion.differences import DIFFERENCES
+from surefoot.experiments.locomotion.figure import reward_and_cost
+from surefoot.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_EPISODES, REFERENCE
+from surefoot.experiments.results import Report, Results
+from surefoot.learning.paper.published import ON_ROBOTS
+from surefoot.report import table
+from surefoot.report.figures import png, svg
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import MISSING, Cell, Table
+
+
+def locomotion_page(results: Results) -> Report:
+    """The verdict, the figure, a table per family, where text and code differ, and how it was made."""
+    settings = results["settings"]
+    figure = reward_and_cost(results["families"])
+    figures = {"figure4.png": png(figure), "figure4.svg": svg(figure)}
+    page = Page(
+        title="The paper's robots, reproduced",
+        lead=_lead(results),
+        facts=(
+            ("families", ", ".join(settings["families"])),
+            ("test tasks per family", str(settings["tasks"])),
+            ("episodes per task", f"{settings['episodes']:,}"),
+            ("risk", f"{settings['risk']:g}"),
+            ("seed", str(settings["seed"])),
+            ("time", f"{results['seconds']:.0f} s"),
+        ),
+        sections=(
+            _figure(results, figures["figure4.png"]),
+            *(_family(family, settings) for family in results["families"].values()),
+            _safety(results),
+            _differences(),
+            _training(results),
+            _settings(results),
+        ),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, figures)
+
+
+def tables(results: Results) -> dict[str, Table]:
+    """A table per family, and safety over all of them."""
+    own = {family["title"]: family_table(family) for family in results["families"].values()}
+    return {**own, "All families": safety_table(results)}
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def family_table(family: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (
+            name,
+            table.certified(found),
+            _percent(found["share_final"]),
+            table.number(found["reward_final"]),
+            _worst(found),
+            _unsafe(found),
+            table.interval([100 * end for end in found["unsafe_interval"]], ".0f"),
+            MISSING if found["median_until"] is None else f"{found['median_until']:,.0f}",
+            f"{found['learned']:,}",
+            _millions(found["training_steps"]),
+        )
+        for name, found in family["methods"].items()
+    )
+    headers = (
+        "method",
+        "certified",
+        "gained at the end, of what is possible",
+        "reward at the end",
+        f"largest cost deployed (budget {family['budget']:g})",
+        "unsafe tasks",
+        "95 % interval, %",
+        "episodes until 90 % of its gain, median",
+        "episodes learned from",
+        "steps of training",
+    )
+    return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=(3, 6, 9))
+
+
+def safety_table(results: Results) -> Table:
+    rows = tuple(
+        (
+            name,
+            table.certified(found),
+            _unsafe(found),
+            table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
+        )
+        for name, found in results["methods"].items()
+    )
+    return Table(("method", "certified", "unsafe tasks", "95 % interval, %"), rows, numbers=(2, 3))
+
+
+def _percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.0f} %".replace("-", "−")
+
+
+def _worst(found: Mapping[str, Any]) -> str | Cell:
+    text = f"{table.number(found['worst_cost'])} ± {table.number(3 * found['worst_error'])}"
+    return Cell(text, "bad") if found["unsafe_tasks"] else text
+
+
+def _unsafe(found: Mapping[str, Any]) -> str | Cell:
+    text = f"{found['unsafe_tasks']} of {found['tasks']}"
+    if found["undecided_tasks"]:
+        text += f", {found['undecided_tasks']} undecided"
+    return Cell(text, "bad") if found["unsafe_tasks"] else text
+
+
+def _millions(steps: int) -> str:
+    return f"{steps / 1e6:.1f} million"
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+def _lead(results: Results) -> str:
+    methods, settings = results["methods"], results["settings"]
+    names = [name for name, found in methods.items() if found["certified"]]
+    unsafe = [name for name in names if methods[name]["unsafe_tasks"]]
+    verdict = (
+        f"Of the certified methods {_listed(unsafe)} deployed an unsafe policy"
+        if unsafe
+        else "No certified method ever deployed a policy that was seen to be unsafe"
+    )
+    open_tasks = max((methods[name]["undecided_tasks"] for name in names), default=0)
+    sentences = [f"{verdict} (risk allowed: {settings['risk']:g})."] if names else []
+    if open_tasks:
+        sentences.append(f"On up to {open_tasks} tasks a method came too close to the budget to tell.")
+    if ADAPTING in methods:
+        gained = [
+            f"{_percent(own['methods'][ADAPTING]['share_final'])} ({own['title']}{_soon(own['methods'][ADAPTING])})"
+            for own in results["families"].values()
+            if ADAPTING in own["methods"]
+        ]
+        sentences.append(
+            f"‘{ADAPTING}’ gained {_listed(gained)} of what is possible with the policies it chooses from."
+        )
+    breaking = [
+        f"‘{name}’ on {found['unsafe_tasks']} of {found['tasks']} tasks"
+        for name, found in methods.items()
+        if not found["certified"] and found["unsafe_tasks"]
+    ]
+    if breaking:
+        sentences.append(f"Without a certificate, {_listed(breaking)} exceeded the budget.")
+    return " ".join(sentences)
+
+
+def _soon(found: Mapping[str, Any]) -> str:
+    if found["median_until"] is None:
+        return ""
+    return f", most of it after {found['median_until']:,.0f} episodes"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _figure(results: Results, figure: bytes) -> Section:
+    return Section(
+        "Figure 4: reward and cost while adapting",
+        figure=figure,
+        caption=(
+            "Above: expected reward of what is deployed in each episode; dotted, the best mixture of the set’s "
+            "policies that keeps the budget on each very task (best of the set, which is not the optimum of the task). "
+            "Below: expected cost, with the budget; above it is unsafe. Episodes are on a logarithmic axis. Lines are "
+            "means over the test tasks, bands hold 80 % of them. Dashed lines belong to methods without a proof; a "
+            "cross marks the worst policy of a method that was unsafe on any task."
+        ),
+        notes=(
+            "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
+            "of single episodes. figure4.svg beside this page is the same figure.",
+        ),
+    )
+
+
+def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+    refused = [f"‘{name}’ was not run: {why}." for name, why in family["refused"].items()]
+    return Section(
+        family["title"],
+        paragraphs=(
+            f"{len(family['parameters'])} fresh tasks, {family['policies']} policies to choose from. Gain is reward "
+            "beyond that of the safe policy, sums over tasks; what is possible is the best of the set on each very "
+            "task, and more than that is not counted, since it is bought with cost.",
+        ),
+        table=family_table(family),
+        notes=(
+            f"Largest cost ± three standard errors. Unsafe is said at three standard errors; in between a task is "
+            f"undecided. {family['judged']:,} episodes in all, at least {settings['judged']:,} of each policy that was "
+            f"deployed and {settings['judged_others']:,} of each other. Episodes until 90 %: of tasks on which a "
+            "method gained at least a tenth of what is possible.",
+            *refused,
+        ),
+    )
+
+
+def _safety(results: Results) -> Section:
+    return Section(
+        "Unsafe tasks, all families",
+        paragraphs=(
+            "A task counts as unsafe if any policy that was ever deployed on it has an expected cost above the budget. "
+            f"The certified methods promise that this happens with a probability of at most "
+            f"{results['settings']['risk']:g} on a fresh task.",
+        ),
+        table=safety_table(results),
+    )
+
+
+def _differences() -> Section:
+    headers = ("", "text", "published code", "here, “text”", "here, “published”")
+    return Section(
+        "The paper’s text, its code, and this",
+        paragraphs=(
+            "The families of target velocities are run here as the published code has them; in the families of motors, "
+            "which the paper does not have, the dynamics and the cost differ between tasks. More: docs/locomotion.md.",
+        ),
+        table=Table(headers, tuple(tuple(row) for row in DIFFERENCES)),
+    )
+
+
+def _training(results: Results) -> Section:
+    rows = tuple(
+        (
+            name,
+            family["origin"]["command"],
+            str(family["origin"]["seed"]),
+            family["origin"]["digest"][:16],
+            family["origin"]["version"],
+            f"{family['origin']['seconds']:,.0f}",
+            _millions(family["origin"]["steps"]),
+            str(family["cells"]),
+            MISSING if family["uncovered"] is None else f"{family['uncovered']:.3g}",
+        )
+        for name, family in results["families"].items()
+    )
+    headers = ("family", "command", "seed", "digest", "version", "seconds", "steps", "cells", "uncovered")
+    return Section(
+        "The policies",
+        paragraphs=(
+            "Networks trained on a cover of each family, and one safe policy for all of it (Algorithm 1 with learned "
+            "oracles). Nothing shows that they are optimal, so the paper’s theorem is not claimed; the certified "
+            "methods rest on bounds that were made by simulation, and hold whatever the policies are.",
+        ),
+        table=Table(headers, rows, numbers=(5, 6, 7, 8)),
+        notes=(
+            "‘paper’ is certified by a theorem about policies that are ε-optimal on a cover of the tasks, which "
+            "nothing shows of networks. What it deploys is judged here as everything else.",
+        ),
+    )
+
+
+def _settings(results: Results) -> Section:
+    settings = results["settings"]
+    paragraphs = [
+        f"Certified methods learn from the first {settings['watched']:,} episodes and then keep what they deploy, "
+        f"which their certificate allows. ‘{ON_ROBOTS.name}’ and ‘pce’, which see nothing but sums, go on: after the "
+        f"first {settings['watched']:,} episodes of a policy on a task, theirs are drawn from those. ‘{REFERENCE}’, "
+        "and ‘paper’ where its first phase is longer than the run, need no episode: what they deploy cannot change.",
+    ]
+    networks = [name for name in NETWORKS if name in results["methods"]]
+    if networks:
+        paragraphs.append(
+            f"{_listed([f'‘{name}’' for name in networks])} train networks on the task. Each of these is a policy of "
+            f"its own that must be judged, so they were run on the first {settings['network_tasks']} tasks of a family "
+            "only. They start from the safe policy of the set."
+        )
+    if settings["episodes"] < PUBLISHED_EPISODES:
+        paragraphs.append(f"The paper’s figure has {PUBLISHED_EPISODES:,} episodes.")
+    packages = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
+    return Section(
+        "Settings",
+        paragraphs=tuple(paragraphs),
+        code=_command(settings),
+        notes=(", ".join(f"{name} {version}" for name, version in versions(packages)),),
+    )
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    again = f" \\\n  --retrain --share {settings['share']:g}" if settings["retrain"] else ""
+    return (
+        f"surefoot reproduce locomotion --families {','.join(settings['families'])} \\\n"
+        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} \\\n"
+        f"  --methods {','.join(settings['methods'])} \\\n"
+        f"  --risk {settings['risk']:g} --seed {settings['seed']}{again} --out DIR"
+    )

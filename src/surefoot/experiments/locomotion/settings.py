@@ -1,0 +1,85 @@
+"""What the experiment on robots runs, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from surefoot.errors import InvalidInput
+from surefoot.experiments.locomotion.families import FAMILIES
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    risk_option,
+    seed_option,
+)
+from surefoot.learning.paper.published import ON_ROBOTS
+from surefoot.learning.spec import MethodSpec
+from surefoot.methods import CONTROL_METHODS, METHODS
+
+REFERENCE, ADAPTING = "safe-only", "certified-signals"
+# Networks that are trained on at test time; each needs an episode's steps, and deploys policies of its own.
+NETWORKS: Mapping[str, MethodSpec] = CONTROL_METHODS
+KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ON_ROBOTS.name: ON_ROBOTS, **NETWORKS})
+DEFAULT_METHODS = (
+    REFERENCE,
+    "paper",
+    ON_ROBOTS.name,
+    "pce",
+    "certified-model-free",
+    "certified-returns",
+    ADAPTING,
+    *NETWORKS,
+)
+PUBLISHED_EPISODES = 6000  # of the paper's figure
+
+# What `--quick` sets: values are known less well, and certified methods have fewer episodes to learn from.
+QUICK: Mapping[str, Any] = MappingProxyType(
+    {"tasks": 3, "network_tasks": 1, "watched": 40, "judged": 100, "judged_others": 20, "most_judged": 100}
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every method on the same fresh tasks of every family, with one policy set for each.
+
+    Attributes:
+        watched: episodes that are simulated of each policy on each task, and that methods learn from. After that a
+            certified method keeps what it deploys, which its certificate allows, and one that trains networks too. A
+            method without a certificate that sees nothing but sums goes on with episodes drawn from those.
+        judged, judged_others: fresh episodes on which each policy is judged, deployed by anybody or not.
+        most_judged: the most, where fewer leave open on which side of the budget a deployed mixture lies.
+        network_tasks: methods that train networks deploy many, each of which must be judged: on so many tasks only.
+        share: of the steps of training, where policies are trained anew.
+    """
+
+    families: tuple[str, ...] = option(tuple(FAMILIES), "Comma-separated names.")
+    tasks: int = option(20, "Fresh tasks per family.", least=1)
+    episodes: int = episodes_option(PUBLISHED_EPISODES, "Episodes per task.")
+    methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
+    risk: float = risk_option()
+    seed: int = seed_option()
+    watched: int = option(80, "Episodes simulated per task and policy, for methods to learn from.", least=1)
+    network_tasks: int = option(2, "Tasks for methods that train networks.", least=0)
+    retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
+    share: float = option(1.0, "Of the steps of training, with --retrain.")
+    judged: int = 500
+    judged_others: int = 30
+    most_judged: int = 1000
+
+    def __post_init__(self) -> None:
+        check_names("families", self.families, FAMILIES)
+        check_names("methods", self.methods, KNOWN)
+        check_counts(self, "tasks", "episodes", "watched")
+        check_counts(self, "judged", "judged_others", "most_judged", least=2)
+        check_counts(self, "network_tasks", least=0)
+        check_risk(self.risk)
+        check_seed(self.seed)
+        if not 0 < self.share <= 1:
+            raise InvalidInput(f"share must be above 0 and at most 1, got {self.share!r}")
