@@ -5,6 +5,7 @@ gain²·a². Of the policies a = kx, E[cost] = gain²k², so the best within a b
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,8 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.world import Actions, Shapes, Stepped
+from surefoot.cmdp.world import Actions, Foresight, Shapes, Stepped
+from surefoot.errors import InvalidInput
 
 STEPS = 10
 BUDGET = 0.25  # per step
@@ -26,6 +28,7 @@ class BanditWorld:
         self.shapes = Shapes(1, 2 if discrete else 1, discrete)
         self.units = Units(1.0, (-100.0, 0.0), (0.0, 100.0), BUDGET * STEPS, STEPS, cost_sum_range=(0.0, 60.0))
         self.x, self.t, self.sums = np.zeros(self.lanes), np.zeros(self.lanes, np.int64), np.zeros((self.lanes, 2))
+        self.coming: Floats | None = None
 
     def begin(self, lanes: Mask, rng: np.random.Generator) -> Floats:
         self.rng = rng
@@ -33,13 +36,30 @@ class BanditWorld:
         return self.x[:, None].copy()
 
     def step(self, actions: Actions) -> Stepped:
-        a = actions.astype(np.float64) if self.shapes.discrete else actions[:, 0]
-        numbers = np.stack([-((a - self.x) ** 2), np.minimum((self.gains * a) ** 2, 6.0)], axis=1)
+        a, running = self.taken(actions), self.t < STEPS
+        numbers = np.stack([-((a - self.x) ** 2), np.minimum((self.gains * a) ** 2, 6.0)], axis=1) * running[:, None]
         self.sums += numbers
-        self.t += 1
-        self.x = self.rng.standard_normal(self.lanes)
+        self.t += running
+        self.x, self.coming = np.where(running, self.next_x(), self.x), None
         never = np.zeros(self.lanes, np.bool_)
         return Stepped(self.x[:, None].copy(), numbers[:, 0], numbers[:, 1:], self.sums.copy(), never, self.t == STEPS)
+
+    def foresight(self, others: Sequence[BanditTask]) -> Foresight:
+        """Another gain would shift the next number by as much as its push differs from this one's."""
+        apart = np.array([other.parameter[0] - self.gains for other in others])  # [k, n]
+        return lambda actions: (self.next_x() + apart * self.taken(actions))[..., None]
+
+    def next_x(self) -> Floats:
+        """Drawn when it is first asked for."""
+        if self.coming is None:
+            self.coming = self.rng.standard_normal(self.lanes)
+        return self.coming
+
+    def taken(self, actions: Actions) -> Floats:
+        """[n]"""
+        if np.shape(actions) != ((self.lanes,) if self.shapes.discrete else (self.lanes, 1)):
+            raise InvalidInput(f"actions must be one per lane ({self.lanes}), got shape {np.shape(actions)}")
+        return actions.astype(np.float64) if self.shapes.discrete else actions[:, 0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,8 @@ import pytest
 from scipy import stats
 
 import surefoot as sf
+from surefoot.control.improvement import Settings
+from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
 from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS
@@ -113,6 +115,27 @@ def test_the_promise_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "2 trainings, 4 tasks" in printed
     assert len(printed.splitlines()) == 5
+
+
+def test_controllers_may_be_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Experts of so little training may be worse than the safe policy, and unsafe elsewhere: nothing rests on them."""
+    learned = import_module("learned")
+    brief = replace(
+        learned.SCHOOLING,
+        update=ppo_lagrangian(Clipping(rate=3e-3, minibatch=500)),
+        settings=Settings(steps=36_000, batch=3_000, hidden=(16, 16), discount=0.98),
+        warm_steps=9_000,
+        tested=1_000,
+        allowance=20.0,
+        least_length=0.5,
+    )
+    run = learned.main(few("cartpole"), brief, experts=2, episodes=60, envelopes=replace(SMALL, episodes=800))
+    assert run.certified
+    assert run.unsafe_episodes == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"safe: step \d+, reward [\d.]+, cost [\d.]+", printed)
+    assert re.search(r"expert: step \d+, reward", printed)
+    assert re.search(r"budget 6 on the expected cost over 80 steps", printed)
 
 
 def test_intervals_of_counts() -> None:

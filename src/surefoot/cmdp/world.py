@@ -6,6 +6,7 @@ few thousand of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -46,7 +47,11 @@ class Stepped(NamedTuple):
 
 
 class World(Protocol):
-    """n lanes, each with a system of its own; lanes of one world may be of different tasks."""
+    """n lanes, each with a system of its own; lanes of one world may be of different tasks.
+
+    A lane whose episode has ended rests until it is begun again: it keeps its last observation and sums, and earns and
+    pays nothing.
+    """
 
     @property
     def lanes(self) -> int: ...
@@ -73,4 +78,17 @@ class SteppedTask(Protocol):
     def world(self, lanes: int, *others: Any) -> World:
         """The system, `lanes` times side by side, and behind that as many lanes of each of the other tasks of its
         family."""
+        ...
+
+
+# From actions to observations [k, n, o]: what each of n lanes would show after one step if it were of the k-th task.
+Foresight: TypeAlias = Callable[[Actions], Floats]
+
+
+@runtime_checkable
+class ForeseeingWorld(World, Protocol):
+    """A world that knows besides what other tasks of its family would do from where its lanes are."""
+
+    def foresight(self, others: Sequence[Any]) -> Foresight:
+        """Of the other tasks, always from where the lanes are when it is asked; they stay there."""
         ...

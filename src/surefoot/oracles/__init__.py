@@ -5,6 +5,7 @@ from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exac
 from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
+from surefoot.oracles.probing import check_by_episodes
 from surefoot.oracles.sampled import check_by_sampling, samples_needed
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "PolicyValues",
     "Schooling",
     "check_by_enumeration",
+    "check_by_episodes",
     "check_by_sampling",
     "crpo",
     "exact_oracles",
@@ -27,8 +29,15 @@ __all__ = [
     "linear_program",
     "natural_policy_gradient",
     "samples_needed",
+    "uncertainty_penalised_policy",
     "worst_task_then_gradient",
 ]
 
 # What needs the extra `control` is imported when it is asked for.
-__getattr__, __dir__ = taken_from(__name__, {"learned": "Schooling learned_experts learned_safe_policy"})
+__getattr__, __dir__ = taken_from(
+    __name__,
+    {
+        "learned": "Schooling learned_experts learned_safe_policy",
+        "uncertainty_penalty": "uncertainty_penalised_policy",
+    },
+)

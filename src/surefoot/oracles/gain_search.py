@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from surefoot.arrays import Floats, fraction, number, whole
-from surefoot.confidence import Betting
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.estimates import value_bounds
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
+from surefoot.oracles.probing import check_by_episodes
 from surefoot.tasks.glucose_tasks import GlucoseTask
 from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS, InsulinSettings
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -34,9 +33,8 @@ COMPARED_GAINS = (0.5, 1.0, 2.0)
 CAUTION = 3.0
 # Settings that fail on fresh days are followed by more cautious ones; how often, and by how much.
 RETRIES, SMALLER = 8, 0.95
-# Days of one comparison, at first and at most; differences that these do not resolve are refused.
-FIRST_ROUND, MOST_COMPARED = 256, 20_000
-REMEMBERED = 4096  # rounds of a patient's days
+# Days of one comparison at most; differences that these do not resolve are refused.
+MOST_COMPARED = 20_000
 
 
 def glucose_oracles(days: int = 1000, tested: int = 10_000) -> Oracles:
@@ -88,38 +86,10 @@ def check_by_days(gains: Sequence[float] = COMPARED_GAINS, seed: int = 0) -> Che
     """O_c in another distance than the paper's: the largest difference, between two patients, of the unit values of the
     average settings times any of `gains`.
 
-    Each with probability at least 1-δ: True if it is at most ε, False if it exceeds 2ε. That other settings do alike on
-    both is likely and not proved. All patients live the same days, drawn from `seed` whatever the generator, so that
-    those of a patient who is compared often are remembered; what is 1-δ is over the draw of these days. Differences are
-    bounded by betting (docs/guarantees.md, section 6) after rounds of more and more days until they decide. An ε for
-    which the paper's theorem would hold is far below what `MOST_COMPARED` days resolve, and refused.
+    What is promised is said at `check_by_episodes`: all patients live the same days, drawn from `seed`.
     """
     compared = [AVERAGE_SETTINGS.scaled(number("gains", gain)) for gain in gains]
-
-    @lru_cache(maxsize=REMEMBERED)
-    def lived(sensitivity: float, skin_time: float, first: int, days: int) -> Floats:
-        """[days, gains, 2]"""
-        task = GlucoseTask(np.array([sensitivity, skin_time]))
-        return np.stack([_days(task, each, days, np.random.default_rng([seed, first])) for each in compared], axis=1)
-
-    def check(first: GlucoseTask, second: GlucoseTask, epsilon: float, delta: float, rng: np.random.Generator) -> bool:
-        fraction("delta", delta)
-        near, far = (k * epsilon * first.units.rate for k in (1, 2))  # as shares of a day
-        sequence = Betting(delta / len(compared) / 2)
-        state, begun, days = sequence.start((len(compared), 2)), 0, FIRST_ROUND
-        while begun < MOST_COMPARED:
-            one, other = (lived(*map(float, task.parameter), begun, days) for task in (first, second))
-            state = sequence.update(state, (1 + one - other) / 2)
-            begun += days
-            days = begun
-            least, most = (2 * end - 1 for end in sequence.interval(state))
-            if (np.maximum(least, -most) > near).any():
-                return False
-            if (np.maximum(most, -least) <= far).all():
-                return True
-        raise InvalidInput(f"epsilon must be larger, {MOST_COMPARED} days do not resolve differences of {epsilon!r}")
-
-    return check
+    return check_by_episodes(compared, seed, most=MOST_COMPARED, called="days")
 
 
 def insulin_candidates(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from surefoot.arrays import Floats, fraction
+from surefoot.cmdp.world import World
 from surefoot.control.crpo import crpo
 from surefoot.control.improvement import Progress, Settings, Trained, Update, improve
 from surefoot.control.ppo_lagrangian import ppo_lagrangian
@@ -24,7 +25,7 @@ from surefoot.errors import Infeasible, InvalidInput
 from surefoot.estimates import value_bounds
 from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
 
-# What was found unfit on fresh episodes is trained further, on a budget that is smaller by what it missed; how often.
+# What was found unfit on fresh episodes is trained further, harder; how often.
 RETRIES = 4
 
 
@@ -90,6 +91,26 @@ def learned_safe_policy(schooling: Schooling | None = None) -> FeasibleOracle:
     return feasible
 
 
+class Course(NamedTuple):
+    """Where a policy is trained: a world, the task of each lane [lanes] and the budget [m] to keep there."""
+
+    world: World
+    groups: list[int]
+    budget: Floats
+
+
+def side_by_side(tasks: Sequence[Any], needed: Floats, rules: Schooling) -> Course:
+    """All tasks in one world, the margins `needed` [m] and a reserve left unused."""
+    each, units = max(1, rules.lanes // len(tasks)), tasks[0].units
+    budget = units.budget - np.maximum(needed, 0.0) - rules.reserve * np.abs(units.budget)
+    return Course(tasks[0].world(each, *tasks[1:]), np.repeat(np.arange(len(tasks)), each).tolist(), budget)
+
+
+def tightened(course: Course, lacking: Floats) -> Course:
+    """The budget smaller by what margins lack [m]."""
+    return course._replace(budget=course.budget - lacking)
+
+
 def trained_and_tested(
     tasks: Sequence[Any],
     needed: Floats,
@@ -97,43 +118,42 @@ def trained_and_tested(
     rules: Schooling,
     rng: np.random.Generator,
     start: Trained | None = None,
+    *,
+    course: Course | None = None,
+    harder: Callable[[Course, Floats], Course] = tightened,
+    retries: int = RETRIES,
 ) -> tuple[Trained, FeasiblePolicy]:
-    """A policy whose margins are at least `needed` [m] on every task with probability 1-δ, or `Infeasible`."""
+    """A policy whose margins are at least `needed` [m] on every task with probability 1-δ, or `Infeasible`.
+
+    Args:
+        course: where it is trained at first, on all tasks side by side if None; tested is on the tasks.
+        harder: makes the next course, for a policy whose margins are shown to lack as much [m] as it is told.
+        retries: courses at most.
+    """
     fraction("delta", delta)
-    units = tasks[0].units
-    each = max(1, rules.lanes // len(tasks))
-    world, groups = tasks[0].world(each, *tasks[1:]), np.repeat(np.arange(len(tasks)), each).tolist()
-    budget = units.budget - np.maximum(needed, 0.0) - rules.reserve * np.abs(units.budget)
-    trained = start
-    for tries in range(1, RETRIES + 1):
+    course, trained = course or side_by_side(tasks, needed, rules), start
+    for tries in range(1, retries + 1):
         steps = rules.settings.steps if trained is None else rules.warm_steps
         trained = improve(
-            world,
+            course.world,
             rules.update,
             settings=replace(rules.settings, steps=steps),
             rng=rng,
-            groups=groups,
-            budget=budget,
+            groups=course.groups,
+            budget=course.budget,
             start=trained,
             observer=rules.observer,
         )
-        tests = [_tested(task, trained, rules.tested, delta / RETRIES / len(tasks), rng) for task in tasks]
+        tests = [_tested(task, trained, rules.tested, delta / retries / len(tasks), rng) for task in tasks]
         if min(test.length for test in tests) < rules.least_length:
             trained = None  # it has learned to end: from nothing, with other random numbers
             continue
         margin, least = np.array([test.margin for test in tests]), np.array([test.least_margin for test in tests])
-        kept = (margin >= np.maximum(needed, 0.0)).all() or tries == RETRIES  # what ε allows besides is for the last
+        kept = (margin >= np.maximum(needed, 0.0)).all() or tries == retries  # what ε allows besides is for the last
         if kept and (least >= needed).all():
             return trained, FeasiblePolicy(trained.policy, np.array([test.reward for test in tests]), margin)
-        budget = budget - np.maximum(needed - least.min(axis=0), 0.0)
-    worst = int(np.argmin([(test.least_margin - needed).min() for test in tests]))
-    raise Infeasible(
-        f"no policy was found that keeps a margin of {needed.tolist()} on every task: on task {worst} of {len(tasks)} "
-        f"the last one has {tests[worst].margin.tolist()}, shown to be at least {tests[worst].least_margin.tolist()} "
-        f"on {rules.tested} episodes, which last {tests[worst].length:.0%} of the horizon; train for longer, test on "
-        "more episodes or ask for less",
-        units.budget - tests[worst].margin,
-    )
+        course = harder(course, np.maximum(needed - least.min(axis=0), 0.0))
+    raise _nothing_found(tests, needed, rules.tested, tasks[0].units.budget)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -163,3 +183,15 @@ def _tested(task: Any, trained: Trained, episodes: int, level: float, rng: np.ra
     margin = task.units.budget - outcomes.cost.mean(axis=0)
     length = float(outcomes.watched().steps.mean()) / steps
     return _Tested(float(outcomes.reward.mean()), margin, lower[1:], length)
+
+
+def _nothing_found(tests: Sequence[_Tested], needed: Floats, episodes: int, budget: Floats) -> Infeasible:
+    k = int(np.argmin([(test.least_margin - needed).min() for test in tests]))
+    worst = tests[k]
+    return Infeasible(
+        f"no policy was found that keeps a margin of {needed.tolist()} on every task: on task {k} of {len(tests)} "
+        f"the last one has {worst.margin.tolist()}, shown to be at least {worst.least_margin.tolist()} on {episodes} "
+        f"episodes, which last {worst.length:.0%} of the horizon; train for longer, test on more episodes or ask for "
+        "less",
+        budget - worst.margin,
+    )

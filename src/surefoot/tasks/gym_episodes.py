@@ -148,12 +148,15 @@ def in_range(outcomes: Outcomes, units: Units) -> Outcomes:
 
 
 class Played(NamedTuple):
-    """Step t: the numbers [1+m] that it paid, the observation after it and whether the system ended there."""
+    """Step t: the action that was taken, the numbers [1+m] that it paid, the observation after it, whether the system
+    ended there and whether a time limit was reached."""
 
     t: int
+    action: Any
     numbers: list[float]
     observation: Any
     terminated: bool
+    truncated: bool
 
 
 def played(
@@ -164,18 +167,24 @@ def played(
     observation = first_observation(env, seed)
     recording.begin(observation)
     for t in range(steps):
-        action = taken_action(env.action_space, act(observation, t), t, system.clip_actions)
-        before = kept(observation, system)
-        signal = unpacked(_stepped(env, action), t)
-        cost = cost_of(signal, before, action, system.cost, t)
-        numbers = system.ranges.row(signal.reward, cost, t)
-        observation, terminated = signal.observation, bool(signal.terminated)
-        recording.step(action, observation)
-        yield Played(t, numbers, observation, terminated)
-        if terminated:
+        step = one_step(env, system, observation, act(observation, t), t)
+        observation = step.observation
+        recording.step(step.action, observation)
+        yield step
+        if step.terminated:
             return
-        if signal.truncated and t + 1 < steps:
+        if step.truncated and t + 1 < steps:
             raise cut_off(t, steps, system.units)
+
+
+def one_step(env: Any, system: System, observation: Any, action: Any, t: int) -> Played:
+    """Step t from an observation with an action that is in the action space, or moved there where that is declared."""
+    taken = taken_action(env.action_space, action, t, system.clip_actions)
+    before = kept(observation, system)
+    signal = unpacked(_stepped(env, taken), t)
+    cost = cost_of(signal, before, taken, system.cost, t)
+    numbers = system.ranges.row(signal.reward, cost, t)
+    return Played(t, taken, numbers, signal.observation, bool(signal.terminated), bool(signal.truncated))
 
 
 def kept(observation: Any, system: System) -> Any:

@@ -128,5 +128,5 @@ def _each(batch: tuple[int, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    text = repr(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -32,6 +32,7 @@ from surefoot.tasks.gym_signals import Cost
 from surefoot.tasks.gym_spaces import described, flat, random_action, shape_of
 from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, declared
 from surefoot.tasks.gym_vector import SideBySide
+from surefoot.tasks.gym_world import GymWorld
 from surefoot.tasks.task_distribution import TaskDistribution
 
 # The episode of random actions by which tasks are told apart, and the digits of it that all processors agree on.
@@ -107,6 +108,15 @@ class GymTask:
         if self.system.make_vector is None:
             return OneByOne(self.system, self.parameter, policy, steps)
         return SideBySide(self.system, self.parameter, policy, steps, self._spaces[1])
+
+    def world(self, lanes: int, *others: GymTask) -> GymWorld:
+        """Single environments side by side, for training: observations must be flat boxes, actions discrete or flat
+        boxes that are clipped."""
+        for k, other in enumerate(others):
+            if other.system is not self.system or other.spaces != self.spaces:
+                raise InvalidInput(f"others[{k}] must be of the family of this task, got one of {other.spaces}")
+        parameters = [task.parameter for task in (self, *others) for _ in range(whole("lanes", lanes))]
+        return GymWorld(self.system, parameters)
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.tasks.locomotion_world import Locomotion, LocomotionWorld
+from surefoot.tasks.locomotion_world import Locomotion, LocomotionWorld, check_family
 from surefoot.tasks.robots import model_text
 
 DIGEST_DIGITS = 12
@@ -85,9 +85,7 @@ def world_of(tasks: Sequence[LocomotionTask], lanes_each: int, threads: int | No
     if not tasks:
         raise InvalidInput(f"tasks must be at least one, got {tasks!r}")
     system = tasks[0].system
-    for k, task in enumerate(tasks):
-        if task.system.told() != system.told():
-            raise InvalidInput(f"tasks[{k}] must be of the family of tasks[0], got {task.system} in place of {system}")
+    check_family(system, tasks, "tasks", "tasks[0]")
     parameters = np.repeat([task.parameter for task in tasks], whole("lanes_each", lanes_each), axis=0)
     return LocomotionWorld(system, parameters, system.steps, threads)
 
