@@ -12,7 +12,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SO
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 
 # Called from outside: the suites by authors of oracles, and formulas of the paper that document it.
-CALLED_BY_USERS = {"conforms_to_check_oracle", "conforms_to_optimal_oracle", "conforms_to_feasible_oracle"}
+CALLED_BY_USERS = {"conforms_to_check_oracle", "conforms_to_optimal_oracle", "conforms_to_feasible_oracle", "cpo"}
 FORMULAS = {"lipschitz_constant_any_start", "weight_limit", "regret_bound", "sample_complexity"}
 # Overrides what a library calls.
 OVERRIDES = {"list_commands"}
