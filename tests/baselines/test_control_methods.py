@@ -19,10 +19,11 @@ from point_mass import speed
 from surefoot.arrays import Floats
 from surefoot.baselines.control_specs import BatchRules
 from surefoot.baselines.told_episodes import NetworkAdaptation, ToldEpisodes
-from surefoot.baselines.weighed_steps import steps_worth, told_samples, told_steps, weighed
+from surefoot.baselines.weighed_steps import told_samples, told_steps, weighed
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.control.critics import new_critics, predicted
+from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import actor_of
 from surefoot.deploy.session import Deployment
@@ -95,9 +96,12 @@ def _by_hand(paid: Floats, values: Floats, terminated: bool) -> Floats:
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.9, 1.0]))
 def test_the_worth_of_steps_is_what_a_cost_of_one_in_each_adds_up_to(lengths: list[int], discount: float) -> None:
-    units = Units(discount, (0.0, 1.0), (0.0, 1.0), 1.0, 30)
-    sums = [sum(discount**t for t in range(length)) for length in lengths]
-    assert steps_worth(np.array(lengths), units) == pytest.approx(np.mean(sums))
+    """Whoever discounts: the units, or a family by itself."""
+    sums = np.array([[0.0, sum(discount**t for t in range(length))] for length in lengths])
+    for cost in (0.0, 1.0):
+        costs = np.full((sum(lengths), 1), cost)
+        worth = np.mean(sums[:, 1]) if cost else np.mean(lengths)  # of what costs nothing no discount is seen
+        assert steps_worth(costs, cost * sums, np.array(lengths)) == pytest.approx(worth)
 
 
 def test_samples_are_centred_and_the_excess_is_per_step() -> None:
@@ -110,7 +114,7 @@ def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     assert np.isfinite(flat.paid).all()  # behind the ends stand some that are not
     samples = told_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(), rng)
     assert np.abs(np.asarray(samples.advantages).mean(axis=0)).max() < 1e-5
-    expected = (outcomes.cost.mean() - 1.0) / np.mean([sum(0.95**t for t in range(k)) for k in observed.steps])
+    expected = (outcomes.cost.mean() - 1.0) / (outcomes.cost.mean() / flat.paid[:, 1].mean())
     assert float(samples.excess[0]) == pytest.approx(expected, rel=1e-5)
     assert len(samples.inputs) == observed.steps.sum()
 

@@ -117,6 +117,7 @@ def test_the_promise_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(printed.splitlines()) == 5
 
 
+@pytest.mark.long
 def test_controllers_may_be_learned(capsys: pytest.CaptureFixture[str]) -> None:
     """Experts of so little training may be worse than the safe policy, and unsafe elsewhere: nothing rests on them."""
     learned = import_module("learned")

@@ -66,6 +66,7 @@ CARTS = Schooling(
 )
 
 
+@pytest.mark.long
 def test_an_expert_for_cartpole() -> None:
     """Twice the reward of the careful law that the example comes with, within the budget."""
     task = cartpole.tasks().task(0.55)
@@ -75,6 +76,7 @@ def test_an_expert_for_cartpole() -> None:
     assert found.reward > 2 * calm.reward.mean()
 
 
+@pytest.mark.long
 def test_a_policy_for_pendulums_side_by_side() -> None:
     """Of two lengths, one policy: little is trained, so that little is asked of it but to keep the budget."""
     family = pendulum.tasks()
