@@ -34,7 +34,7 @@ def rows() -> list[Row]:
 
 
 def test_every_comparison_has_its_row(rows: list[Row]) -> None:
-    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 4
+    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 4
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
     assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 8
@@ -48,7 +48,7 @@ def test_rows_are_plain_data(rows: list[Row]) -> None:
 def test_progress_names_the_stages() -> None:
     seen: list[tuple[str, int, int]] = []
     run(True, lambda *stage: seen.append(stage), TINY)
-    assert [(done, total) for _, done, total in seen] == [(done, 8) for done in range(8)]
+    assert [(done, total) for _, done, total in seen] == [(done, 9) for done in range(9)]
 
 
 @pytest.mark.parametrize(

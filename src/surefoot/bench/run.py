@@ -10,6 +10,7 @@ from surefoot.bench.boxes import boxes
 from surefoot.bench.deployment import deployment
 from surefoot.bench.planning import planning
 from surefoot.bench.pump import pump
+from surefoot.bench.robots import robots
 from surefoot.bench.rows import Row, Sizes
 from surefoot.bench.tabular import covers, episodes, large_task, linear_programs
 
@@ -24,6 +25,7 @@ def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row
         "bounds over boxes": boxes,
         "episodes": episodes,
         "days of an insulin pump": pump,
+        "robots": robots,
         "greedy cover": covers,
         "one large task": large_task,
         "planning": planning,

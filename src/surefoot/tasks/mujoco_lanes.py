@@ -6,7 +6,8 @@ Every lane is bit by bit what Gymnasium's environment of the robot computes, on 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -72,6 +73,19 @@ class MujocoLanes:
 NO_STAGE = 0  # mjSTAGE_NONE: compute nothing after a reset, the state is not complete yet
 
 
+@contextmanager
+def silence() -> Iterator[None]:
+    """In which models are loaded: what MuJoCo says about the age of Gymnasium's would go to a log file in the working
+    directory."""
+    mujoco = _mujoco()
+    spoken = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(spoken)
+
+
 def model_field(robot: Robot, name: str) -> Floats:
     """A field of the robot's own model, the same in all lanes unless it is set."""
     return np.array(getattr(_model(robot), name))
@@ -82,15 +96,8 @@ def model_field(robot: Robot, name: str) -> Floats:
 
 @cache
 def _model(robot: Robot) -> Any:
-    """Loaded in silence: what MuJoCo says about the age of Gymnasium's models would go to a log file in the working
-    directory."""
-    mujoco = _mujoco()
-    spoken = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda _: None)
-    try:
-        return mujoco.MjModel.from_xml_string(model_text(robot))
-    finally:
-        mujoco.set_mju_user_warning(spoken)
+    with silence():
+        return _mujoco().MjModel.from_xml_string(model_text(robot))
 
 
 def _mujoco() -> Any:
