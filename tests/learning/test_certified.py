@@ -424,7 +424,7 @@ def test_planned_policies_need_first_states() -> None:
 
 def test_what_is_observed_must_be_known() -> None:
     with pytest.raises(
-        InvalidInput, match="observes must be one of sums, first-state, signals, transitions, got 'pixels'"
+        InvalidInput, match="observes must be one of sums, first-state, signals, transitions, steps, got 'pixels'"
     ):
         advice(rooms_policies(20), "pixels")  # type: ignore[arg-type]
 

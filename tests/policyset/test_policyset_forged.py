@@ -85,7 +85,10 @@ FORGERIES = [
     (put("task_digest")(""), "manifest.json: task_digest must be a non-empty"),
     (put("recipe")([]), "recipe: input should be a valid dictionary"),
     (put("training")({"n": 2**64}), "manifest.json: training.n must be plain JSON data"),
-    (put("policy_kind")("os.system"), r"policy_kind must be one of \['insulin', 'mlp', .*\], found 'os.system'"),
+    (
+        put("policy_kind")("os.system"),
+        r"policy_kind must be one of \['categorical-mlp', 'insulin', 'mlp', .*\], found 'os.system'",
+    ),
     (put("files")({}), r"files must name exactly \['policies.safetensors'\], found \[\]"),
     (put("files", "extra.safetensors")(FILE), "files must name exactly .* found .*extra.safetensors"),
     (

@@ -299,7 +299,8 @@ def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refus
 
     single = np.array([0.1, 0.2], dtype=np.float32)
     with pytest.raises(
-        ArtifactError, match=r"kind 'net' cannot be saved, must be one of \['insulin', 'mlp', .*'tabular'"
+        ArtifactError,
+        match=r"kind 'net' cannot be saved, must be one of \['categorical-mlp', 'insulin', 'mlp', .*'tabular'",
     ):
         with_policies(single).save(tmp_path / "set")
     assert with_policies(single).digest() != with_policies(2 * single).digest()  # in memory every kind has one

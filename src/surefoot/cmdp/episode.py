@@ -33,7 +33,7 @@ _INCLUDED = MappingProxyType(
         "first-state": ("sums", "first-state"),
         "signals": ("sums", "signals"),
         "transitions": ("sums", "first-state", "signals", "transitions"),
-        "steps": ("sums", "steps"),
+        "steps": ("sums", "signals", "steps"),
     }
 )
 
