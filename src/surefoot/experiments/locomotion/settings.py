@@ -9,6 +9,7 @@ from typing import Any
 
 from surefoot.errors import InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES
+from surefoot.experiments.locomotion.shipped import shipped_families
 from surefoot.experiments.options import (
     check_counts,
     check_names,
@@ -59,7 +60,7 @@ class Settings:
         share: of the steps of training, where policies are trained anew.
     """
 
-    families: tuple[str, ...] = option(tuple(FAMILIES), "Comma-separated names.")
+    families: tuple[str, ...] = option(shipped_families(), "Comma-separated names; by default those that were trained.")
     tasks: int = option(20, "Fresh tasks per family.", least=1)
     episodes: int = episodes_option(PUBLISHED_EPISODES, "Episodes per task.")
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")

@@ -25,6 +25,12 @@ LIMITS = Limits(size=2**16, values=1000, depth=4)
 MOST_BYTES = 2**22  # of a meta-policy
 
 
+def shipped_families() -> tuple[str, ...]:
+    """Those whose sets come with this package; all of them where none does, to be trained."""
+    here = tuple(name for name in FAMILIES if (TRAINED / f"{name}.policyset").is_dir())
+    return here or tuple(FAMILIES)
+
+
 @dataclass(frozen=True)
 class Origin:
     """How a policy set came about.
