@@ -296,6 +296,7 @@ def test_meta_training_improves_what_comes_after_adaptation(name: str) -> None:
     assert (last[:, 1] < allowed * BUDGET * STEPS).all()
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_meta_policy() -> None:
     brief = MetaSettings(iterations=2, batch=200, local=2, hidden=(4,))
 

@@ -4,6 +4,7 @@ whose best constrained policy has a closed form."""
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,5 +123,5 @@ def test_choices_are_learned_too() -> None:
     """Actions 0 and 1 where x decides which is better: a = 1 where x > 1/2, with a budget that does not bind."""
     world = BanditWorld(np.full(40, 0.1), discrete=True)
     for update in UPDATES.values():
-        policy = improve(world, update, settings=QUICK, rng=np.random.default_rng(6)).policy
+        policy = improve(world, update, settings=replace(QUICK, steps=60_000), rng=np.random.default_rng(6)).policy
         assert policy.likeliest(np.array([[-0.5], [1.5]]), 0).tolist() == [0, 1]
