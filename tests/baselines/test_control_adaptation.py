@@ -3,9 +3,7 @@ derivatives against differences, and meta-training on a bandit whose tasks have 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,10 +16,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, rel_entr, softmax
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
-
 from bandit_world import BUDGET, STEPS, BanditWorld
-
 from surefoot.arrays import Floats
 from surefoot.baselines import maml_penalty, meta_cpo, safe_meta_networks
 from surefoot.baselines.control_specs import CpoRules, MetaCpoRules, PenaltyRules, SafeMetaRules

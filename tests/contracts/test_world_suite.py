@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
-
-from bandit_world import BanditWorld
-
 import surefoot as sf
+from bandit_world import BanditWorld
 from gym_strangers import DECLARED, Pushed, Walk
 from surefoot.cmdp.world import Stepped, World
 from surefoot.oracles.uncertainty_penalty import PenalisedWorld

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
-
 from bandit_world import BUDGET, STEPS, BanditEpisodes, BanditTask
-
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.control.crpo import crpo

@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
-from bandit_world import BanditTask
 
 import cartpole
 import pendulum
+from bandit_world import BanditTask
 from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.crpo import crpo
 from surefoot.control.improvement import Settings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
-
-from bandit_world import BUDGET, STEPS, BanditTask, BanditWorld
-
 import surefoot as sf
+from bandit_world import BUDGET, STEPS, BanditTask, BanditWorld
 from surefoot.cmdp.world import ForeseeingWorld
 from surefoot.control.improvement import Settings
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian

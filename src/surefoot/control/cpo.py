@@ -93,6 +93,6 @@ def updated(actor: Actor, lesson: Lesson, region: Region) -> Actor:
 
 def most_pressing(lesson: Lesson) -> tuple[int, int]:
     """The group and the cost most above their budget."""
-    pressing = np.nan_to_num(lesson.excess / lesson.size, nan=-np.inf)
+    pressing = lesson.excess / lesson.size
     group, j = np.unravel_index(np.argmax(pressing), pressing.shape)
     return int(group), int(j)

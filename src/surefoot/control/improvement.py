@@ -122,7 +122,7 @@ def improve(
     now = start or _new(world, settings, rng)
     collector, length = Collector(world, rng), max(1, settings.batch // world.lanes)
     history: list[Progress] = []
-    recent = np.full((group.max() + 1, len(world.units.budget)), np.nan)
+    recent = np.zeros((group.max() + 1, len(allowed)))  # until episodes end, as if budgets were just kept
     for _ in range(max(1, settings.steps // (length * world.lanes))):
         batch = collector.collect(now.policy, length)
         recent = _excess(batch, group, allowed, recent)
@@ -184,10 +184,8 @@ def _lesson(
     flat = advantages.reshape(-1, signals.shape[-1])
     reward = flat[:, 0] / (flat[:, 0].std() + 1e-8)
     weight = np.stack([np.tile(lanes, len(inputs)) for lanes in members])
-    actions, worth = (
-        batch.actions.reshape(-1, *batch.actions.shape[2:]),
-        steps_worth(batch.cost, batch.sums, batch.lengths),
-    )
+    actions = batch.actions.reshape(-1, *batch.actions.shape[2:])
+    worth = steps_worth(batch.cost, batch.sums, batch.lengths)
     lesson = Lesson(
         _single(inputs.reshape(-1, inputs.shape[-1])),
         jnp.asarray(actions) if now.actor.discrete else _single(actions),

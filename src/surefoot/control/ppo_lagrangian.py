@@ -63,7 +63,7 @@ def ppo_lagrangian(clipping: Clipping | None = None) -> Update:
     def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
         if not isinstance(memory, Multipliers) or memory.integral.shape != lesson.excess.shape:
             memory = Multipliers(np.zeros_like(lesson.excess), optax.adam(rules.rate).init(actor))
-        excess = np.nan_to_num(lesson.excess / np.maximum(np.abs(lesson.budget), SMALL_BUDGET * lesson.size))
+        excess = lesson.excess / np.maximum(np.abs(lesson.budget), SMALL_BUDGET * lesson.size)
         integral = np.clip(memory.integral + rules.integral * excess, 0.0, rules.most)
         multipliers = np.clip(integral + rules.proportional * excess, 0.0, rules.most)
         advantages = penalised(lesson, multipliers)
