@@ -20,18 +20,20 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from runner import BUDGET, FAMILY, LEVELS, Runner, policy_set, true_values
+from runner import BUDGET, FAMILY, LEVELS, Runner, policy_set, pushing, true_values
 from scipy.optimize import linprog
 
+from bandit_world import BanditTask
 from surefoot import cli
 from surefoot.baselines.told_episodes import safe_network
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.judging import best
 from surefoot.experiments.locomotion import adapting, measures, run, settings, shipped
 from surefoot.experiments.locomotion.adapting import Course, Faced, Pool, face, lessons
 from surefoot.experiments.locomotion.differences import DIFFERENCES
 from surefoot.experiments.locomotion.figure import look, reward_and_cost
-from surefoot.experiments.locomotion.page import locomotion_page, tables
+from surefoot.experiments.locomotion.page import family_table, locomotion_page, tables
 from surefoot.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
 from surefoot.experiments.locomotion.shipped import Origin, School
 from surefoot.experiments.results import redraw
@@ -84,6 +86,7 @@ def small(**changes: Any) -> Settings:
         ({"watched": 0}, "watched"),
         ({"judged": 1}, "judged"),
         ({"network_tasks": -1}, "network_tasks"),
+        ({"experts": -1}, "experts"),
         ({"risk": 1.5}, "risk"),
         ({"share": 0.0}, "share"),
         ({"seed": -1}, "seed"),
@@ -423,6 +426,46 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
     assert found.courses["cpo-online"].weights[0, 0] == 1.0
     assert found.courses["maml-penalty"].weights[0, 0] == 0.0
+
+
+def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that costs too much counts as far as it can be mixed in; one that is there for some tasks, for those."""
+    own_expert = pytest.importorskip("surefoot.experiments.locomotion.own_expert")
+    started: list[Any] = []
+
+    def bold(family: Any, task: Any, start: Any, rng: np.random.Generator) -> Any:
+        started.append(start)
+        return pushing(1.5)
+
+    monkeypatch.setattr(own_expert, "own_expert", bold)
+    gain, few = 0.8, small(experts=1, judged=2000, judged_others=2000, methods=("safe-only",))
+    first, second = (face(school(), "runner", few.methods, np.array([gain]), k, few) for k in range(2))
+    assert started == [policies().policies[int(first.possible.argmax())]]
+    assert second.expert is None
+    levels = (*LEVELS, 1.5)
+    reward, cost = true_values(gain, levels).T
+    mixed = linprog(-reward, A_ub=[cost], b_ub=[BUDGET], A_eq=[np.ones(len(levels))], b_eq=[1])
+    assert first.expert == pytest.approx([-mixed.fun, BUDGET], abs=0.01)
+    found = measures.summary([first, second], "safe-only", BUDGET, 1500, certified=True)
+    assert found["share_of_expert"] == 0.0
+    course = Course(np.array([0]), first.possible[None], 1)
+    both = [replace(task, courses={"best": course}) for task in (first, second)]
+    found = measures.summary(both, "best", BUDGET, 1500, certified=True)
+    assert found["share_of_expert"] == pytest.approx(measures.possible_gain(first) / measures.expert_gain(first))
+    family = run.summarised("runner", policies(), school().origin, ["safe-only"], [first, second], few)
+    assert family["expert_gain"] == [measures.expert_gain(first), None]
+    assert family_table(family).headers[-1].endswith("own expert gains")
+    assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert gains")
+
+
+def test_an_expert_of_the_task_is_trained_on_it() -> None:
+    own_expert = pytest.importorskip("surefoot.experiments.locomotion.own_expert")
+    task = BanditTask(np.array([1.0]))
+    timid = MLPPolicy((np.array([[0.3]]),), (np.zeros(1),), np.array([-1.5]), np.zeros(1), np.ones(1))
+    found = own_expert.own_expert(replace(FAMILY, warm_steps=120_000), task, timid, np.random.default_rng(0))
+    before, after = (task.episodes(policy, 10**6).run(200, np.random.default_rng(1)) for policy in (timid, found))
+    assert after.reward.mean() > before.reward.mean() + 1
+    assert after.cost.mean() < 1.1 * task.units.budget[0]
 
 
 # ----------------------------------------------------------------------------------------------------------------- docs

@@ -12,7 +12,8 @@ from bandit_world import BUDGET, STEPS, BanditEpisodes, BanditTask
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.control.crpo import crpo
-from surefoot.control.improvement import Settings
+from surefoot.control.improvement import Settings, taken_up
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
 from surefoot.errors import Infeasible, InvalidInput
@@ -41,6 +42,25 @@ def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
         assert found.margin[0] > -0.1 * BUDGET * STEPS
         assert seen[-1] == (QUICK.settings.steps if k == 0 else QUICK.warm_steps)
         seen.clear()
+
+
+@pytest.mark.parametrize("mildest_first", [True, False])
+def test_the_safe_policy_begins_with_the_mildest_expert(mildest_first: bool) -> None:
+    """One batch is enough for that one, whose budgets are kept from the first; not for the others."""
+    tasks, rng = [BanditTask(np.array([gain])) for gain in (0.5, 1.0, 2.0)], np.random.default_rng(0)
+    settings = replace(QUICK.settings, steps=4_000)
+    brief = replace(QUICK, settings=settings, warm_steps=4_000)
+    pushes = (0.15, 0.6, 1.5) if mildest_first else (1.5, 0.6, 0.15)
+    solved = [(tasks[0], taken_up(pushing(push), tasks[0].world(1), settings, rng)) for push in pushes]
+    found = learned_safe_policy(brief, solved)(tasks, 0.0, 0.1, rng)
+    assert (found.margin > 0).all()
+    assert gain_of(found.policy) == pytest.approx(0.15, abs=0.1)
+    with pytest.raises(Infeasible):
+        learned_safe_policy(brief, [pair for pair in solved if gain_of(pair[1].policy) > 0.5])(tasks, 0.0, 0.1, rng)
+
+
+def pushing(gain: float) -> MLPPolicy:
+    return MLPPolicy((np.array([[gain]]),), (np.zeros(1),), np.array([-3.0]), np.zeros(1), np.ones(1))
 
 
 def test_the_safe_policy_keeps_the_budget_of_every_task() -> None:

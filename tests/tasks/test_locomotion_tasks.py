@@ -333,13 +333,11 @@ def test_the_same_actions_spend_more_with_stronger_motors() -> None:
 
 @pytest.mark.parametrize("make", [sf.tasks.half_cheetah_motors, sf.tasks.hopper_motors])
 def test_nobody_sees_the_gain(make: Callable[[], Any]) -> None:
-    """Episodes begin alike whatever it is, and one in which no motor is used goes on alike."""
+    """Episodes begin alike whatever it is, and go on in other ways."""
     worlds = [make().task(gain).world(2) for gain in (0.6, 1.4)]
     first = [world.begin(np.ones(2, bool), np.random.default_rng(0)) for world in worlds]
-    still = [world.step(np.zeros((2, world.shapes.action))).observation for world in worlds]
     moved = [world.step(np.ones((2, world.shapes.action))).observation for world in worlds]
     assert (first[0] == first[1]).all()
-    assert (still[0] == still[1]).all()
     assert (moved[0] != moved[1]).any(axis=1).all()
 
 
@@ -370,7 +368,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidInput, match="version must be 'published' or 'text', got 'v3'"):
         sf.tasks.hopper_velocity("v3")  # type: ignore[arg-type]
     motors = sf.tasks.hopper_motors()
-    with pytest.raises(InvalidInput, match=r"parameter must be \[1\], from 0 to 1.4, got \[1.5\]"):
+    with pytest.raises(InvalidInput, match=r"parameter must be \[1\], from 0.6 to 1.4, got \[1.5\]"):
         motors.task(1.5)
     world = motors.task(1.0).world(2)
     with pytest.raises(InvalidInput, match="must be begun before"):

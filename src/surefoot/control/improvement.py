@@ -21,7 +21,7 @@ from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.collection import Batch, Collector
 from surefoot.control.critics import Critics, fitted, new_critics, predicted
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.control.networks import Actor, deployed, new_actor
+from surefoot.control.networks import Actor, actor_of, deployed, new_actor
 from surefoot.control.normaliser import Normaliser
 
 
@@ -134,6 +134,15 @@ def improve(
         if observer is not None:
             observer(history[-1])
     return now
+
+
+def taken_up(
+    policy: MLPPolicy | CategoricalPolicy, world: World, settings: Settings, rng: np.random.Generator
+) -> Trained:
+    """A finished policy, to be trained further: its critics begin anew, its normaliser stays as it is."""
+    normaliser = Normaliser.kept(policy.shift, policy.scale, settings.normaliser_steps)
+    critics = new_critics(world.shapes.observation, 1 + len(world.units.budget), rng)
+    return Trained(actor_of(policy), normaliser, critics, None, ())
 
 
 def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOr
 
 # What was found unfit on fresh episodes is trained further, harder; how often.
 RETRIES = 4
+TRIED = 20  # episodes of an expert on each task, to choose the one that a safe policy begins with
+
+Solved: TypeAlias = list[tuple[Any, Trained]]  # tasks, each with what was trained on it
 
 
 @dataclass(frozen=True)
@@ -57,27 +60,31 @@ class Schooling:
     observer: Callable[[Progress], None] | None = None
 
 
-def learned_experts(schooling: Schooling | None = None) -> OptimalOracle:
-    """O_l: a policy trained on the task, beginning with that of the nearest task solved before.
+def learned_experts(schooling: Schooling | None = None, solved: Solved | None = None) -> OptimalOracle:
+    """O_l: a policy trained on the task, beginning with that of the nearest task solved before; each is added to
+    `solved`.
 
     With probability 1-δ it is relaxed ε-feasible, or keeps its budget but for the schooling's allowance: tested on
     fresh episodes. ε-optimal is a hope. Values are means over the fresh episodes.
     """
     rules = schooling or Schooling()
-    solved: list[tuple[Floats, Trained]] = []
+    known: Solved = [] if solved is None else solved
 
     def optimal(task: Any, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
         least = np.minimum(task.units.user_margin(-epsilon), -rules.allowance * np.abs(task.units.budget))
-        trained, found = trained_and_tested([task], least, delta, rules, rng, _nearest(solved, task))
-        solved.append((np.asarray(task.parameter), trained))
+        trained, found = trained_and_tested([task], least, delta, rules, rng, _nearest(known, task))
+        known.append((task, trained))
         return PolicyValues(found.policy, float(found.reward[0]), found.margin[0])
 
     return optimal
 
 
-def learned_safe_policy(schooling: Schooling | None = None) -> FeasibleOracle:
+def learned_safe_policy(schooling: Schooling | None = None, solved: Solved | None = None) -> FeasibleOracle:
     """O_s: one policy trained on all tasks, pressed down wherever its cost is worst (`crpo`, unless the schooling says
     otherwise).
+
+    It begins with the mildest of the policies in `solved`, if there are any by then: who must not act much on any task
+    before having learned to act well never learns it. Give the list that `learned_experts` was given.
 
     With probability 1-δ it is ξ-feasible on all of them: tested on fresh episodes.
     """
@@ -86,7 +93,8 @@ def learned_safe_policy(schooling: Schooling | None = None) -> FeasibleOracle:
     def feasible(tasks: Sequence[Any], xi: float | None, delta: float, rng: np.random.Generator) -> FeasiblePolicy:
         if not len(tasks):
             raise InvalidInput("tasks must hold at least one task, got none")
-        return trained_and_tested(tasks, tasks[0].units.user_margin(xi or 0.0), delta, rules, rng)[1]
+        needed, start = tasks[0].units.user_margin(xi or 0.0), _mildest(solved or [], tasks, rng)
+        return trained_and_tested(tasks, needed, delta, rules, rng, start)[1]
 
     return feasible
 
@@ -159,12 +167,26 @@ def trained_and_tested(
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _nearest(solved: Sequence[tuple[Floats, Trained]], task: Any) -> Trained | None:
+def _nearest(solved: Solved, task: Any) -> Trained | None:
     """The policy of the task whose parameter is closest."""
     if not solved:
         return None
-    apart = [float(np.abs(parameter - task.parameter).max()) for parameter, _ in solved]
+    apart = [float(np.abs(np.subtract(other.parameter, task.parameter)).max()) for other, _ in solved]
     return solved[int(np.argmin(apart))][1]
+
+
+def _mildest(solved: Solved, tasks: Sequence[Any], rng: np.random.Generator) -> Trained | None:
+    """The policy whose smallest margin on any task is largest."""
+    if not solved:
+        return None
+    least = [min(_least_margin(task, trained, rng) for task in tasks) for _, trained in solved]
+    return solved[int(np.argmax(least))][1]
+
+
+def _least_margin(task: Any, trained: Trained, rng: np.random.Generator) -> float:
+    """Unit scale, over a few episodes."""
+    costs = task.episodes(trained.policy, task.units.episode_length).run(TRIED, rng).cost.mean(axis=0)
+    return float(task.units.unit_margin(task.units.budget - costs).min())
 
 
 class _Tested(NamedTuple):

@@ -1,8 +1,8 @@
 """Robots whose motors are stronger or weaker than anybody knows: the same action spends another energy.
 
-The gain s, the parameter, multiplies the torque of every motor. Policies do not see it. A step spends the mean of
-(s·a)² over its motors, and the budget is on the mean over the 200 steps of an episode: what is safe with weak motors is
-not with strong ones.
+The gain s, the parameter, multiplies the torque of every motor, and what the robot weighs: strong motors are heavy.
+Policies do not see it. A step spends the mean of (s·a)² over its motors, and the budget is on the mean over the 200
+steps of an episode. Light robots earn most, with actions that are not safe on heavy ones.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ SHARE = 1 / STEPS  # of a step in the mean over an episode
 WEAKEST, STRONGEST = 0.6, 1.4
 CHEETAH_BUDGET, HOPPER_BUDGET = 0.25, 0.2
 
+# What the gain multiplies. If robots with strong motors weighed no more than others they would earn most: who tries
+# what promises most would begin with their policies, which are safe everywhere.
+FACTORS = {"actuator_gear": 0, "body_mass": 0, "body_inertia": 0}
+
 # (slowest, fastest) velocity that is paid for, in m/s. Wide on both sides: where only steps backwards are cut off,
 # shaking to and fro earns something.
 CHEETAH_VELOCITIES, HOPPER_VELOCITIES = (-4.0, 6.0), (-2.0, 4.0)
 
 
 def half_cheetah_motors() -> TaskDistribution:
-    """HalfCheetah with motors of unknown gain s, uniform on [0.6, 1.4]. Reward is the forward velocity within -4 and
-    6 m/s, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget 0.25."""
+    """HalfCheetah with motors of unknown gain s, uniform on [0.6, 1.4], and s times its mass. Reward is the forward
+    velocity within -4 and 6 m/s, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget 0.25."""
     return _family(HALF_CHEETAH, CHEETAH_VELOCITIES, 0.0, CHEETAH_BUDGET)
 
 
 def hopper_motors() -> TaskDistribution:
-    """Hopper with motors of unknown gain s, uniform on [0.6, 1.4]. Reward is the forward velocity within -2 and 4 m/s,
-    and 1 while it stands, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget 0.2.
+    """Hopper with motors of unknown gain s, uniform on [0.6, 1.4], and s times its mass. Reward is the forward velocity
+    within -2 and 4 m/s, and 1 while it stands, cost the mean of (s·a)² over the motors, both as means over 200 steps;
+    budget 0.2.
 
     A fall ends the episode. Each step that is then missing earns nothing and costs 0.2, as much as the budget allows
     for one: lying down saves no energy.
@@ -60,7 +65,7 @@ def _family(robot: Robot, velocities: tuple[float, float], upright: float, budge
         Forward(slowest, fastest, upright, share=SHARE),
         Energy(SHARE),
         after_fall=(0.0, budget * SHARE),
-        factors={"actuator_gear": 0},
-        parameters=(0.0, STRONGEST),
+        factors=FACTORS,
+        parameters=(WEAKEST, STRONGEST),
     )
     return TaskDistribution(partial(LocomotionTask, system), Uniform(WEAKEST, STRONGEST))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.baselines.told_episodes import NetworkPolicy
+from surefoot.baselines.told_episodes import NetworkPolicy, first_network
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
@@ -25,7 +25,7 @@ from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-LEARN_STAGE, JUDGE_STAGE = 2, 3  # of random numbers
+LEARN_STAGE, JUDGE_STAGE, EXPERT_STAGE = 2, 3, 4  # of random numbers
 CHUNK = 40  # episodes simulated at once
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 1024
 
@@ -55,6 +55,8 @@ class Faced:
         those that methods trained on it.
     count: [P] fresh episodes on which that was found out.
     possible: [P] the best mixture of the set's policies that keeps the budget, by `mean`.
+    expert: [2] reward and cost of the best mixture of the set's policies and of one trained on the task itself, if one
+        was.
     """
 
     parameter: Floats
@@ -63,6 +65,7 @@ class Faced:
     error: Floats
     count: Integers
     possible: Floats
+    expert: Floats | None = None
 
 
 def face(
@@ -81,9 +84,34 @@ def face(
     mixtures = np.unique(np.concatenate([course.weights for course in courses.values()]), axis=0)
     judge.watch_until(np.flatnonzero(mixtures.any(axis=0)), settings.judged)
     judge.decide(mixtures, max(settings.judged, settings.most_judged))
-    mean, possible, own = judge.mean, np.zeros(len(judge.mean)), len(policies.policies)
-    possible[:own] = best(float(task.units.budget[0]) - mean[None, :own, 1], mean[:own, 0])
-    return Faced(parameter, courses, mean, judge.error, judge.count, possible)
+    own, possible = len(policies.policies), np.zeros(len(judge.mean))
+    possible[:own] = _best_of(judge.mean[:own], task)
+    expert = None
+    if number < settings.experts:
+        expert = _with_expert(family, task, policies, judge.mean[:own], settings, number)
+    return Faced(parameter, courses, judge.mean, judge.error, judge.count, possible, expert)
+
+
+def _best_of(mean: Floats, task: Task) -> Floats:
+    """[P] the mixture of policies of this reward and cost [P, 2] that earns most within the budget."""
+    return best(float(task.units.budget[0]) - mean[None, :, 1], mean[:, 0])
+
+
+def _with_expert(
+    family: str, task: Task, policies: PolicyValueSet, mean: Floats, settings: Settings, number: int
+) -> Floats:
+    """[2] reward and cost of the best mixture with a policy trained on the task, which begins with the best of the
+    set's, whose values are `mean` [P, 2]."""
+    # Imported when it is needed: training takes JAX, adapting does not.
+    from surefoot.experiments.locomotion.own_expert import own_expert
+
+    seed = [settings.seed, EXPERT_STAGE, number]
+    start = first_network(policies, policies.policies[int(_best_of(mean, task).argmax())])
+    found = own_expert(FAMILIES[family], task, start, np.random.default_rng(seed))
+    judged = Judge(task, [found], seed, settings.judged).mean
+    both = np.concatenate([mean, judged])
+    value: Floats = _best_of(both, task) @ both
+    return value
 
 
 class Pool:

@@ -24,8 +24,9 @@ class Family:
             whose motors differ have deterministic dynamics that differ, and with them d = 1: there the parameter is
             compared, and ε is nominal.
         steps, warm_steps: of training one expert, from nothing and from a neighbour's policy.
-        safe_steps: of training the safe policy on all centres.
-        xi: margin of the safe policy on every centre, as a part of the budget.
+        safe_steps: of training the safe policy on all centres, from an expert's.
+        xi: margin of the safe policy on every centre, as a part of the budget. Tasks beyond the outermost centres cost
+            more than these.
     """
 
     title: str
@@ -45,14 +46,14 @@ class Family:
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "half-cheetah-motors": Family(
-            "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 1_200_000
+            "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2
         ),
-        "hopper-motors": Family("Hopper, unknown motors", hopper_motors, 0.075, 0.05, 1_000_000, 400_000, 1_200_000),
+        "hopper-motors": Family("Hopper, unknown motors", hopper_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2),
         "half-cheetah": Family(
-            "Half-Cheetah, unknown target velocity", half_cheetah_velocity, 0.17, 0.17 / 4, 600_000, 250_000, 600_000
+            "Half-Cheetah, unknown target velocity", half_cheetah_velocity, 0.17, 0.17 / 4, 600_000, 250_000, 300_000
         ),
         "hopper": Family(
-            "Hopper, unknown target velocity", hopper_velocity, 0.06, 0.06 / 3.003, 800_000, 250_000, 800_000
+            "Hopper, unknown target velocity", hopper_velocity, 0.06, 0.06 / 3.003, 800_000, 250_000, 300_000
         ),
     }
 )

@@ -35,6 +35,8 @@ def summary(tasks: Sequence[Faced], method: str, budget: float, episodes: int, *
         if gains(task, course.weights)[-1] >= LEAST * possible_gain(task) > 0
     ]
     unsafe = verdicts.count("unsafe")
+    trained = sum(expert_gain(task) or 0.0 for task, _ in pairs)
+    beside = sum(gain for (task, _), gain in zip(pairs, final, strict=True) if task.expert is not None)
     return {
         "certified": certified,
         "tasks": len(pairs),
@@ -42,6 +44,7 @@ def summary(tasks: Sequence[Faced], method: str, budget: float, episodes: int, *
         "undecided_tasks": verdicts.count("undecided"),
         "unsafe_interval": list(binomial_interval(unsafe, len(pairs))),
         "share_final": sum(final) / possible if possible > 0 else None,
+        "share_of_expert": beside / trained if trained > 0 else None,
         "share": sum(mean) / possible if possible > 0 else None,
         "reward_final": float(np.mean([course.weights[-1] @ task.mean[:, 0] for task, course in pairs])),
         "worst_cost": worst["cost"],
@@ -75,6 +78,11 @@ def possible_gain(task: Faced) -> float:
     """By how much the best of the set on this very task is better than the safe policy."""
     reward = task.mean[:, 0]
     return max(0.0, float(task.possible @ reward - reward[0]))
+
+
+def expert_gain(task: Faced) -> float | None:
+    """The same of the best mixture with a policy that was trained on the task itself, if one was."""
+    return None if task.expert is None else max(0.0, float(task.expert[0] - task.mean[0, 0]))
 
 
 def gains(task: Faced, weights: Floats) -> Floats:

@@ -55,6 +55,7 @@ def tables(results: Results) -> dict[str, Table]:
 
 
 def family_table(family: Mapping[str, Any]) -> Table:
+    experts = any(gain is not None for gain in family["expert_gain"])
     rows = tuple(
         (
             name,
@@ -67,6 +68,7 @@ def family_table(family: Mapping[str, Any]) -> Table:
             MISSING if found["median_until"] is None else f"{found['median_until']:,.0f}",
             f"{found['learned']:,}",
             _millions(found["training_steps"]),
+            *((_percent(found["share_of_expert"]),) if experts else ()),
         )
         for name, found in family["methods"].items()
     )
@@ -81,6 +83,7 @@ def family_table(family: Mapping[str, Any]) -> Table:
         "episodes until 90 % of its gain, median",
         "episodes learned from",
         "steps of training",
+        *(("gained at the end, of what the task’s own expert gains",) if experts else ()),
     )
     return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=(3, 6, 9))
 
@@ -189,6 +192,7 @@ def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
             f"{len(family['parameters'])} fresh tasks, {family['policies']} policies to choose from. Gain is reward "
             "beyond that of the safe policy, sums over tasks; what is possible is the best of the set on each very "
             "task, and more than that is not counted, since it is bought with cost.",
+            *_experts(family),
         ),
         table=family_table(family),
         notes=(
@@ -199,6 +203,22 @@ def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
             *refused,
         ),
     )
+
+
+def _experts(family: Mapping[str, Any]) -> list[str]:
+    both = [
+        (possible, own)
+        for possible, own in zip(family["possible_gain"], family["expert_gain"], strict=True)
+        if own is not None
+    ]
+    if not both:
+        return []
+    possible, own = (sum(column) for column in zip(*both, strict=True))
+    reached = f", {_percent(possible / own)} of which the best of the set reaches" if own > 0 else ""
+    return [
+        f"On {len(both)} tasks a policy was trained on the task itself, from the best of the set. Mixed with the set’s "
+        f"so as to keep the budget, it gains {own / len(both):.3g} on average{reached}."
+    ]
 
 
 def _safety(results: Results) -> Section:
@@ -286,7 +306,8 @@ def _command(settings: Mapping[str, Any]) -> str:
     again = f" \\\n  --retrain --share {settings['share']:g}" if settings["retrain"] else ""
     return (
         f"surefoot reproduce locomotion --families {','.join(settings['families'])} \\\n"
-        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} \\\n"
+        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} "
+        f"--experts {settings['experts']} \\\n"
         f"  --methods {','.join(settings['methods'])} \\\n"
         f"  --risk {settings['risk']:g} --seed {settings['seed']}{again} --out DIR"
     )

@@ -14,7 +14,7 @@ from surefoot import __version__
 from surefoot.errors import InvalidInput
 from surefoot.experiments.locomotion.adapting import Faced, face
 from surefoot.experiments.locomotion.families import FAMILIES
-from surefoot.experiments.locomotion.measures import possible_gain, summary, totals
+from surefoot.experiments.locomotion.measures import expert_gain, possible_gain, summary, totals
 from surefoot.experiments.locomotion.page import locomotion_page
 from surefoot.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
 from surefoot.experiments.locomotion.shipped import Origin, School, shipped, trained_anew
@@ -107,6 +107,7 @@ def summarised(
         "parameters": [task.parameter.tolist() for task in tasks],
         "reward_safe": [float(task.mean[0, 0]) for task in tasks],
         "possible_gain": [possible_gain(task) for task in tasks],
+        "expert_gain": [expert_gain(task) for task in tasks],
         "judged": int(sum(task.count.sum() for task in tasks)),
         "policies": len(policies.policies),
         "cells": 0 if cells is None else len(cells),

@@ -14,13 +14,12 @@ from surefoot.baselines.meta_cpo import trained_meta_cpo
 from surefoot.baselines.meta_training import MetaSettings
 from surefoot.baselines.safe_meta_networks import trained_safe_meta
 from surefoot.baselines.told_episodes import NetworkPolicy
-from surefoot.control.crpo import crpo
 from surefoot.control.improvement import Settings as Loop
 from surefoot.control.trust_region import Region
 from surefoot.experiments.locomotion.families import Family
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles
-from surefoot.oracles.learned import Schooling, learned_experts, learned_safe_policy
+from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.settings import Envelopes, LearnedSignals
@@ -35,9 +34,9 @@ class Bounds:
     signals are learned from."""
 
     cells: int = 100
-    holdout: int = 160
+    holdout: int = 140
     uncovered: float = 0.03
-    episodes: int = 120
+    episodes: int = 100
     learned_tasks: int = 120
     learned_episodes: int = 16
 
@@ -50,7 +49,8 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
     """
     tasks = family.tasks()
     experts = Schooling(settings=Loop(steps=round(share * family.steps)), warm_steps=round(share * family.warm_steps))
-    safe = replace(experts, update=crpo(), settings=Loop(steps=round(share * family.safe_steps)), lanes=60)
+    safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60)
+    solved: Solved = []
     check = ParameterDistance(family.points)
     budget = float((tasks.units.unit_margin(np.abs(tasks.units.budget))).min())
     with warnings.catch_warnings():
@@ -60,7 +60,7 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
             epsilon=family.epsilon,
             delta=DELTA,
             xi=family.xi * budget,
-            oracles=Oracles(check, learned_experts(experts), learned_safe_policy(safe)),
+            oracles=Oracles(check, learned_experts(experts, solved), learned_safe_policy(safe, solved)),
             seed=seed,
             envelopes=Envelopes(
                 cells=bounds.cells, holdout=bounds.holdout, uncovered=bounds.uncovered, episodes=bounds.episodes

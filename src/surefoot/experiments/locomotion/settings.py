@@ -57,6 +57,7 @@ class Settings:
         judged, judged_others: fresh episodes on which each policy is judged, deployed by anybody or not.
         most_judged: the most, where fewer leave open on which side of the budget a deployed mixture lies.
         network_tasks: methods that train networks deploy many, each of which must be judged: on so many tasks only.
+        experts: on so many tasks of each family a policy is trained on the task itself; about a minute each.
         share: of the steps of training, where policies are trained anew.
     """
 
@@ -68,6 +69,7 @@ class Settings:
     seed: int = seed_option()
     watched: int = option(80, "Episodes simulated per task and policy, for methods to learn from.", least=1)
     network_tasks: int = option(2, "Tasks for methods that train networks.", least=0)
+    experts: int = option(0, "Tasks on which a policy is trained on the task itself, to compare with.", least=0)
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
     share: float = option(1.0, "Of the steps of training, with --retrain.")
     judged: int = 500
@@ -79,7 +81,7 @@ class Settings:
         check_names("methods", self.methods, KNOWN)
         check_counts(self, "tasks", "episodes", "watched")
         check_counts(self, "judged", "judged_others", "most_judged", least=2)
-        check_counts(self, "network_tasks", least=0)
+        check_counts(self, "network_tasks", "experts", least=0)
         check_risk(self.risk)
         check_seed(self.seed)
         if not 0 < self.share <= 1:
