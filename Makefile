@@ -22,10 +22,10 @@ demo: $(READY)
 test test-all: export OPENBLAS_NUM_THREADS := 1
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not long"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not long"
 
 test-all: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(READY_DEV)
 	$(BIN)/ruff check src tests examples

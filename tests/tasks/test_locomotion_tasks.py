@@ -67,8 +67,16 @@ def some_task(name: str, seed: int = 0) -> LocomotionTask:
 def environment(name: str, parameter: float = 1.0) -> Any:
     env = gymnasium.make("Hopper-v5" if name.startswith("hopper") else "HalfCheetah-v5").unwrapped
     if name.endswith("motors"):
-        env.model.actuator_gear[:] *= parameter
+        for part in (env.model.actuator_gear, env.model.body_mass, env.model.body_inertia):
+            part[:] *= parameter
+        mujoco.mj_setConst(env.model, env.data)
     return env
+
+
+def effort(name: str, action: np.ndarray, spent: float) -> np.ndarray:
+    """What is done of an action, in the box, when so much was spent before: nothing if the battery may not suffice."""
+    battery = {"cheetah motors": 2.5 * 0.25, "hopper motors": 2.5 * 0.2}.get(name, np.inf)
+    return action.clip(-1, 1) * (spent + 1.4**2 / 200 <= battery)
 
 
 # ------------------------------------------------------------------------------------------- sums, computed another way
@@ -129,7 +137,7 @@ def test_worlds_pay_what_gymnasiums_episodes_say(name: str) -> None:
         actions = rng.normal(scale=0.8, size=(n, world.shapes.action))
         stepped = world.step(actions)
         for lane, env in enumerate(envs):
-            seen, reward, cost, fell = by_hand(name, env, actions[lane].clip(-1, 1), parameter)
+            seen, reward, cost, fell = by_hand(name, env, effort(name, actions[lane], sums[lane, 1]), parameter)
             if fell:
                 more = after_fall(name, horizon - 1 - time[lane])
                 reward, cost = reward + more[0], cost + more[1]
@@ -339,6 +347,31 @@ def test_nobody_sees_the_gain(make: Callable[[], Any]) -> None:
     moved = [world.step(np.ones((2, world.shapes.action))).observation for world in worlds]
     assert (first[0] == first[1]).all()
     assert (moved[0] != moved[1]).any(axis=1).all()
+
+
+@pytest.mark.parametrize("make", [sf.tasks.half_cheetah_motors, sf.tasks.hopper_motors])
+def test_an_empty_battery_ends_all_effort(make: Callable[[], Any]) -> None:
+    """Until then nothing differs; from then on the robot moves as one that does nothing, for nothing."""
+    task, most = make().task(1.4), make().units.cost_sum_range[0, 1]
+    endless = LocomotionTask(replace(task.system, battery=np.inf), task.parameter)
+    worlds = [made.world(3) for made in (task, endless)]
+    for world in worlds:
+        world.begin(np.ones(3, bool), np.random.default_rng(0))
+    empty = np.zeros(3, bool)
+    for _ in range(200):
+        wanted = np.where(np.arange(3) == 0, 0.1, 1.0)[:, None] * np.ones(worlds[0].shapes.action)  # the first is mild
+        taken = worlds[0].taken(wanted)
+        empty = ~taken.any(axis=1)
+        own, other = worlds[0].step(wanted), worlds[1].step(np.where(empty[:, None], 0.0, wanted))
+        assert (taken[~empty] == wanted[~empty]).all()
+        assert (own.observation == other.observation).all()
+        assert (own.sums == other.sums).all()
+        if own.ended.all():
+            break
+    assert (own.sums[:, 1] <= most).all()
+    if not own.terminated.any():  # HalfCheetah: a step at full effort costs 0.0098
+        assert empty.tolist() == [False, True, True]
+        assert (own.sums[1:, 1] > 0.625 - 2 * 1.4**2 / 200).all()
 
 
 # -------------------------------------------------------------------------------------------------------- distributions

@@ -30,6 +30,8 @@ class Locomotion:
         cost_discount: γ: the cost of step t counts γ^t times in the sum on which the budget is. Rewards are not
             discounted.
         after_fall: (reward, cost) of each step that is then missing up to the horizon.
+        battery: what the steps of an episode may cost together. Where less is left than one step can cost at most,
+            motors rest from then on; what missing steps cost after a fall comes on top.
         factors: fields of MuJoCo's model that are multiplied by a coordinate of the parameter.
         parameters: (low, high) of every coordinate of a parameter.
     """
@@ -40,6 +42,7 @@ class Locomotion:
     cost: Payment
     cost_discount: float = 1.0
     after_fall: tuple[float, float] = (0.0, 0.0)
+    battery: float = np.inf
     factors: Mapping[str, int] = field(default_factory=dict)
     parameters: tuple[float, float] = (-np.inf, np.inf)
 
@@ -58,6 +61,7 @@ class Locomotion:
             "payments": [repr(self.reward), repr(self.cost)],
             "cost_discount": self.cost_discount,
             "after_fall": list(self.after_fall),
+            "battery": repr(self.battery),
             "factors": dict(self.factors),
         }
 
@@ -133,13 +137,15 @@ class LocomotionWorld:
         return foresee
 
     def taken(self, actions: Any) -> Floats:
-        """[n, k] as they are done: moved into [-1, 1]."""
+        """[n, k] as they are done next: moved into [-1, 1], and none where the battery is empty."""
         wanted, shape = np.asarray(actions, dtype=np.float64), (self.lanes, self.shapes.action)
         if wanted.shape != shape:
             raise InvalidInput(f"actions must have shape {list(shape)}, got {list(wanted.shape)}")
         if np.isnan(wanted).any():
             raise InvalidInput("actions must be numbers, got one that is none")
-        return wanted.clip(-1.0, 1.0)
+        done = wanted.clip(-1.0, 1.0)
+        done[self._sums[:, 1] + self.units.cost_range[0, 1] > self._system.battery] = 0.0
+        return done
 
     def _moved(self, running: Any, actions: Floats) -> tuple[Floats, Mask]:
         """Reward and cost [k, 2] of a step of the lanes running [k], and which of them fell."""

@@ -2,7 +2,8 @@
 
 The gain s, the parameter, multiplies the torque of every motor, and what the robot weighs: strong motors are heavy.
 Policies do not see it. A step spends the mean of (s·a)² over its motors, and the budget is on the mean over the 200
-steps of an episode. Light robots earn most, with actions that are not safe on heavy ones.
+steps of an episode; the battery holds 2.5 times as much. Light robots earn most, with actions that are not safe on
+heavy ones.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ STEPS = 200
 SHARE = 1 / STEPS  # of a step in the mean over an episode
 WEAKEST, STRONGEST = 0.6, 1.4
 CHEETAH_BUDGET, HOPPER_BUDGET = 0.25, 0.2
+BATTERY = 2.5  # budgets
 
 # What the gain multiplies. If robots with strong motors weighed no more than others they would earn most: who tries
 # what promises most would begin with their policies, which are safe everywhere.
@@ -35,14 +37,15 @@ CHEETAH_VELOCITIES, HOPPER_VELOCITIES = (-4.0, 6.0), (-2.0, 4.0)
 
 def half_cheetah_motors() -> TaskDistribution:
     """HalfCheetah with motors of unknown gain s, uniform on [0.6, 1.4], and s times its mass. Reward is the forward
-    velocity within -4 and 6 m/s, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget 0.25."""
+    velocity within -4 and 6 m/s, cost the mean of (s·a)² over the motors, both as means over 200 steps; budget
+    0.25, and an empty battery at 0.625."""
     return _family(HALF_CHEETAH, CHEETAH_VELOCITIES, 0.0, CHEETAH_BUDGET)
 
 
 def hopper_motors() -> TaskDistribution:
     """Hopper with motors of unknown gain s, uniform on [0.6, 1.4], and s times its mass. Reward is the forward velocity
     within -2 and 4 m/s, and 1 while it stands, cost the mean of (s·a)² over the motors, both as means over 200 steps;
-    budget 0.2.
+    budget 0.2, and an empty battery at 0.5.
 
     A fall ends the episode. Each step that is then missing earns nothing and costs 0.2, as much as the budget allows
     for one: lying down saves no energy.
@@ -52,12 +55,15 @@ def hopper_motors() -> TaskDistribution:
 
 def _family(robot: Robot, velocities: tuple[float, float], upright: float, budget: float) -> TaskDistribution:
     slowest, fastest = velocities
+    battery = BATTERY * budget
+    missing = 0.0 if robot.upright is None else budget  # what all steps after a fall cost together, at most
     units = Units(
         1.0,
         (slowest * SHARE, (fastest + upright) * SHARE),
         np.array([[0.0, STRONGEST**2 * SHARE]]),
         np.array([budget]),
         STEPS,
+        cost_sum_range=np.array([[0.0, battery + missing]]),
     )
     system = Locomotion(
         robot,
@@ -65,6 +71,7 @@ def _family(robot: Robot, velocities: tuple[float, float], upright: float, budge
         Forward(slowest, fastest, upright, share=SHARE),
         Energy(SHARE),
         after_fall=(0.0, budget * SHARE),
+        battery=battery,
         factors=FACTORS,
         parameters=(WEAKEST, STRONGEST),
     )

@@ -27,6 +27,7 @@ class Family:
         safe_steps: of training the safe policy on all centres, from an expert's.
         xi: margin of the safe policy on every centre, as a part of the budget. Tasks beyond the outermost centres cost
             more than these.
+        episodes: of each policy on each task from which value bounds are made.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Family:
     warm_steps: int
     safe_steps: int
     xi: float = 0.1
+    episodes: int = 80
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
@@ -50,7 +52,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
         "hopper-motors": Family("Hopper, unknown motors", hopper_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2),
         "half-cheetah": Family(
-            "Half-Cheetah, unknown target velocity", half_cheetah_velocity, 0.17, 0.17 / 4, 600_000, 250_000, 300_000
+            "Half-Cheetah, unknown target velocity",
+            half_cheetah_velocity,
+            0.125,
+            0.125 / 4,
+            600_000,
+            250_000,
+            300_000,
+            episodes=60,
         ),
         "hopper": Family(
             "Hopper, unknown target velocity", hopper_velocity, 0.06, 0.06 / 3.003, 800_000, 250_000, 300_000

@@ -30,13 +30,11 @@ DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 
 @dataclass(frozen=True)
 class Bounds:
-    """How value bounds are made: cells at most, held-out tasks, and episodes of each with every policy; and what
-    signals are learned from."""
+    """How value bounds are made: cells at most, held-out tasks; and what signals are learned from."""
 
     cells: int = 100
     holdout: int = 140
     uncovered: float = 0.03
-    episodes: int = 100
     learned_tasks: int = 120
     learned_episodes: int = 16
 
@@ -63,7 +61,7 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
             oracles=Oracles(check, learned_experts(experts, solved), learned_safe_policy(safe, solved)),
             seed=seed,
             envelopes=Envelopes(
-                cells=bounds.cells, holdout=bounds.holdout, uncovered=bounds.uncovered, episodes=bounds.episodes
+                cells=bounds.cells, holdout=bounds.holdout, uncovered=bounds.uncovered, episodes=family.episodes
             ),
             signals=LearnedSignals(tasks=bounds.learned_tasks, episodes=bounds.learned_episodes),
             jobs=jobs,
