@@ -71,7 +71,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def small(**changes: Any) -> Settings:
     given = {"families": ("runner",), "tasks": 4, "episodes": 1500, "methods": METHODS, "risk": 0.2, "watched": 60}
-    return Settings(**{**given, "judged": 400, "judged_others": 100, "most_judged": 800, **changes})
+    return Settings(**{**given, "judged": 400, "judged_others": 200, "judged_idle": 100, "most_judged": 800, **changes})
 
 
 # ------------------------------------------------------------------------------------------------------------- settings
@@ -85,6 +85,7 @@ def small(**changes: Any) -> Settings:
         ({"tasks": 0}, "tasks"),
         ({"watched": 0}, "watched"),
         ({"judged": 1}, "judged"),
+        ({"judged_idle": 1}, "judged_idle"),
         ({"network_tasks": -1}, "network_tasks"),
         ({"experts": -1}, "experts"),
         ({"risk": 1.5}, "risk"),
@@ -184,8 +185,13 @@ def test_a_method_alone_does_what_it_did_among_others() -> None:
 def test_values_are_those_of_the_formulas() -> None:
     found = face(school(), "runner", METHODS, np.array([0.8]), 0, small())
     assert (np.abs(found.mean - true_values(0.8, LEVELS)) < 5 * found.error + 1e-9).all()
-    deployed = np.any([course.weights.any(axis=0) for course in found.courses.values()], axis=0)
-    assert (found.count[deployed] >= 400).all()
+    used = {name: course.weights.any(axis=0) for name, course in found.courses.items()}
+    deployed, certified = (
+        np.any([mask for name, mask in used.items() if KNOWN[name].certified or anybody], axis=0)
+        for anybody in (True, False)
+    )
+    assert (found.count[certified] >= 400).all()
+    assert (found.count[deployed] >= 200).all()
     assert (found.count[~deployed] == 100).all()
 
 
@@ -438,7 +444,7 @@ def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch
         return pushing(1.5)
 
     monkeypatch.setattr(own_expert, "own_expert", bold)
-    gain, few = 0.8, small(experts=1, judged=2000, judged_others=2000, methods=("safe-only",))
+    gain, few = 0.8, small(experts=1, judged=2000, judged_idle=2000, methods=("safe-only",))
     first, second = (face(school(), "runner", few.methods, np.array([gain]), k, few) for k in range(2))
     assert started == [policies().policies[int(first.possible.argmax())]]
     assert second.expert is None

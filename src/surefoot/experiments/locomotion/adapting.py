@@ -80,9 +80,11 @@ def face(
         if name not in NETWORKS or number < settings.network_tasks
     }
     courses = {name: _course(*found, list(pool.policies), settings.episodes) for name, found in followed.items()}
-    judge = Judge(task, list(pool.policies.values()), [settings.seed, JUDGE_STAGE, number], settings.judged_others)
+    judge = Judge(task, list(pool.policies.values()), [settings.seed, JUDGE_STAGE, number], settings.judged_idle)
+    for name, course in courses.items():
+        deployed = np.flatnonzero(course.weights.any(axis=0))
+        judge.watch_until(deployed, settings.judged if KNOWN[name].certified else settings.judged_others)
     mixtures = np.unique(np.concatenate([course.weights for course in courses.values()]), axis=0)
-    judge.watch_until(np.flatnonzero(mixtures.any(axis=0)), settings.judged)
     judge.decide(mixtures, max(settings.judged, settings.most_judged))
     own, possible = len(policies.policies), np.zeros(len(judge.mean))
     possible[:own] = _best_of(judge.mean[:own], task)

@@ -54,12 +54,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "half-cheetah": Family(
             "Half-Cheetah, unknown target velocity",
             half_cheetah_velocity,
-            0.125,
-            0.125 / 4,
-            600_000,
-            250_000,
-            300_000,
-            episodes=60,
+            0.09,
+            0.09 / 4,
+            1_000_000,
+            350_000,
+            400_000,
+            episodes=50,
         ),
         "hopper": Family(
             "Hopper, unknown target velocity", hopper_velocity, 0.06, 0.06 / 3.003, 800_000, 250_000, 300_000

@@ -197,8 +197,9 @@ def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
         table=family_table(family),
         notes=(
             f"Largest cost ± three standard errors. Unsafe is said at three standard errors; in between a task is "
-            f"undecided. {family['judged']:,} episodes in all, at least {settings['judged']:,} of each policy that was "
-            f"deployed and {settings['judged_others']:,} of each other. Episodes until 90 %: of tasks on which a "
+            f"undecided. {family['judged']:,} episodes in all, at least {settings['judged']:,} of each policy that a "
+            f"certified method deployed, {settings['judged_others']:,} of those that others did and "
+            f"{settings['judged_idle']:,} of the rest. Episodes until 90 %: of tasks on which a "
             "method gained at least a tenth of what is possible.",
             *refused,
         ),

@@ -42,7 +42,15 @@ PUBLISHED_EPISODES = 6000  # of the paper's figure
 
 # What `--quick` sets: values are known less well, and certified methods have fewer episodes to learn from.
 QUICK: Mapping[str, Any] = MappingProxyType(
-    {"tasks": 3, "network_tasks": 1, "watched": 40, "judged": 100, "judged_others": 20, "most_judged": 100}
+    {
+        "tasks": 3,
+        "network_tasks": 1,
+        "watched": 40,
+        "judged": 100,
+        "judged_others": 40,
+        "judged_idle": 20,
+        "most_judged": 100,
+    }
 )
 
 
@@ -54,7 +62,8 @@ class Settings:
         watched: episodes that are simulated of each policy on each task, and that methods learn from. After that a
             certified method keeps what it deploys, which its certificate allows, and one that trains networks too. A
             method without a certificate that sees nothing but sums goes on with episodes drawn from those.
-        judged, judged_others: fresh episodes on which each policy is judged, deployed by anybody or not.
+        judged, judged_others, judged_idle: fresh episodes on which each policy is judged that a certified method
+            deployed, that others did, that nobody did.
         most_judged: the most, where fewer leave open on which side of the budget a deployed mixture lies.
         network_tasks: methods that train networks deploy many, each of which must be judged: on so many tasks only.
         experts: on so many tasks of each family a policy is trained on the task itself; about a minute each.
@@ -73,14 +82,15 @@ class Settings:
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
     share: float = option(1.0, "Of the steps of training, with --retrain.")
     judged: int = 500
-    judged_others: int = 30
+    judged_others: int = 100
+    judged_idle: int = 30
     most_judged: int = 1000
 
     def __post_init__(self) -> None:
         check_names("families", self.families, FAMILIES)
         check_names("methods", self.methods, KNOWN)
         check_counts(self, "tasks", "episodes", "watched")
-        check_counts(self, "judged", "judged_others", "most_judged", least=2)
+        check_counts(self, "judged", "judged_others", "judged_idle", "most_judged", least=2)
         check_counts(self, "network_tasks", "experts", least=0)
         check_risk(self.risk)
         check_seed(self.seed)
