@@ -307,7 +307,8 @@ def _command(settings: Mapping[str, Any]) -> str:
     again = f" \\\n  --retrain --share {settings['share']:g}" if settings["retrain"] else ""
     return (
         f"surefoot reproduce locomotion --families {','.join(settings['families'])} \\\n"
-        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} "
+        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} \\\n"
+        f"  --judged {settings['judged']} --network-tasks {settings['network_tasks']} "
         f"--experts {settings['experts']} \\\n"
         f"  --methods {','.join(settings['methods'])} \\\n"
         f"  --risk {settings['risk']:g} --seed {settings['seed']}{again} --out DIR"

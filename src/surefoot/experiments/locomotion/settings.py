@@ -77,11 +77,11 @@ class Settings:
     risk: float = risk_option()
     seed: int = seed_option()
     watched: int = option(80, "Episodes simulated per task and policy, for methods to learn from.", least=1)
+    judged: int = option(500, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
     network_tasks: int = option(2, "Tasks for methods that train networks.", least=0)
     experts: int = option(0, "Tasks on which a policy is trained on the task itself, to compare with.", least=0)
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
     share: float = option(1.0, "Of the steps of training, with --retrain.")
-    judged: int = 500
     judged_others: int = 100
     judged_idle: int = 30
     most_judged: int = 1000
