@@ -275,7 +275,7 @@ def test_a_run_writes_what_it_says(folder: Path) -> None:
     assert own[ADAPTING]["share_final"] > 0.1
     assert own[ADAPTING]["learned"] == 60
     assert own["pce"]["training_steps"] == 2000 + 1000 + 3 * 500
-    assert own["safe-only"]["training_steps"] == 2000
+    assert own["safe-only"]["training_steps"] == 4500  # the safe policy begins with an expert's
     for name in ("figure4.png", "figure4.svg", "report.html"):
         assert (folder / name).stat().st_size > 1000
 
@@ -369,7 +369,7 @@ def test_sets_are_what_their_origin_says(tmp_path: Path, monkeypatch: pytest.Mon
     origin = found.origin
     assert found.policies.digest() == origin.digest == policies().digest()
     assert found.starts == {}
-    assert (origin.steps, origin.safe_steps, origin.seconds) == (4500, 2000, 1.5)
+    assert (origin.steps, origin.meta_steps, origin.seconds) == (4500, 0, 1.5)
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)
     with pytest.raises(InvalidInput, match="--retrain"):
         shipped.shipped("runner")
@@ -414,6 +414,7 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     origin = json.loads((tmp_path / "runner.json").read_text())
     assert origin == results["families"]["runner"]["origin"]
     assert origin["steps"] == 2250
+    assert origin["meta_steps"] == 50 * 2 * 6 * 2000  # updates, before and after, tasks, steps on each
     assert "--share 0.5" in origin["command"]
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)  # what is left can be shipped
     found = shipped.shipped("runner")
@@ -432,6 +433,9 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
     assert found.courses["cpo-online"].weights[0, 0] == 1.0
     assert found.courses["maml-penalty"].weights[0, 0] == 0.0
+    origin = replace(school().origin, starts={"maml-penalty": "its digest"})
+    table = run.summarised("runner", policies(), origin, few.methods, [found], few)["methods"]
+    assert {name: own["training_steps"] for name, own in table.items()} == {"maml-penalty": 6500, "cpo-online": 4500}
 
 
 def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:

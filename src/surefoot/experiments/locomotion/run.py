@@ -98,8 +98,8 @@ def summarised(
     for method in methods:
         made = learner(policies, method=KNOWN[method], episodes=settings.episodes, risk=settings.risk)
         own = summary(tasks, method, budget, settings.episodes, certified=made.certified)
-        trained = origin.safe_steps if method in ("safe-only", *NETWORKS) else origin.steps
-        found[method] = {**own, "training_steps": trained}
+        meta = origin.meta_steps if method in origin.starts else 0
+        found[method] = {**own, "training_steps": origin.steps + meta}
     cells = policies.cells
     return {
         "title": FAMILIES[name].title,

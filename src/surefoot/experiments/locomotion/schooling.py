@@ -81,7 +81,7 @@ def meta_policies(family: Family, safe: NetworkPolicy, *, seed: int, share: floa
     (low, high), *_ = tasks.distribution.support
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
-    settings = replace(META_SETTINGS, iterations=max(1, round(share * META_SETTINGS.iterations)))
+    settings = _meta_settings(share)
     learners = {
         "safe-meta-control": partial(trained_safe_meta, rules=SafeMetaRules()),
         "meta-cpo": partial(trained_meta_cpo, rules=MetaCpoRules()),
@@ -91,3 +91,14 @@ def meta_policies(family: Family, safe: NetworkPolicy, *, seed: int, share: floa
         name: learn(world, groups, settings=settings, rng=np.random.default_rng([seed, k]), start=safe).policy
         for k, (name, learn) in enumerate(learners.items())
     }
+
+
+def meta_steps(horizon: int, share: float = 1.0) -> int:
+    """Of training one of them: on each task before and after its adaptations."""
+    settings = _meta_settings(share)
+    each = META_LANES * max(settings.batch // META_LANES, horizon)
+    return settings.iterations * (settings.local + 1) * META_TASKS * each
+
+
+def _meta_settings(share: float) -> MetaSettings:
+    return replace(META_SETTINGS, iterations=max(1, round(share * META_SETTINGS.iterations)))

@@ -39,8 +39,8 @@ class Origin:
         digest: of the set.
         version: of the package.
         seconds: that it took.
-        steps: of training in the simulator, as far as planned: policies that fail their test are trained further.
-        safe_steps: those of the safe policy among them.
+        steps: of training experts and the safe policy, as far as planned: who fails a test is trained further.
+        meta_steps: of training each of the meta-policies, from the safe policy on.
         starts: SHA-256 of each file with a meta-policy, by method.
     """
 
@@ -50,7 +50,7 @@ class Origin:
     version: str
     seconds: float
     steps: int
-    safe_steps: int
+    meta_steps: int = 0
     starts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ def shipped(name: str) -> School:
 def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) -> School:
     """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
-    from surefoot.experiments.locomotion.schooling import Bounds, meta_policies, schooled
+    from surefoot.experiments.locomotion.schooling import Bounds, meta_policies, meta_steps, schooled
 
     began = time.perf_counter()
     policies = schooled(FAMILIES[name], Bounds(), seed=seed, jobs=jobs, share=share)
@@ -94,6 +94,7 @@ def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) ->
         digest=policies.digest(),
         version=__version__,
         seconds=time.perf_counter() - began,
+        meta_steps=meta_steps(policies.units.episode_length, share),
         starts={method: sha256(content).hexdigest() for method, content in stored.items()},
     )
     policies.save(out / f"{name}.policyset")
@@ -123,11 +124,10 @@ def _read(path: Path) -> dict[str, Any]:
     for key, kind in wanted.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
             raise ArtifactError(f"{path}: must tell {', '.join(wanted)}; {key!r} is missing or no {kind}")
-    return {key: found[key] for key in (*wanted, *({"steps", "safe_steps", "starts"} & set(found)))}
+    return {key: found[key] for key in (*wanted, *({"steps", "meta_steps", "starts"} & set(found)))}
 
 
 def _origin(family: Family, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
     """Steps follow from the family where nobody tells them."""
-    safe = round(share * family.safe_steps)
-    experts = round(share * (family.steps + (len(policies) - 1) * family.warm_steps))
-    return Origin(**{"steps": safe + experts, "safe_steps": safe, **told})
+    planned = family.steps + (len(policies) - 1) * family.warm_steps + family.safe_steps
+    return Origin(**{"steps": round(share * planned), **told})
