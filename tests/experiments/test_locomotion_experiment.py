@@ -87,6 +87,7 @@ def small(**changes: Any) -> Settings:
         ({"judged": 1}, "judged"),
         ({"judged_idle": 1}, "judged_idle"),
         ({"network_tasks": -1}, "network_tasks"),
+        ({"network_episodes": 0}, "network_episodes"),
         ({"experts": -1}, "experts"),
         ({"risk": 1.5}, "risk"),
         ({"share": 0.0}, "share"),
@@ -494,5 +495,11 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     with mock.patch.object(adapting, "NETWORKS", names):
         tasks = [face(school(), "runner", ("safe-only", "pce"), np.array([0.9]), k, few) for k in range(2)]
     assert ["pce" in task.courses for task in tasks] == [True, False]
+    with mock.patch.object(adapting, "NETWORKS", names):
+        assert lessons(policies(), KNOWN["pce"], few) == few.network_episodes
+    family = run.summarised("runner", policies(), school().origin, ["safe-only", "pce"], tasks, few)
+    legend = [text.get_text() for text in reward_and_cost({"runner": family}).legends[0].get_texts()]
+    assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 of 2 tasks"]
+    assert not any("of 2 tasks" in text for text in legend if text.startswith("safe-only"))
     found = measures.summary(tasks, "pce", BUDGET, 1500, certified=False)
     assert found["tasks"] == 1

@@ -202,6 +202,8 @@ def lessons(policies: PolicyValueSet, spec: MethodSpec, settings: Settings) -> i
     terms = Terms(spec.name, settings.episodes, settings.risk, policies.units.episode_length)
     if callable(spec.plan) and spec.plan(policies, terms).episodes >= settings.episodes:
         return 0
+    if spec.name in NETWORKS:
+        return min(settings.network_episodes, settings.episodes)
     sees_sums_only = spec.observes == "sums"
     return settings.episodes if sees_sums_only and not spec.certified else min(settings.watched, settings.episodes)
 

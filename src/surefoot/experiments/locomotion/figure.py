@@ -137,6 +137,8 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
     moving = {name for family in families.values() for name in _moving(family)}
     ordered = sorted((item for item in methods.items() if item[0] in moving), key=lambda item: not item[1])
     handles = [Line2D([], [], **look(name, certified)) for name, certified in ordered]
+    for handle, (name, _) in zip(handles, ordered, strict=True):
+        handle.set_label(f"{handle.get_label()}{_where(name, families)}")
     staying = [name for name in methods if name not in moving]
     if staying:
         handles[0].set_label(f"{REFERENCE}; {', '.join(staying)} never left it")
@@ -149,3 +151,11 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
         handles.append(worst)
     columns = min(5, 1 + len(families))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9, handlelength=2.6)
+
+
+def _where(name: str, families: Mapping[str, Any]) -> str:
+    """On how many tasks of a family a method was run, if not on all of them: its mean is of other tasks."""
+    run = [
+        (own["methods"][name]["tasks"], len(own["parameters"])) for own in families.values() if name in own["methods"]
+    ]
+    return f", {run[0][0]} of {run[0][1]} tasks" if run[0][0] < run[0][1] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,12 +63,12 @@ def family_table(family: Mapping[str, Any]) -> Table:
             table.certified(found),
             _percent(found["share_final"]),
             table.number(found["reward_final"]),
-            _worst(found),
+            _worst(found, family["budget"]),
             _unsafe(found),
             table.interval([100 * end for end in found["unsafe_interval"]], ".0f"),
             MISSING if found["median_until"] is None else f"{found['median_until']:,.0f}",
             f"{found['learned']:,}",
-            _millions(found["training_steps"]),
+            f"{found['training_steps'] / 1e6:.1f}",
             *((_percent(found["share_of_expert"]),) if experts else ()),
         )
         for name, found in family["methods"].items()
@@ -80,10 +81,10 @@ def family_table(family: Mapping[str, Any]) -> Table:
         f"largest cost deployed (budget {family['budget']:g})",
         "unsafe tasks",
         "95 % interval, %",
-        "episodes until 90 % of its gain, median",
+        "episodes until 90 % of its gain",
         "episodes learned from",
-        "steps of training",
-        *(("gained at the end, of what the task’s own expert gains",) if experts else ()),
+        "steps of training, million",
+        *(("gained, of what the task’s own expert gains",) if experts else ()),
     )
     return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=(3, 6, 9))
 
@@ -105,8 +106,11 @@ def _percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.0f} %".replace("-", "−")
 
 
-def _worst(found: Mapping[str, Any]) -> str | Cell:
-    text = f"{table.number(found['worst_cost'])} ± {table.number(3 * found['worst_error'])}"
+def _worst(found: Mapping[str, Any], budget: float) -> str | Cell:
+    """With as many decimals as matter beside the budget; what it may be off by is rounded up."""
+    digits = 3 if budget < 1 else 2
+    error = math.ceil(3 * found["worst_error"] * 10**digits) / 10**digits
+    text = f"{found['worst_cost']:.{digits}f} ± {error:.{digits}f}".replace("-", "−")
     return Cell(text, "bad") if found["unsafe_tasks"] else text
 
 
@@ -199,7 +203,7 @@ def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
             f"Largest cost ± three standard errors. Unsafe is said at three standard errors; in between a task is "
             f"undecided. {family['judged']:,} episodes in all, at least {settings['judged']:,} of each policy that a "
             f"certified method deployed, {settings['judged_others']:,} of those that others did and "
-            f"{settings['judged_idle']:,} of the rest. Episodes until 90 %: of tasks on which a "
+            f"{settings['judged_idle']:,} of the rest. Episodes until 90 %: the median of tasks on which a "
             "method gained at least a tenth of what is possible.",
             *refused,
         ),
@@ -287,10 +291,12 @@ def _settings(results: Results) -> Section:
     ]
     networks = [name for name in NETWORKS if name in results["methods"]]
     if networks:
+        tasks, episodes = settings["network_tasks"], settings["network_episodes"]
+        where = f"each of the first {tasks} tasks of a family" if tasks < settings["tasks"] else "the task"
         paragraphs.append(
-            f"{_listed([f'‘{name}’' for name in networks])} train networks on the task. Each of these is a policy of "
-            f"its own that must be judged, so they were run on the first {settings['network_tasks']} tasks of a family "
-            "only. They start from the safe policy of the set."
+            f"{_listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
+            "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
+            "of the set, the others from meta-policies, trained on tasks of the family from the safe policy on."
         )
     if settings["episodes"] < PUBLISHED_EPISODES:
         paragraphs.append(f"The paper’s figure has {PUBLISHED_EPISODES:,} episodes.")
@@ -308,8 +314,8 @@ def _command(settings: Mapping[str, Any]) -> str:
     return (
         f"surefoot reproduce locomotion --families {','.join(settings['families'])} \\\n"
         f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} \\\n"
-        f"  --judged {settings['judged']} --network-tasks {settings['network_tasks']} "
-        f"--experts {settings['experts']} \\\n"
+        f"  --judged {settings['judged']} --experts {settings['experts']} \\\n"
+        f"  --network-tasks {settings['network_tasks']} --network-episodes {settings['network_episodes']} \\\n"
         f"  --methods {','.join(settings['methods'])} \\\n"
         f"  --risk {settings['risk']:g} --seed {settings['seed']}{again} --out DIR"
     )
