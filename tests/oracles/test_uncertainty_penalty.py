@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 import surefoot as sf
 from bandit_world import BUDGET, STEPS, BanditTask, BanditWorld
+from gym_robots import with_motors
 from surefoot.cmdp.world import ForeseeingWorld
 from surefoot.control.improvement import Settings
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
@@ -81,7 +81,7 @@ def test_the_penalty_is_that_of_gymnasiums_environments() -> None:
     nominal = tasks.task(1.1)
     plain, inner = nominal.world(2), nominal.world(2)
     world = PenalisedWorld(inner, inner.foresight([tasks.task(gain) for gain in gains]), weight, 0.8)
-    envs = [[environment(gain) for gain in (1.1, *gains)] for _ in range(2)]
+    envs = [[with_motors("HalfCheetah-v5", gain) for gain in (1.1, *gains)] for _ in range(2)]
     everything = np.ones(2, bool)
     assert (
         world.begin(everything, np.random.default_rng(5)) == plain.begin(everything, np.random.default_rng(5))
@@ -115,12 +115,6 @@ def test_the_penalty_is_that_of_gymnasiums_environments() -> None:
     after = world.step(np.full((2, 6), 0.1))
     assert after.sums[0, 1] == pytest.approx(after.cost[0, 0])
     assert after.sums[1, 1] > step.sums[1, 1]
-
-
-def environment(gain: float) -> Any:
-    env: Any = gymnasium.make("HalfCheetah-v5").unwrapped
-    env.model.actuator_gear[:] *= gain
-    return env
 
 
 def test_other_families_are_no_models() -> None:

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium
 import mujoco
 import numpy as np
 import pytest
 
 import surefoot as sf
+from gym_robots import with_motors
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import SteppedTask
@@ -65,12 +65,8 @@ def some_task(name: str, seed: int = 0) -> LocomotionTask:
 
 
 def environment(name: str, parameter: float = 1.0) -> Any:
-    env = gymnasium.make("Hopper-v5" if name.startswith("hopper") else "HalfCheetah-v5").unwrapped
-    if name.endswith("motors"):
-        for part in (env.model.actuator_gear, env.model.body_mass, env.model.body_inertia):
-            part[:] *= parameter
-        mujoco.mj_setConst(env.model, env.data)
-    return env
+    gain = parameter if name.endswith("motors") else 1.0
+    return with_motors("Hopper-v5" if name.startswith("hopper") else "HalfCheetah-v5", gain)
 
 
 def effort(name: str, action: np.ndarray, spent: float) -> np.ndarray:
