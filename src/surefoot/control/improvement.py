@@ -141,8 +141,7 @@ def taken_up(
 ) -> Trained:
     """A finished policy, to be trained further: its critics begin anew, its normaliser stays as it is."""
     normaliser = Normaliser.kept(policy.shift, policy.scale, settings.normaliser_steps)
-    critics = new_critics(world.shapes.observation, 1 + len(world.units.budget), rng)
-    return Trained(actor_of(policy), normaliser, critics, None, ())
+    return Trained(actor_of(policy), normaliser, _new_critics(world, rng), None, ())
 
 
 def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:
@@ -160,10 +159,13 @@ def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:
 
 
 def _new(world: World, settings: Settings, rng: np.random.Generator) -> Trained:
-    shapes = world.shapes
-    critics = new_critics(shapes.observation, 1 + len(world.units.budget), rng)
-    actor = new_actor(shapes, settings.hidden, rng, settings.log_std)
-    return Trained(actor, Normaliser.new(shapes.observation), critics, None, ())
+    critics = _new_critics(world, rng)
+    actor = new_actor(world.shapes, settings.hidden, rng, settings.log_std)
+    return Trained(actor, Normaliser.new(world.shapes.observation), critics, None, ())
+
+
+def _new_critics(world: World, rng: np.random.Generator) -> Critics:
+    return new_critics(world.shapes.observation, 1 + len(world.units.budget), rng)
 
 
 def _excess(batch: Batch, group: Integers, budget: Floats, before: Floats) -> Floats:
