@@ -13,6 +13,7 @@ were computed from it stand beside it: what they are decides, and other machines
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,8 @@ def with_signals(plain: Mapping[str, Any], method: Method, policy: int) -> dict[
         return dict(plain)
     if "actions" not in plain:
         return dict(plain)  # for the learner to refuse
-    seen = np.array(plain["states" if "states" in plain else "observations"])
-    acted = np.array(plain["actions"])
     with np.errstate(all="ignore"):  # of numbers as large as numbers are
-        signals = reads.of(policy, Observed(seen[None], acted[None], np.array([len(acted)])))[0]
+        signals = reads.of(policy, _observed(plain))[0]
     return {**plain, "signals": signals.tolist()}
 
 
@@ -114,14 +113,15 @@ def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
     if "signals" in plain:
         return Outcome(reward, cost, signals=np.array(plain["signals"], dtype=np.float64))
     if "observations" in plain:
-        return Outcome(reward, cost, observed=_observed(plain))
+        seen = _observed(plain)
+        return Outcome(reward, cost, observed=replace(seen, observations=seen.observations.astype(np.float64)))
     states, actions = (None if plain.get(name) is None else np.array(plain[name]) for name in ("states", "actions"))
     return Outcome(reward, cost, states, actions)
 
 
 def _observed(plain: Mapping[str, Any]) -> Observed:
     """One episode; what its steps paid is known where it was not told as sums."""
-    seen, acted = np.array(plain["observations"], dtype=np.float64), np.array(plain["actions"])
+    seen, acted = np.array(plain["states" if "states" in plain else "observations"]), np.array(plain["actions"])
     paid = np.column_stack([plain["rewards"], plain["costs"]])[None] if "rewards" in plain else None
     return Observed(seen[None], acted[None], np.array([len(acted)]), paid)
 

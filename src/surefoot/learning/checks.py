@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from surefoot.arrays import refuse
+from surefoot.arrays import Floats, refuse
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -52,7 +52,7 @@ def check_observed(outcomes: Outcomes, method: Method, horizon: int | None = Non
         _check_paid(outcomes, method, horizon)
     signals = signals_of(method)
     if signals is not None:
-        _check_signals(outcomes, method.name, len(signals), horizon)
+        _check_signals(outcomes, method, signals, horizon)
 
 
 def signals_of(method: Method) -> Signals | None:
@@ -75,21 +75,26 @@ def _check_paid(outcomes: Outcomes, method: Method, horizon: int | None) -> None
             f"every step (Observed.paid), got {lacking}"
         )
     _check_steps(observed, count, horizon)
-    paid, shape = observed.paid, (count, observed.actions.shape[1], 1 + len(method.units.budget))
+    _check_payments(observed, observed.paid, len(method.units.budget))
+
+
+def _check_payments(observed: Observed, paid: Floats, constraints: int) -> None:
+    shape = (len(observed), observed.actions.shape[1], 1 + constraints)
     if paid.shape != shape or paid.dtype.kind not in "fiu":
         raise InvalidInput(f"paid must be numbers of shape {list(shape)}, got {paid.dtype} {list(paid.shape)}")
     if not np.isfinite(paid[np.arange(shape[1]) < observed.steps[:, None]]).all():
         raise InvalidInput("paid must be finite, got some that are not")
 
 
-def _check_signals(outcomes: Outcomes, name: str, expected: int, horizon: int | None) -> None:
-    """Told by themselves, or as what they are computed from: observations and actions of every step."""
-    told, count = outcomes.signals, len(outcomes)
+def _check_signals(outcomes: Outcomes, method: Method, signals: Signals, horizon: int | None) -> None:
+    """Told by themselves, or as what they are computed from: observations and actions of every step, and what these
+    paid if signals look at that."""
+    told, count, expected = outcomes.signals, len(outcomes), len(signals)
     watched = outcomes.observed is not None or (outcomes.states is not None and outcomes.actions is not None)
     if told is None and not watched:
         raise InvalidInput(
-            f"{name} needs the signals of every episode, or observations (or states) and actions to compute them from, "
-            "got none"
+            f"{method.name} needs the signals of every episode, or observations (or states) and actions to compute "
+            "them from, got none"
         )
     if told is not None and watched:
         raise InvalidInput("signals must be told once, got them beside what they are computed from")
@@ -99,6 +104,8 @@ def _check_signals(outcomes: Outcomes, name: str, expected: int, horizon: int | 
         refuse("signals", told, ~((told >= 0) & (told <= 1)), "must lie in [0, 1]")
     if outcomes.observed is not None:
         _check_steps(outcomes.observed, count, horizon)
+        if signals.paid and outcomes.observed.paid is not None:  # without, signals are refused where they are computed
+            _check_payments(outcomes.observed, outcomes.observed.paid, len(method.units.budget))
 
 
 def _check_steps(observed: Observed, count: int, horizon: int | None) -> None:

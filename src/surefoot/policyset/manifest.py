@@ -170,6 +170,8 @@ def _cell_fields(cells: Cells) -> dict[str, Any]:
 def _reading_fields(readings: Readings) -> dict[str, Any]:
     signals, own = readings.signals, readings.signals.own
     found: dict[str, Any] = {"kind": signals.kind, "steps": signals.steps}
+    if signals.paid:
+        found["paid"] = True
     if own is not None:
         types = {"observation_type": own.probes.observations.dtype, "action_type": own.probes.actions.dtype}
         found["own"] = {"name": own.name, **{name: str(dtype) for name, dtype in types.items()}}

@@ -74,6 +74,7 @@ class StoredReadings(_Strict):
     kind: Kind
     steps: Annotated[int, Field(ge=1, le=2**53)]
     own: StoredFeatures | None = None
+    paid: Literal[True] | None = None
 
 
 class StoredCells(_Strict):

@@ -63,10 +63,11 @@ def readings_of(stored: StoredReadings, arrays: dict[str, NDArray[Any]]) -> Read
             steps=stored.steps,
             keys=arrays.get("signals.keys"),
             own=own,
+            paid=stored.paid is True,
         )
     except InvalidInput as error:
         raise InvalidInput(f"signals.{error}") from None
-    if own is not None and own.values.shape[1] != signals.centre.shape[1]:
+    if own is not None and not (signals.paid or own.values.shape[1] == signals.centre.shape[1]):
         raise InvalidInput(
             f"features.values must be {signals.centre.shape[1]} for each episode, as signals.centre, "
             f"got shape {list(own.values.shape)}"

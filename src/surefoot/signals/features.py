@@ -61,6 +61,17 @@ def transitions(observed: Observed, keys: Keys) -> Floats:
     return counts[:, order]
 
 
+def payments(observed: Observed) -> Floats:
+    """[n, 1+m] reward and costs of all steps together, undiscounted."""
+    if observed.paid is None:
+        raise InvalidInput(
+            "signals of this policy set need the reward and costs of every step (Observed.paid), got none"
+        )
+    paid = _columns(observed.paid)
+    total: Floats = _filled(paid, _mask(observed.steps, paid.shape[2]), 0.0).sum(axis=2)
+    return total
+
+
 def frequent_transitions(observed: Observed, most: int) -> Keys:
     """[F, 3] the transitions that occur in most of the episodes."""
     codes = np.where(_mask(observed.steps, observed.actions.shape[1]), _codes(*_triples(observed)), -1)

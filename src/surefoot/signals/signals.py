@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from surefoot.arrays import Floats, Integers, assign, check_indices, refuse, take_over
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.errors import InvalidInput
-from surefoot.signals.features import moments, transitions
+from surefoot.signals.features import moments, payments, transitions
 
 # f(observations [H+1, ...], actions [H, ...]) of one episode -> [F]
 OwnFunction: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], Any]
@@ -84,8 +84,9 @@ class Signals:
         weights, offset: [P, R, F] and [P, R] of R linear maps.
         source: [q] the map that a signal looks at; low, high: [q] its window.
         steps: of an episode; an episode cut off earlier has other signals.
-        keys: [F, 3] transitions that are counted; None for other kinds.
+        keys: [·, 3] transitions that are counted; None for other kinds.
         own: features of one's own; None for other kinds.
+        paid: whether the last 1+m features are what the steps paid.
     """
 
     kind: Kind
@@ -99,6 +100,7 @@ class Signals:
     steps: int
     keys: Integers | None = None
     own: OwnFeatures | None = None
+    paid: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -115,7 +117,7 @@ class Signals:
         if (self.keys is None) == (self.kind == "transitions") or (self.own is None) == (self.kind == "own"):
             raise InvalidInput(f"signals of kind {self.kind} must come with what they count or call, and no others")
         if self.keys is not None:
-            take_over(self, "keys", "F three", sizes, np.int64)
+            take_over(self, "keys", "counted three" if self.paid else "F three", sizes, np.int64)
         assign(self, steps=int(self.steps))
 
     def __len__(self) -> int:
@@ -149,7 +151,7 @@ class Signals:
 
     def features(self, observed: Observed) -> Floats:
         """[n, F]"""
-        found = features_of(observed, self.keys, self.own)
+        found = features_of(observed, self.keys, self.own, self.paid)
         if found.shape[1] != self.centre.shape[1]:
             raise InvalidInput(
                 f"observations and actions must be as those of the training tasks, with {self.centre.shape[1]} "
@@ -174,8 +176,10 @@ def _as_probed(name: str, rows: NDArray[Any], probed: NDArray[Any]) -> NDArray[A
     return same
 
 
-def features_of(observed: Observed, keys: Integers | None, own: OwnFeatures | None) -> Floats:
-    """[n, F] counts of the transitions `keys`, features of one's own, or moments."""
+def features_of(observed: Observed, keys: Integers | None, own: OwnFeatures | None, paid: bool) -> Floats:
+    """[n, F] counts of the transitions `keys`, features of one's own, or moments; and what the steps paid."""
+    if paid:
+        return np.concatenate([features_of(observed, keys, own, False), payments(observed)], axis=1)
     if keys is not None:
         return transitions(observed, keys)
     return moments(observed) if own is None else own(observed)

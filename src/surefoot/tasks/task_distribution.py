@@ -41,6 +41,9 @@ class TaskDistribution:
         affine: (P₀ [S, A, S], G [d, S, A, S]) if transitions are P_θ = P₀ + Σ_k θ_k G_k for every θ that can be drawn
             and nothing else depends on θ; None otherwise. Rows of P₀ sum to 1, those of G to 0. Parameters at which P_θ
             has a negative entry are those of no task; the box around the others may hold such.
+        shared_costs: whether what an episode costs has the same law on all tasks, with every policy, so that only
+            rewards depend on the parameter. Where tasks must be simulated, bounds on costs then follow from the
+            episodes of all of them together, and safety rests on this being true.
     """
 
     build: Build
@@ -49,6 +52,7 @@ class TaskDistribution:
     safe_parameter: Floats | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict)
     affine: tuple[Floats, Floats] | None = None
+    shared_costs: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.build):
@@ -66,6 +70,8 @@ class TaskDistribution:
             raise InvalidInput(f"recipe must be a mapping, got {self.recipe!r}")
         assign(self, recipe=plain("recipe", self.recipe))
         _check_affine(self.affine, self.dimension)
+        if not isinstance(self.shared_costs, bool):
+            raise InvalidInput(f"shared_costs must be True or False, got {self.shared_costs!r}")
 
     @property
     def dimension(self) -> int:
@@ -120,10 +126,19 @@ def family(
     safe_parameter: ArrayLike | None = None,
     recipe: Mapping[str, Any] | None = None,
     affine: tuple[Floats, Floats] | None = None,
+    shared_costs: bool = False,
 ) -> TaskDistribution:
     """Any function from parameters to tasks as a task distribution; the arguments are those of TaskDistribution."""
     safe = None if safe_parameter is None else finite_array("safe_parameter", safe_parameter)
-    return TaskDistribution(build, distribution, coordinates, safe, {} if recipe is None else recipe, affine)
+    return TaskDistribution(
+        build,
+        distribution,
+        coordinates=coordinates,
+        safe_parameter=safe,
+        recipe={} if recipe is None else recipe,
+        affine=affine,
+        shared_costs=shared_costs,
+    )
 
 
 def from_arrays(cmdps: Sequence[Task], weights: ArrayLike | None = None) -> TaskDistribution:

@@ -116,7 +116,8 @@ def _family(
         cost_sum_range=np.array([[0.0, most]]),
     )
     system = Locomotion(robot, units, reward, cost, COST_DISCOUNT, after_fall)
-    return TaskDistribution(partial(LocomotionTask, system), targets)
+    # Nobody sees the target but who pays: what robots do, and what it costs, is the same for all.
+    return TaskDistribution(partial(LocomotionTask, system), targets, shared_costs=True)
 
 
 def largest_cost(step: float, fall: float) -> float:

@@ -83,7 +83,7 @@ def build_cells(
     Tasks that must be simulated are, `jobs` at a time; the numbers are the same for any of them.
     """
     check_jobs(jobs)
-    settings, distribution = envelopes.settled(tasks.example), tasks.distribution
+    settings, distribution = envelopes.settled(tasks.example, tasks.shared_costs), tasks.distribution
     tables = stationary_tables(tasks.example, policies)
     if tables is not None and affine_tables(tasks) is not None:
         try:

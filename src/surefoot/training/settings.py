@@ -57,7 +57,7 @@ class Envelopes:
         if self.uncovered is not None:
             fraction("uncovered", self.uncovered)
 
-    def settled(self, example: Task) -> Settled:
+    def settled(self, example: Task, shared_costs: bool = False) -> Settled:
         """The same without gaps, for tasks like `example`."""
         simulated = not isinstance(example, ReadableTask)
         cells, holdout, uncovered = SIMULATED if simulated else READABLE
@@ -69,6 +69,7 @@ class Envelopes:
             MOST_EPISODES if self.episodes is None else self.episodes,
             simulated,
             self.episodes is None,
+            shared_costs and simulated,
         )
 
 
@@ -93,6 +94,7 @@ class Settled:
     episodes: int = 500
     simulated: bool = False
     usual: bool = False  # whether nobody said how many episodes
+    shared_costs: bool = False  # simulated, and the same on all tasks
 
     @property
     def sample(self) -> int:
@@ -122,7 +124,7 @@ class Settled:
     @property
     def granted_seen(self) -> float:
         """The probability that this attempt may spend on fresh tasks that would show that they break their bounds."""
-        return self.seen * self.uncovered * 0.5**self.attempt
+        return self.seen * (self.granted if self.shared_costs else self.uncovered * 0.5**self.attempt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +138,8 @@ class LearnedSignals:
         name: of these, for messages.
         tasks, episodes: how many tasks are simulated for it, and episodes of each policy on each.
         windows: at most, through which each thing that is learned is seen.
+        paid: look at what the steps paid, too, through windows of its own: where tasks differ in that and in nothing
+            that is observed. Episodes must then be told with the reward and costs of every step.
         if_possible: learn nothing of tasks that do not show what was observed, instead of refusing them.
     """
 
@@ -146,6 +150,7 @@ class LearnedSignals:
     episodes: int = 16
     windows: int = 8
     if_possible: bool = False
+    paid: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("tasks", 8), ("episodes", 2), ("windows", 1)):
@@ -155,4 +160,6 @@ class LearnedSignals:
                 raise InvalidInput(f"{name} must be a function of an episode, got {getattr(self, name)!r}")
         if self.features is not None and self.signals is not None:
             raise InvalidInput("features and signals must not be given both, got two functions")
+        if self.paid and self.signals is not None:
+            raise InvalidInput("paid must be False beside signals of one's own, which are used as they are, got True")
         checked_name("name", self.name)

@@ -95,7 +95,7 @@ def learned(
         return None
     parameters = tasks.sample(settings.tasks, np.random.default_rng([seed, LEARN_STAGE]))
     keys, own = _what_to_look_at(tasks, policies, parameters, settings, seed)
-    work = partial(_heard, tasks, tuple(policies), settings.episodes, keys, own)
+    work = partial(_heard, tasks, tuple(policies), settings.episodes, keys, own, settings.paid)
     calls = [(parameter, [seed, LEARN_EPISODES_STAGE, k]) for k, parameter in enumerate(parameters)]
     heard = list(workers.each("learning to read episodes", work, calls, show))
     features = np.stack([each.features for each in heard], axis=1)  # [P, T, E, F]
@@ -105,7 +105,8 @@ def learned(
     if own is not None and settings.signals is not None:
         signals = _as_they_are(features, steps, own)
     elif targets.shape[1]:
-        signals = _fitted(features, targets, steps, settings.windows, keys, own)
+        paid = sums.shape[-1] if settings.paid else 0
+        signals = _fitted(features, targets, steps, settings.windows, keys, own, paid)
     else:
         return None  # all tasks are one
     return _with_bins(signals, features, sums)
@@ -123,6 +124,11 @@ def _shown(task: Task, policy: Policy, settings: LearnedSignals, seed: int) -> b
         raise InvalidInput(
             "signals must be False for tasks that do not show what was observed step by step as arrays "
             f"(Outcomes.observed), got {type(task).__name__}"
+        )
+    if shown and settings.paid and outcomes.watched().paid is None:
+        raise InvalidInput(
+            "paid must be False for tasks that do not show what each step paid (Observed.paid), "
+            f"got True and {type(task).__name__}"
         )
     return shown
 
@@ -155,13 +161,14 @@ def _heard(
     episodes: int,
     keys: Keys | None,
     own: OwnFeatures | None,
+    paid: bool,
     parameter: Floats,
     entropy: list[int],
 ) -> Heard:
     task, features, sums = tasks.task(parameter), [], []
     for policy, rng in zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True):
         outcomes = _episodes(task, policy, episodes, rng)
-        features.append(features_of(outcomes.watched(), keys, own))
+        features.append(features_of(outcomes.watched(), keys, own, paid))
         sums.append(task.units.scaled(outcomes.sums))
     return Heard(np.stack(features), np.stack(sums))
 
@@ -184,15 +191,23 @@ def _as_they_are(features: Floats, steps: int, own: OwnFeatures) -> Signals:
 
 
 def _fitted(
-    features: Floats, targets: Floats, steps: int, windows: int, keys: Keys | None, own: OwnFeatures | None
+    features: Floats, targets: Floats, steps: int, windows: int, keys: Keys | None, own: OwnFeatures | None, paid: int
 ) -> Signals:
-    """Maps of the features [P, T, E, F] of each policy onto targets [T, R], and windows that suit all policies."""
+    """Maps of the features [P, T, E, F] of each policy onto targets [T, R], and windows that suit all policies; the
+    last `paid` of the features, which tasks may differ in without any linear map showing it, are looked at themselves,
+    too."""
     maps = [_regression(each, targets) for each in features]
     centre, scale, weights, offset, read = (np.stack(part) for part in zip(*maps, strict=True))
     mixed = _mixed(read)
     weights, offset, read = mixed @ weights, offset @ mixed.T, read @ mixed.T
+    if paid:
+        themselves = _one_by_one(features, centre, scale, paid)
+        weights, offset, read = (
+            np.concatenate(both, axis=axis)
+            for both, axis in zip(zip((weights, offset, read), themselves, strict=True), (1, 1, 3), strict=True)
+        )
     kind: Kind = "own" if own is not None else "moments" if keys is None else "transitions"
-    return Signals(kind, centre, scale, weights, offset, *_windows(read, windows), steps, keys, own)
+    return Signals(kind, centre, scale, weights, offset, *_windows(read, windows), steps, keys, own, paid > 0)
 
 
 def _mixed(read: Floats) -> Floats:
@@ -202,6 +217,18 @@ def _mixed(read: Floats) -> Floats:
     each = np.eye(len(size))
     pairs = [(a, b) for a in range(len(size)) for b in range(a)] if len(size) <= MOST_MIXED else []
     return np.stack([*each, *(each[a] + sign * size[a] / size[b] * each[b] for a, b in pairs for sign in (1, -1))])
+
+
+def _one_by_one(features: Floats, centre: Floats, scale: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+    """Maps [P, R', F], [P, R'] of standardised features that read each of the last `count` that is not always the same,
+    in spreads over all policies, and what they read [P, T, E, R'] of these."""
+    last = np.arange(features.shape[-1])[-count:]
+    spread = features[..., last].std(axis=(0, 1, 2))
+    chosen, size = last[spread > 0], spread[spread > 0]
+    weights = np.eye(features.shape[-1])[chosen] * scale[:, None, :] / size[:, None]
+    offset = centre[:, chosen] / size
+    standard = np.clip((features - centre[:, None, None]) / scale[:, None, None], -FURTHEST, FURTHEST)
+    return weights, offset, standard @ weights.transpose(0, 2, 1)[:, None] + offset[:, None, None]
 
 
 class Map(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +25,8 @@ from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import cells_of_bounds
 from surefoot.training.conformal import check_holdout, deciding, widening_of
 from surefoot.training.settings import Settled
-from surefoot.training.simulation import SAFE, Held, Simulation
+from surefoot.training.shared_costs import SharedCosts, shared_costs
+from surefoot.training.simulation import SAFE, Held, Looked, Simulation
 from surefoot.training.surfaces import Sample, Surfaces
 
 # Parameters drawn for each cell, which cost nothing: they say how large cells are and how far surfaces reach in them.
@@ -56,12 +57,15 @@ def simulated_cells(
     """Cells with bounds that a fresh task keeps unless it is among the uncovered.
 
     The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
-    and that of the test task are exchangeable. A task on which the safe policy is not shown to be feasible has an
-    infinite score. Where there are too many of these to be among the uncovered, their probability comes on top.
+    and that of the test task are exchangeable. Costs that are the same on all tasks are bounded by the first sample.
+    Otherwise a task on which the safe policy is not shown to be feasible has an infinite score. Where there are too
+    many of these to be among the uncovered, their probability comes on top.
     """
     check_holdout(settings)
     first = tasks.sample(settings.sample, rng)
-    known = _known(tasks, simulation, first)
+    looked = list(simulation.look(first))
+    shared = shared_costs(simulation, first, looked) if settings.shared_costs else None
+    known = _known(simulation, first, looked, shared)
     base = _base(known, tasks.sample(DRAWN_PER_CELL * settings.cells, rng), settings.cells)
     second = tasks.sample(settings.holdout, rng)
     scores, unsettled = _scores(simulation, base, second, settings, show)
@@ -80,6 +84,7 @@ class Known:
 
     Attributes:
         open: what the first episodes of a held-out task leave open, given the spread of a number.
+        shared: bounds on costs that are the same on all tasks.
         alike, hopeless: [m] scaled costs from which on they are alike, and from which on nothing is claimed.
     """
 
@@ -89,11 +94,21 @@ class Known:
     open: Callable[[Floats], Floats]
     alike: Floats
     hopeless: Floats
+    shared: SharedCosts | None
+
+    @property
+    def costs(self) -> slice:
+        """Where they are among the numbers."""
+        return slice(1, 1 + len(self.alike))
 
     def error(self, parameters: Floats) -> Floats:
-        """[n, P, k'] positive, what bounds at each parameter are widened in proportion to."""
+        """[n, P, k'] what bounds at each parameter are widened in proportion to: positive, and 0 where they hold on
+        every task as they are."""
         off_by: Floats = self.means.off_by(parameters) + LEFT_OPEN * self.open(self.spread(parameters))
-        return np.maximum(off_by, ROUNDING)
+        off_by = np.maximum(off_by, ROUNDING)
+        if self.shared is not None:
+            off_by[..., self.costs] = 0.0
+        return off_by
 
     def spread(self, parameters: Floats) -> Floats:
         """[n, P, k'] of the numbers of episodes."""
@@ -101,25 +116,24 @@ class Known:
 
     def place(self, parameters: Floats) -> Floats:
         """[n, P·k'] where tasks are close on which policies do alike."""
-        means, costs = self.means(parameters), slice(1, 1 + len(self.alike))
-        means[..., costs] = COSTS_COUNT * np.minimum(means[..., costs], self.alike)
+        means, costs = self.means(parameters), self.costs
+        means[..., costs] = 0.0 if self.shared else COSTS_COUNT * np.minimum(means[..., costs], self.alike)
         return means.reshape(len(parameters), -1)
 
 
-def _known(tasks: TaskDistribution, simulation: Simulation, first: Floats) -> Known:
-    looked, sample = list(simulation.look(first)), Sample.of(first)
+def _known(simulation: Simulation, first: Floats, looked: Sequence[Looked], shared: SharedCosts | None) -> Known:
+    sample, units = Sample.of(first), simulation.tasks.units
     spreads = np.stack([each.spread for each in looked])
     laws = None
     if simulation.lesson is not None:
         counts = np.stack([each.counts for each in looked if each.counts is not None])
         laws = sample.surfaces(counts / counts.sum(axis=-1, keepdims=True))
-    units = tasks.units
     allowed = np.maximum(units.budget - units.reachable[1:, 0], 0.0)
     alike, hopeless = (
         units.scaled(np.append(0.0, units.budget + (times - 1) * allowed))[1:] for times in (2.0, HOPELESS)
     )
     means = sample.surfaces(np.stack([each.mean for each in looked]), spreads**2)
-    return Known(means, sample.surfaces(spreads), laws, simulation.off_by, alike, hopeless)
+    return Known(means, sample.surfaces(spreads), laws, simulation.off_by, alike, hopeless, shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,14 +177,14 @@ class Base:
             return 0.0
         below, above = self._urgent
         grown = np.maximum((self.lower[j, policy] - held.lower) / below, (held.upper - self.upper[j, policy]) / above)
-        return max(0.0, float((grown / self.error[j, policy]).max()))
+        error = self.error[j, policy]
+        return max(0.0, float((grown[error > 0] / error[error > 0]).max()))
 
     @cached_property
     def claimed(self) -> Mask:
         """[J, P] whether anything is claimed of a policy on a cell."""
         known = self.places.known
-        costs = slice(1, 1 + len(known.hopeless))
-        claimed = np.asarray((self.lower[..., costs] <= known.hopeless).all(axis=-1))
+        claimed = np.asarray((self.lower[..., known.costs] <= known.hopeless).all(axis=-1))
         claimed[:, SAFE] = True
         return claimed
 
@@ -179,7 +193,7 @@ class Base:
         """[k'] each, how many errors lower and upper bounds are widened by at a time."""
         below = np.full(self.lower.shape[-1], LESS_URGENT)
         above = below.copy()
-        above[1 : 1 + len(self.places.known.alike)] = 1.0
+        above[self.places.known.costs] = 1.0
         return below, above
 
 
@@ -191,6 +205,8 @@ def _base(known: Known, drawn: Floats, cells: int) -> Base:
     for j in range(len(count)):
         here = own == j  # its centre at least
         lower[j], upper[j] = means[here].min(axis=0), means[here].max(axis=0)
+    if known.shared is not None:
+        lower[..., known.costs], upper[..., known.costs] = known.shared
     return Base(places, lower, upper, known.error(places.centres), count)
 
 
@@ -219,9 +235,9 @@ def _scores(
     cells = base.places.cells(second).tolist()
     held = list(simulation.begun(second, base.places.known.spread(second), base.claimed[cells]))  # [n][P]
     growth = [[base.growth(j, p, each) for p, each in enumerate(own)] for j, own in zip(cells, held, strict=True)]
-    spare, spent = simulation.spare_episodes(len(second)), 0
+    spare, spent, shared = simulation.spare_episodes(len(second)), 0, base.places.known.shared is not None
     while True:
-        doubtful = [not simulation.feasible(own[SAFE]) for own in held]
+        doubtful = [not (shared or simulation.feasible(own[SAFE].lower, own[SAFE].upper)) for own in held]
         scores = np.array([math.inf if doubt else max(row) for doubt, row in zip(doubtful, growth, strict=True)])
         top = deciding(scores, settings.granted_seen)
         largest = heapq.nlargest(max(top, SMALLEST_BATCH), range(len(scores)), key=scores.__getitem__)

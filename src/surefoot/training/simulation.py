@@ -48,11 +48,12 @@ BOLDEST = 0.95  # of stakes
 
 
 class Looked(NamedTuple):
-    """Of one task and every policy: mean and spread [P, k'] of the numbers of its episodes, and in which bins
-    [P, k', L] these were, where somebody learned to read them."""
+    """Of one task and every policy: mean and spread [P, k'] of the numbers of its episodes, what each of these cost
+    [n, P, m], and in which bins [P, k', L] the numbers were, where somebody learned to read them."""
 
     mean: Floats
     spread: Floats
+    costs: Floats
     counts: Floats | None
 
 
@@ -155,10 +156,10 @@ class Simulation:
         """For held-out tasks that decide: what is left of the episodes of all of them, with every policy."""
         return max(0, self.settings.episodes - self.first_episodes) * tasks * len(self.policies)
 
-    def feasible(self, held: Held) -> bool:
-        """Whether what is known of the safe policy on a held-out task shows that it is feasible there."""
+    def feasible(self, lower: Floats, upper: Floats) -> bool:
+        """Whether these bounds [k'] on the numbers of the safe policy show that it is feasible."""
         units, values = self.tasks.units, slice(0, 1 + len(self.tasks.units.budget))
-        return _feasible(*units.values_of_sums(held.lower[values], held.upper[values], units.episode_length))
+        return _feasible(*units.values_of_sums(lower[values], upper[values], units.episode_length))
 
     def of_all(self, what: str, stage: int, parameters: Floats) -> Iterator[Simulated]:
         """Bounds for the tasks of parameters [n, d], all numbers of one right at once with probability 1 -
@@ -194,14 +195,13 @@ def _look_at_one(
     parameter: Floats,
     entropy: list[int],
 ) -> Looked:
-    task, means, spreads, counts = tasks.task(parameter), [], [], []
+    task, found, counts = tasks.task(parameter), [], []
     for p, (policy, rng) in enumerate(zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True)):
         reader = None if lesson is None else Reader(lesson, p, task.units)
-        numbers = _numbers(task, policy, reader, episodes, rng)
-        means.append(numbers.mean(axis=0))
-        spreads.append(numbers.std(axis=0))
+        found.append(_numbers(task, policy, reader, episodes, rng))
         counts += [] if reader is None else [reader.counts]
-    return Looked(np.stack(means), np.stack(spreads), np.stack(counts) if counts else None)
+    numbers, costs = np.stack(found, axis=1), slice(1, 1 + len(task.units.budget))
+    return Looked(numbers.mean(axis=0), numbers.std(axis=0), numbers[..., costs], np.stack(counts) if counts else None)
 
 
 def _numbers(task: Task, policy: Policy, reader: Reader | None, episodes: int, rng: np.random.Generator) -> Floats:

@@ -28,6 +28,7 @@ class Family:
         xi: margin of the safe policy on every centre, as a part of the budget. Tasks beyond the outermost centres cost
             more than these.
         episodes: of each policy on each task from which value bounds are made.
+        holdout: held-out tasks, hardly more than the fewest that are enough.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Family:
     safe_steps: int
     xi: float = 0.1
     episodes: int = 80
+    holdout: int = 140
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
@@ -60,9 +62,18 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             350_000,
             400_000,
             episodes=50,
+            holdout=156,
         ),
         "hopper": Family(
-            "Hopper, unknown target velocity", hopper_velocity, 0.06, 0.06 / 3.003, 800_000, 250_000, 300_000
+            "Hopper, unknown target velocity",
+            hopper_velocity,
+            0.06,
+            0.06 / 3.003,
+            800_000,
+            250_000,
+            300_000,
+            episodes=50,
+            holdout=156,
         ),
     }
 )

@@ -30,10 +30,9 @@ DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 
 @dataclass(frozen=True)
 class Bounds:
-    """How value bounds are made: cells at most, held-out tasks; and what signals are learned from."""
+    """How value bounds are made: cells at most; and what signals are learned from."""
 
     cells: int = 100
-    holdout: int = 140
     uncovered: float = 0.03
     learned_tasks: int = 120
     learned_episodes: int = 16
@@ -61,9 +60,12 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
             oracles=Oracles(check, learned_experts(experts, solved), learned_safe_policy(safe, solved)),
             seed=seed,
             envelopes=Envelopes(
-                cells=bounds.cells, holdout=bounds.holdout, uncovered=bounds.uncovered, episodes=family.episodes
+                cells=bounds.cells, holdout=family.holdout, uncovered=bounds.uncovered, episodes=family.episodes
             ),
-            signals=LearnedSignals(tasks=bounds.learned_tasks, episodes=bounds.learned_episodes),
+            # Who knows from nothing but what is paid which task it is must look at that.
+            signals=LearnedSignals(
+                tasks=bounds.learned_tasks, episodes=bounds.learned_episodes, paid=tasks.shared_costs
+            ),
             jobs=jobs,
             progress=True,
         )
