@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from surefoot.training import cover
 from surefoot.training.cover import cover_points, cover_repeated
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train
+from surefoot.training.training_phase import train, walk
 
 RANGES = {"reward_range": (-5.0, 15.0), "cost_range": (-2.0, 15.0)}
 
@@ -406,3 +407,36 @@ def test_bad_arguments_are_named(wrong: dict[str, float], name: str) -> None:
 def test_an_infeasible_task_in_the_family_is_reported() -> None:
     with pytest.raises(Infeasible):
         quiet_train(gridworld(std=0.15), epsilon=0.02, delta=0.05)  # many noises above 0.4359
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3))
+def test_centres_are_solved_from_neighbour_to_neighbour(seed: int, count: int, dimension: int) -> None:
+    """No other task that is left is closer to one that was solved than the next one is."""
+    parameters = np.random.default_rng(seed).normal(size=(count, dimension)) * [1.0, 100.0, 0.01][:dimension]
+    order = walk(parameters)
+    assert order[0] == 0
+    assert sorted(order) == list(range(count))
+    at = parameters / np.ptp(parameters, axis=0) if count > 1 else parameters
+    apart = np.abs(at[:, None] - at[None]) ** 2 @ np.ones(dimension)
+    for k in range(1, count):
+        closest = apart[order[:k]].min(axis=0)
+        assert closest[order[k]] <= closest[order[k:]].min() + 1e-12
+
+
+def test_oracles_are_asked_from_neighbour_to_neighbour_and_policies_stay_with_their_tasks() -> None:
+    tasks = gridworld()
+    exact, asked = exact_oracles(tasks), list[float]()
+
+    def optimal(task: TabularCMDP, *rest: Any) -> PolicyValues:
+        found = exact.optimal(task, *rest)
+        asked.append(found.reward)
+        return found
+
+    made, plain = (
+        quiet_train(tasks, epsilon=0.005, delta=0.1, oracles=oracles, seed=1)
+        for oracles in (replace(exact, optimal=optimal), exact)
+    )
+    assert [each.reward for each in made.entries] == [each.reward for each in plain.entries]
+    order = walk(np.stack([each.parameter for each in made.entries]))
+    assert asked == [made.entries[k].reward for k in order]
+    assert order != sorted(order), "they are not solved as they were drawn"

@@ -153,8 +153,9 @@ def trained_and_tested(
             observer=rules.observer,
         )
         tests = [_tested(task, trained, rules.tested, delta / retries / len(tasks), rng) for task in tasks]
-        if min(test.length for test in tests) < rules.least_length:
-            trained = None  # it has learned to end: from nothing, with other random numbers
+        shortest = min(test.length for test in tests)
+        if shortest < rules.least_length:  # trained on as it was, unless it has learned to end: then from nothing
+            trained = trained if 2 * shortest >= rules.least_length else None
             continue
         margin, least = np.array([test.margin for test in tests]), np.array([test.least_margin for test in tests])
         kept = (margin >= np.maximum(needed, 0.0)).all() or tries == retries  # what ε allows besides is for the last

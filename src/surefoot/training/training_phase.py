@@ -74,7 +74,7 @@ def train(
             show(guard.expected, 0, 0)
         parameters, centres = cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
-        optimal = _solved(cover, epsilon, delta, oracles, rng, show)
+        optimal = _solved(cover, walk(parameters[centres]), epsilon, delta, oracles, rng, show)
         show("looking for one policy feasible on every centre", 0, 0)
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
@@ -110,15 +110,34 @@ def _warned(guard: Preflight) -> Preflight:
     return guard
 
 
+def walk(parameters: Floats) -> list[int]:
+    """An order of tasks [n, d] in which each but the first is as close as possible to one before it: oracles that learn
+    begin with what they know of that."""
+    spread = np.ptp(parameters, axis=0)
+    at = parameters / np.where(spread > 0, spread, 1.0)
+    order, apart = [0], np.full(len(at), np.inf)
+    while len(order) < len(at):
+        apart = np.minimum(apart, ((at - at[order[-1]]) ** 2).sum(axis=1))
+        apart[order] = np.inf
+        order.append(int(np.argmin(apart)))
+    return order
+
+
 def _solved(
-    cover: Sequence[Any], epsilon: float, delta: float, oracles: Oracles, rng: np.random.Generator, show: Progress
+    cover: Sequence[Any],
+    order: Sequence[int],
+    epsilon: float,
+    delta: float,
+    oracles: Oracles,
+    rng: np.random.Generator,
+    show: Progress,
 ) -> list[PolicyValues]:
-    """The best policy of each centre; δ/2 is shared by all of these."""
-    optimal = []
-    for number, task in enumerate(cover):
+    """The best policy of each centre, found in this order; δ/2 is shared by all of these."""
+    optimal = {}
+    for number, k in enumerate(order):
         show("solving the centres of the cover", number, len(cover))
-        optimal.append(oracles.optimal(task, epsilon, delta / (2 * len(cover)), rng))
-    return optimal
+        optimal[k] = oracles.optimal(cover[k], epsilon, delta / (2 * len(cover)), rng)
+    return [optimal[k] for k in range(len(cover))]
 
 
 def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:

@@ -46,7 +46,7 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
     """
     tasks = family.tasks()
     experts = Schooling(settings=Loop(steps=round(share * family.steps)), warm_steps=round(share * family.warm_steps))
-    safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60)
+    safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60, tested=400)  # on every centre
     solved: Solved = []
     check = ParameterDistance(family.points)
     budget = float((tasks.units.unit_margin(np.abs(tasks.units.budget))).min())
