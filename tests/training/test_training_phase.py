@@ -432,11 +432,9 @@ def test_oracles_are_asked_from_neighbour_to_neighbour_and_policies_stay_with_th
         asked.append(found.reward)
         return found
 
-    made, plain = (
-        quiet_train(tasks, epsilon=0.005, delta=0.1, oracles=oracles, seed=1)
-        for oracles in (replace(exact, optimal=optimal), exact)
-    )
-    assert [each.reward for each in made.entries] == [each.reward for each in plain.entries]
+    made = quiet_train(tasks, epsilon=0.005, delta=0.1, oracles=replace(exact, optimal=optimal), seed=1)
+    for each in made.entries:
+        np.testing.assert_allclose(each.reward, evaluate(tasks.task(each.parameter), each.policy).reward, atol=1e-9)
     order = walk(np.stack([each.parameter for each in made.entries]))
     assert asked == [made.entries[k].reward for k in order]
     assert order != sorted(order), "they are not solved as they were drawn"
