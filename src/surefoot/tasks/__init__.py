@@ -7,6 +7,7 @@ from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.gym_system import cost_in_info
 from surefoot.tasks.gym_tasks import from_gym
 from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
+from surefoot.tasks.hard_instance_tasks import HardInstances
 from surefoot.tasks.insulin_settings import InsulinSettings
 from surefoot.tasks.inventory_tasks import inventory
 from surefoot.tasks.layered_tasks import layered
@@ -22,6 +23,7 @@ from surefoot.tasks.windy_tasks import windy_gridworld
 
 __all__ = [
     "Finite",
+    "HardInstances",
     "Independent",
     "InsulinSettings",
     "LogUniform",
