@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +22,13 @@ from surefoot.cli.terminal import (
     show,
     show_all,
 )
-from surefoot.errors import ArtifactError
+from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.adapt.page import adapt_page, tables
 from surefoot.experiments.adapt.run import adapt_one
 from surefoot.experiments.adapt.settings import Settings
+from surefoot.experiments.complexities import Problem, largest_useful_cover, problem, sample_complexities
 from surefoot.experiments.options import MOST_EPISODES
-from surefoot.experiments.results import check_folder, plain_plan, plan_table, write_report
+from surefoot.experiments.results import check_folder, complexity_table, plain_plan, plan_table, write_report
 from surefoot.methods import METHODS, plan
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -75,14 +77,42 @@ def adapt_command(
 
 @app.command("plan")
 def plan_command(
-    path: SetPath,
+    path: Annotated[Path | None, typer.Argument(metavar="[SET]", help="Policy set saved by train.")] = None,
     episodes: Annotated[int, typer.Option(min=1, max=10**18, help="Episodes you could afford.")] = 40_000,
     risk: Risk = 0.05,
+    table: Annotated[
+        bool, typer.Option("--table", help="The paper's Table 1 instead, for SET or these numbers:")
+    ] = False,
+    states: Annotated[int | None, typer.Option(min=1, help="With --table: |S|.")] = None,
+    actions: Annotated[int | None, typer.Option(min=1, help="With --table: |A|.")] = None,
+    discount: Annotated[float | None, typer.Option(help="With --table: γ.")] = None,
+    xi: Annotated[float | None, typer.Option(help="With --table: margin of the safe policy, unit scale.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="With --table: accuracy, unit scale.")] = None,
+    cover: Annotated[int | None, typer.Option(min=1, help="With --table: tasks that cover the distribution.")] = None,
     as_json: Json = False,
 ) -> None:
     """How many episodes each method needs before it may leave the safe policy."""
     fraction("risk", risk)
-    policies = PolicyValueSet.load(path)
+    policies = None if path is None else PolicyValueSet.load(path)
+    given = {
+        name: value
+        for name, value in (
+            ("states", states),
+            ("actions", actions),
+            ("discount", discount),
+            ("xi", xi),
+            ("epsilon", epsilon),
+            ("cover", cover),
+        )
+        if value is not None
+    }
+    if table:
+        _show_table(problem(policies, given), as_json)
+        return
+    if given:
+        raise InvalidInput(f"{', '.join(given)} must be left out without --table, got {given}")
+    if policies is None:
+        raise InvalidInput("SET must be given, or --table with numbers, got neither")
     budget = ", ".join(f"{value:g}" for value in policies.units.budget)
     lines = plain_plan(plan(policies, episodes=episodes, risk=risk))
     if as_json:
@@ -90,3 +120,13 @@ def plan_command(
     else:
         print_lines([*advice(policies).lines, f"budget {budget} on the {policies.units.kind}"])
         show(plan_table(lines))
+
+
+def _show_table(problem: Problem, as_json: bool) -> None:
+    rows, useful = sample_complexities(problem), largest_useful_cover(problem)
+    if as_json:
+        print_json({**asdict(problem), "rows": [asdict(row) for row in rows], "largest_useful_cover": useful})
+        return
+    print_lines([", ".join(f"{name} {value:g}" for name, value in asdict(problem).items())])
+    show(complexity_table(rows))
+    print_lines([f"by this table training pays as long as {useful:.3g} tasks or fewer cover the distribution"])

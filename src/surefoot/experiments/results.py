@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, SurefootError
+from surefoot.experiments.complexities import Row
 from surefoot.learning.event import Event
 from surefoot.learning.spec import PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -69,6 +70,16 @@ def plan_table(lines: Sequence[Mapping[str, Any]]) -> Table:
         for line in lines
     )
     return Table(("method", "certified", "episodes on the safe policy", "why"), rows, numbers=(2,))
+
+
+def complexity_table(rows: Sequence[Row]) -> Table:
+    """Table 1 of the paper; ours last, and how many times as many steps the others take."""
+    ours = rows[-1].samples
+    cells = tuple(
+        (row.method, "yes" if row.trained else "no", row.formula, f"{row.samples:.3g}", f"{row.samples / ours:.3g}")
+        for row in rows
+    )
+    return Table(("method", "trained", "without constants", "steps", "times ours"), cells, numbers=(3, 4))
 
 
 def plain_plan(plan: Sequence[PlanLine]) -> list[dict[str, Any]]:

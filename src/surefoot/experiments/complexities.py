@@ -1,0 +1,92 @@
+"""Table 1 of the paper: steps that methods need on the test task for an ε-optimal policy, without constants and
+logarithms, in the paper's unit scale. Orders of magnitude: what they leave out decides between rows that are close.
+
+The row of LB-SGD is printed with min{ξ⁻⁶, ε⁻⁶}, which would not grow as ε goes to 0; meant is the smaller of ξ and ε
+(E15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from surefoot.arrays import fraction, number, whole
+from surefoot.errors import InvalidInput
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.theory import sample_complexity
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Attributes:
+    states, actions: |S| and |A|.
+    xi, epsilon: margin of the safe policy and accuracy, in the paper's unit scale.
+    cover: C, how many tasks cover the distribution.
+    """
+
+    states: int
+    actions: int
+    discount: float
+    xi: float
+    epsilon: float
+    cover: int
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions", "cover"):
+            whole(name, getattr(self, name))
+        fraction("discount", self.discount)
+        for name in ("xi", "epsilon"):
+            if not number(name, getattr(self, name)) > 0:
+                raise InvalidInput(f"{name} must be positive, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: whether it learns from training tasks, its formula, and what that is."""
+
+    method: str
+    trained: bool
+    formula: str
+    samples: float
+
+
+def sample_complexities(problem: Problem) -> tuple[Row, ...]:
+    """The rows of the table, in its order."""
+    S, A, ξ, ε = problem.states, problem.actions, problem.xi, problem.epsilon
+    long = 1 / (1 - problem.discount)
+    both = 1 / (ξ * ε) ** 2
+    ours = sample_complexity(problem.cover, ε, ξ, problem.discount)
+    return (
+        Row("OptPess-LP", False, "ξ⁻² ε⁻² (1-γ)⁻⁷ |S|³ |A|", both * long**7 * S**3 * A),
+        Row("DOPE", False, "ξ⁻² ε⁻² (1-γ)⁻⁷ |S|² |A|", both * long**7 * S**2 * A),
+        Row("DOPE+", False, "ξ⁻² ε⁻² (1-γ)⁻⁶ |S|² |A|", both * long**6 * S**2 * A),
+        Row("LB-SGD", False, "(1-γ)⁻²² min{ξ, ε}⁻⁶", long**22 / min(ξ, ε) ** 6),
+        Row("this method", True, "ξ⁻² ε⁻² (1-γ)⁻⁵ C", ours),
+    )
+
+
+def largest_useful_cover(problem: Problem) -> float:
+    """C below which training beats learning from scratch, by this table: what the best of the others takes, divided by
+    what this method takes for each of C."""
+    *others, ours = sample_complexities(problem)
+    return min(row.samples for row in others) * problem.cover / ours.samples
+
+
+def problem(policies: PolicyValueSet | None, given: Mapping[str, Any]) -> Problem:
+    """That of a policy set that was trained on tables, with what is given in place of its own; or all of it given."""
+    known = {} if policies is None else _of_set(policies)
+    numbers = {**known, **given}
+    missing = [field.name for field in fields(Problem) if field.name not in numbers]
+    if missing:
+        raise InvalidInput(f"{', '.join(missing)} must be given where no policy set says it, got nothing")
+    return Problem(**numbers)
+
+
+def _of_set(policies: PolicyValueSet) -> dict[str, Any]:
+    known = {"discount": policies.units.discount, "xi": policies.xi, "epsilon": policies.epsilon}
+    known |= {"cover": len(policies.entries)} if policies.epsilon is not None else {}
+    if isinstance(policies.safe_policy, TabularPolicy):
+        known["states"], known["actions"] = policies.safe_policy.probabilities.shape
+    return {name: value for name, value in known.items() if value is not None}
