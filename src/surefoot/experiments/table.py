@@ -10,6 +10,9 @@ from surefoot.experiments.adapt.page import adapt_page
 from surefoot.experiments.baselines import page as baselines_pages
 from surefoot.experiments.baselines import run as baselines
 from surefoot.experiments.baselines import settings as baselines_settings
+from surefoot.experiments.covering import page as covering_pages
+from surefoot.experiments.covering import run as covering
+from surefoot.experiments.covering import settings as covering_settings
 from surefoot.experiments.families import page as families_pages
 from surefoot.experiments.families import run as families
 from surefoot.experiments.families import settings as families_settings
@@ -126,6 +129,16 @@ EXPERIMENTS = (
         locomotion_pages.tables,
         "figure4.png, figure4.svg and results.json beside it",
         locomotion_settings.QUICK,
+    ),
+    Experiment(
+        "covering",
+        "How many tasks cover a family: exactly, from samples, and by Algorithm 1.",
+        covering_settings.Settings,
+        covering_settings.Settings,
+        covering.reproduce,
+        covering_pages.covering_page,
+        covering_pages.tables,
+        "covering.png and results.json beside it",
     ),
 )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from surefoot.arrays import Floats, Integers, fraction
 from surefoot.confidence import binomial_upper
@@ -135,6 +135,9 @@ def _most_in_intervals(sorted_points: Floats, length: float) -> list[int]:
 
 
 def _largest_box(points: Floats, radius: float) -> int:
-    """How many points a box of half width `radius` holds at most: counted in boxes twice as wide around each point."""
-    counts = cKDTree(points).query_ball_point(points, 2 * radius, p=np.inf, return_length=True)
-    return int(counts.max())
+    """How many points a box of half width `radius` holds at most: as many as the fullest of all blocks of 2^d cells of
+    a lattice, in one of which every such box lies."""
+    cells, count = np.unique(np.floor(points / (2 * radius)).astype(np.int64), axis=0, return_counts=True)
+    corners = np.concatenate([cells - offset for offset in product((0, 1), repeat=points.shape[1])])
+    _, block = np.unique(corners, axis=0, return_inverse=True)
+    return int(np.bincount(block.ravel(), np.tile(count, len(corners) // len(cells))).max())

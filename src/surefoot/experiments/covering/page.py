@@ -1,0 +1,124 @@
+"""The report on covering numbers, made from results.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from surefoot.experiments.covering.settings import TITLES
+from surefoot.experiments.results import Report, Results
+from surefoot.report.figures import COLOURS, STYLE, png
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import MISSING, Table
+
+
+def covering_page(results: Results) -> Report:
+    """The figure and the table."""
+    settings, rows = results["settings"], results["rows"]
+    figure = png(drawn(rows, settings["delta"]))
+    page = Page(
+        title="How many tasks cover a family",
+        lead=(
+            "The paper's bounds grow with C, the number of balls of radius ε that hold all but δ of the tasks. For one "
+            "normal or uniform parameter it is known exactly; for any family with coordinates it follows from sampled "
+            "tasks, up to an interval. Algorithm 1 does not know it, and finds a cover of about that size. "
+            + _verdict(rows)
+        ),
+        facts=(
+            ("δ", f"{settings['delta']:g}"),
+            ("sampled tasks", f"{settings['points']:,}"),
+            ("seed", str(settings["seed"])),
+            ("time", f"{results['seconds']:.0f} s"),
+            *versions(),
+        ),
+        sections=(
+            Section("Covering numbers and covers", figure=figure, caption=_CAPTION),
+            *(Section(title, table=table, notes=_NOTES) for title, table in tables(results).items()),
+        ),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, {"covering.png": figure})
+
+
+_CAPTION = (
+    "Line: C exactly, with δ and, dashed, with the 3δ that Algorithm 1 may leave out. Band: 95 % interval from sampled "
+    "tasks. Dots: centres that Algorithm 1 chose. Both axes are logarithmic."
+)
+_NOTES = (
+    "Algorithm 1 leaves up to 3δ of its samples uncovered and takes its centres from them: the last column is what its "
+    "cover is to be held against. With several parameters the lower end is loose: it rests on the largest ball alone.",
+)
+
+
+def tables(results: Results) -> dict[str, Table]:
+    """Every family at every radius."""
+    rows = tuple(
+        (
+            row["family"],
+            f"{row['epsilon']:g}",
+            _count(row["exact"]),
+            f"{row['lower']:,} to {row['upper']:,}",
+            f"{row['found']:,}",
+            f"{row['sampled']:,}",
+            _count(row["exact_as_left"]),
+        )
+        for row in results["rows"]
+    )
+    headers = ("family", "ε", "C", "from samples", "Algorithm 1", "out of", "C with 3δ")
+    return {"Counts": Table(headers, rows, numbers=(1, 2, 3, 4, 5, 6), optional=(5,))}
+
+
+def drawn(rows: Sequence[Mapping[str, Any]], delta: float) -> Figure:
+    names = list(dict.fromkeys(row["family"] for row in rows))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.4 * len(names) + 0.6, 3.4), layout="constrained")
+        for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+            _draw(axes, [row for row in rows if row["family"] == name])
+            axes.set_title(TITLES[name].replace(": ", "\n"), fontsize=10.5, fontweight="bold")
+            axes.set_xlabel("radius ε")
+        figure.axes[0].set_ylabel(f"balls that hold all but δ = {delta:g}")
+        figure.axes[0].legend()
+    return figure
+
+
+def _draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    radii = [row["epsilon"] for row in rows]
+    axes.fill_between(
+        radii,
+        [row["lower"] for row in rows],
+        [row["upper"] for row in rows],
+        color=COLOURS[0],
+        alpha=0.2,
+        linewidth=0,
+        label="from samples",
+    )
+    if rows[0]["exact"] is not None:
+        axes.plot(radii, [row["exact"] for row in rows], color=COLOURS[0], label="C")
+        axes.plot(radii, [row["exact_as_left"] for row in rows], color=COLOURS[0], linestyle="--", label="C with 3δ")
+    axes.plot(radii, [row["found"] for row in rows], "o", color=COLOURS[1], markersize=4.5, label="Algorithm 1")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.invert_xaxis()
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    ratios = [row["found"] / row["exact_as_left"] for row in rows if row["exact_as_left"]]
+    inside = [row["lower"] <= row["exact"] <= row["upper"] for row in rows if row["exact"]]
+    if not ratios:
+        return ""
+    return (
+        f"Where C is known its covers have {min(ratios):.2f} to {max(ratios):.2f} times as many centres, and "
+        f"{sum(inside)} of {len(inside)} intervals hold it."
+    )
+
+
+def _count(value: int | None) -> str:
+    return MISSING if value is None else f"{value:,}"
