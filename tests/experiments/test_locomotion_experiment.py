@@ -71,7 +71,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def small(**changes: Any) -> Settings:
     given = {"families": ("runner",), "tasks": 4, "episodes": 1500, "methods": METHODS, "risk": 0.2, "watched": 60}
-    return Settings(**{**given, "judged": 400, "judged_others": 200, "judged_idle": 100, "most_judged": 800, **changes})
+    return Settings(**{**given, "judged": 400, "judged_others": 200, "judged_idle": 100, **changes})
 
 
 # ------------------------------------------------------------------------------------------------------------- settings

@@ -82,10 +82,9 @@ def face(
     courses = {name: _course(*found, list(pool.policies), settings.episodes) for name, found in followed.items()}
     judge = Judge(task, list(pool.policies.values()), [settings.seed, JUDGE_STAGE, number], settings.judged_idle)
     for name, course in courses.items():
-        deployed = np.flatnonzero(course.weights.any(axis=0))
-        judge.watch_until(deployed, settings.judged if KNOWN[name].certified else settings.judged_others)
-    mixtures = np.unique(np.concatenate([course.weights for course in courses.values()]), axis=0)
-    judge.decide(mixtures, max(settings.judged, settings.most_judged))
+        enough = settings.judged if KNOWN[name].certified else settings.judged_others
+        judge.watch_until(np.flatnonzero(course.weights.any(axis=0)), enough)
+        judge.decide(course.weights, 2 * enough)
     own, possible = len(policies.policies), np.zeros(len(judge.mean))
     possible[:own] = _best_of(judge.mean[:own], task)
     expert = None

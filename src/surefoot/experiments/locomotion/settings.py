@@ -47,10 +47,8 @@ QUICK: Mapping[str, Any] = MappingProxyType(
         "network_tasks": 1,
         "network_episodes": 80,
         "watched": 40,
-        "judged": 100,
-        "judged_others": 40,
-        "judged_idle": 20,
-        "most_judged": 100,
+        "judged": 60,
+        "judged_idle": 10,
     }
 )
 
@@ -64,8 +62,8 @@ class Settings:
             certified method keeps what it deploys, which its certificate allows. A method without a certificate that
             sees nothing but sums goes on with episodes drawn from those.
         judged, judged_others, judged_idle: fresh episodes on which each policy is judged that a certified method
-            deployed, that others did, that nobody did.
-        most_judged: the most, where fewer leave open on which side of the budget a deployed mixture lies.
+            deployed, that others did, that nobody did; twice as many where that leaves open on which side of the
+            budget a deployed mixture lies.
         network_tasks, network_episodes: methods that train networks deploy many, each of which must be judged: on so
             many tasks only, where they learn from so many episodes and then keep what they deploy.
         experts: on so many tasks of each family a policy is trained on the task itself; about a minute each.
@@ -78,22 +76,21 @@ class Settings:
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
     risk: float = risk_option()
     seed: int = seed_option()
-    watched: int = option(80, "Episodes simulated per task and policy, for methods to learn from.", least=1)
-    judged: int = option(500, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
-    network_tasks: int = option(5, "Tasks for methods that train networks.", least=0)
-    network_episodes: int = option(400, "Episodes that these learn from on each.", least=1)
+    watched: int = option(60, "Episodes simulated per task and policy, for methods to learn from.", least=1)
+    judged: int = option(100, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
+    judged_others: int = option(40, "The same of policies that only others deployed.", least=2)
+    network_tasks: int = option(2, "Tasks for methods that train networks.", least=0)
+    network_episodes: int = option(80, "Episodes that these learn from on each.", least=1)
     experts: int = option(0, "Tasks on which a policy is trained on the task itself, to compare with.", least=0)
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
     share: float = option(1.0, "Of the steps of training, with --retrain.")
-    judged_others: int = 100
-    judged_idle: int = 30
-    most_judged: int = 1000
+    judged_idle: int = 20
 
     def __post_init__(self) -> None:
         check_names("families", self.families, FAMILIES)
         check_names("methods", self.methods, KNOWN)
         check_counts(self, "tasks", "episodes", "watched", "network_episodes")
-        check_counts(self, "judged", "judged_others", "judged_idle", "most_judged", least=2)
+        check_counts(self, "judged", "judged_others", "judged_idle", least=2)
         check_counts(self, "network_tasks", "experts", least=0)
         check_risk(self.risk)
         check_seed(self.seed)
