@@ -24,7 +24,7 @@ TITLES = {
     "windy": "windy: two parameters",
 }
 ERROR = 0.05  # of the intervals
-FINEST_IN_MANY = 0.05  # ε of a family with several parameters: finer covers take hours
+FINEST_IN_MANY = 0.01  # ε of a family with several parameters: finer covers take millions of sampled tasks
 
 
 @dataclass(frozen=True)
