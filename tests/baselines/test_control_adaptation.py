@@ -279,6 +279,7 @@ LEARNERS: dict[str, Callable[[Any, list[int], MetaSettings, np.random.Generator]
 GROUPS = np.repeat([0, 1], 20).tolist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_meta_training_improves_what_comes_after_adaptation(name: str) -> None:
     world = BanditWorld(np.repeat([0.8, 1.2], 20))
@@ -305,6 +306,7 @@ def test_the_same_seed_gives_the_same_meta_policy() -> None:
     assert all(np.array_equal(first[part], again[part]) for part in first)
 
 
+@pytest.mark.long
 def test_an_unsafe_meta_policy_is_made_safe_first() -> None:
     """Tasks so dear that the first policy breaks the budget by its noise alone."""
     brief = MetaSettings(iterations=30, batch=1_000, hidden=(8,), log_std=-0.3, region=Region(divergence=0.02))

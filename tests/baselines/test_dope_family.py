@@ -328,6 +328,7 @@ def test_theory_is_safe_and_falls_back_at_first() -> None:
     assert np.ptp(run.margin) == 0
 
 
+@pytest.mark.long
 def test_the_standard_schedule_costs_less_than_three_per_cent() -> None:
     """Against planning before every episode; planning on doubling, which costs more, shows that this can fail."""
 

@@ -185,6 +185,7 @@ def earned(actions: np.ndarray, after: np.ndarray, reward: Floats) -> float:
     return total
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 def test_regret_is_that_of_the_authors_accounting_and_within_its_bound() -> None:
     """20,000 episodes of each; then the authors' 100,000, for the constants of the theorem and of the code."""

@@ -79,7 +79,9 @@ def test_a_budget_that_binds_is_used_and_kept(name: str) -> None:
     assert gain_of(trained) == pytest.approx(np.sqrt(BUDGET), abs=0.08)
 
 
-@pytest.mark.parametrize("name", sorted(UPDATES))
+@pytest.mark.parametrize(
+    "name", ["crpo", *(pytest.param(each, marks=pytest.mark.long) for each in ("cpo", "ppo-lagrangian"))]
+)
 def test_one_policy_for_several_groups_keeps_the_budget_of_the_worst(name: str) -> None:
     world = BanditWorld(np.repeat([0.5, 2.0], 20))
     groups = np.repeat([0, 1], 20)
@@ -88,6 +90,7 @@ def test_one_policy_for_several_groups_keeps_the_budget_of_the_worst(name: str) 
     assert np.mean([each.excess for each in trained.history[-10:]]) < 0.1 * BUDGET * STEPS
 
 
+@pytest.mark.long
 def test_a_budget_that_does_not_bind_is_left_alone() -> None:
     world = BanditWorld(np.full(40, 0.1))
     for update in UPDATES.values():
@@ -130,6 +133,7 @@ def test_the_same_seed_gives_the_same_policy() -> None:
         np.testing.assert_array_equal(array, again.to_arrays()[name])
 
 
+@pytest.mark.long
 def test_choices_are_learned_too() -> None:
     """Actions 0 and 1 where x decides which is better: a = 1 where x > 1/2, with a budget that does not bind."""
     world = BanditWorld(np.full(40, 0.1), discrete=True)

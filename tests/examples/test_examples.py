@@ -107,6 +107,7 @@ def test_a_deployment_survives_a_crash(tmp_path: Path, capsys: pytest.CaptureFix
         example.serve(tmp_path, 13)
 
 
+@pytest.mark.long
 def test_the_promise_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     promise = import_module("promise")
     found = promise.main("frozen_lake", tasks=4, risks=(0.5, 0.1), each=2, episodes=60, judged=500, envelopes=SMALL)
@@ -165,6 +166,7 @@ def test_an_unsafe_policy_is_counted_as_such() -> None:
     assert promise.tried_on(policies, family.task(0.99), 0.1, 20, 500, 0).verdict == "safe"
 
 
+@pytest.mark.long
 def test_the_pump_from_the_first_line_to_a_verified_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,7 @@ def ray_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ray.shutdown()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_of_two")
 def test_a_cluster_gives_the_numbers_of_one_process(alone: list[np.ndarray]) -> None:
     seen: list[tuple[int, int]] = []
