@@ -16,7 +16,7 @@ from random_tasks import nearby, random_arrays, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles import Oracles, check_by_enumeration, exact_oracles
-from surefoot.oracles.interface import FeasiblePolicy, PolicyValues
+from surefoot.oracles.interface import FeasiblePolicy, PolicyValues, from_neighbour_to_neighbour
 from surefoot.oracles.sampled import check_by_sampling
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.distance import distance
@@ -30,7 +30,7 @@ from surefoot.training import cover
 from surefoot.training.cover import cover_points, cover_repeated
 from surefoot.training.greedy_cover import greedy_cover
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train, walk
+from surefoot.training.training_phase import train
 
 RANGES = {"reward_range": (-5.0, 15.0), "cost_range": (-2.0, 15.0)}
 
@@ -413,7 +413,7 @@ def test_an_infeasible_task_in_the_family_is_reported() -> None:
 def test_centres_are_solved_from_neighbour_to_neighbour(seed: int, count: int, dimension: int) -> None:
     """No other task that is left is closer to one that was solved than the next one is."""
     parameters = np.random.default_rng(seed).normal(size=(count, dimension)) * [1.0, 100.0, 0.01][:dimension]
-    order = walk(parameters)
+    order = from_neighbour_to_neighbour(parameters)
     assert order[0] == 0
     assert sorted(order) == list(range(count))
     at = parameters / np.ptp(parameters, axis=0) if count > 1 else parameters
@@ -432,9 +432,15 @@ def test_oracles_are_asked_from_neighbour_to_neighbour_and_policies_stay_with_th
         asked.append(found.reward)
         return found
 
-    made = quiet_train(tasks, epsilon=0.005, delta=0.1, oracles=replace(exact, optimal=optimal), seed=1)
+    made = quiet_train(
+        tasks,
+        epsilon=0.005,
+        delta=0.1,
+        oracles=replace(exact, optimal=optimal, order=from_neighbour_to_neighbour),
+        seed=1,
+    )
     for each in made.entries:
         np.testing.assert_allclose(each.reward, evaluate(tasks.task(each.parameter), each.policy).reward, atol=1e-9)
-    order = walk(np.stack([each.parameter for each in made.entries]))
+    order = from_neighbour_to_neighbour(np.stack([each.parameter for each in made.entries]))
     assert asked == [made.entries[k].reward for k in order]
     assert order != sorted(order), "they are not solved as they were drawn"

@@ -3,7 +3,15 @@
 from surefoot.on_demand import taken_from
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
 from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
-from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
+from surefoot.oracles.interface import (
+    CheckOracle,
+    FeasibleOracle,
+    FeasiblePolicy,
+    OptimalOracle,
+    Oracles,
+    PolicyValues,
+    from_neighbour_to_neighbour,
+)
 from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
 from surefoot.oracles.probing import check_by_episodes
 from surefoot.oracles.sampled import check_by_sampling, samples_needed
@@ -22,6 +30,7 @@ __all__ = [
     "check_by_sampling",
     "crpo",
     "exact_oracles",
+    "from_neighbour_to_neighbour",
     "glucose_oracles",
     "insulin_candidates",
     "learned_experts",

@@ -10,7 +10,7 @@ With V* the value of the best feasible policy of a task, a policy is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -20,6 +20,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.policy import Policy
 
 Task: TypeAlias = Any
+Order: TypeAlias = Callable[[Floats], Sequence[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +81,33 @@ class FeasibleOracle(Protocol):
     ) -> FeasiblePolicy: ...
 
 
+def as_chosen(parameters: Floats) -> list[int]:
+    return list(range(len(parameters)))
+
+
+def from_neighbour_to_neighbour(parameters: Floats) -> list[int]:
+    """An order of tasks [n, d] in which each but the first is as close as possible to one before it: oracles that learn
+    begin with what they know of that."""
+    spread = np.ptp(parameters, axis=0)
+    at = parameters / np.where(spread > 0, spread, 1.0)
+    order, apart = [0], np.full(len(at), np.inf)
+    while len(order) < len(at):
+        apart = np.minimum(apart, ((at - at[order[-1]]) ** 2).sum(axis=1))
+        apart[order] = np.inf
+        order.append(int(np.argmin(apart)))
+    return order
+
+
 @dataclass(frozen=True)
 class Oracles:
-    """The three oracles that Algorithm 1 calls; all of them must understand the same tasks."""
+    """The three oracles that Algorithm 1 calls; all of them must understand the same tasks.
+
+    Attributes:
+        order: in which tasks of parameters [n, d] are solved, for oracles that begin with what they know of another one
+            (`from_neighbour_to_neighbour`).
+    """
 
     check: CheckOracle
     optimal: OptimalOracle
     feasible: FeasibleOracle
+    order: Order = as_chosen

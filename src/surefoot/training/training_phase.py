@@ -74,7 +74,7 @@ def train(
             show(guard.expected, 0, 0)
         parameters, centres = cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
-        optimal = _solved(cover, walk(parameters[centres]), epsilon, delta, oracles, rng, show)
+        optimal = _solved(cover, oracles.order(parameters[centres]), epsilon, delta, oracles, rng, show)
         show("looking for one policy feasible on every centre", 0, 0)
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
@@ -108,19 +108,6 @@ def _warned(guard: Preflight) -> Preflight:
     if guard.is_long:
         warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=3)
     return guard
-
-
-def walk(parameters: Floats) -> list[int]:
-    """An order of tasks [n, d] in which each but the first is as close as possible to one before it: oracles that learn
-    begin with what they know of that."""
-    spread = np.ptp(parameters, axis=0)
-    at = parameters / np.where(spread > 0, spread, 1.0)
-    order, apart = [0], np.full(len(at), np.inf)
-    while len(order) < len(at):
-        apart = np.minimum(apart, ((at - at[order[-1]]) ** 2).sum(axis=1))
-        apart[order] = np.inf
-        order.append(int(np.argmin(apart)))
-    return order
 
 
 def _solved(

@@ -18,7 +18,7 @@ from surefoot.control.improvement import Settings as Loop
 from surefoot.control.trust_region import Region
 from surefoot.experiments.locomotion.families import Family
 from surefoot.oracles.exact import ParameterDistance
-from surefoot.oracles.interface import Oracles
+from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
 from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.training.preflight import UncertifiedWarning
@@ -57,7 +57,12 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
             epsilon=family.epsilon,
             delta=DELTA,
             xi=family.xi * budget,
-            oracles=Oracles(check, learned_experts(experts, solved), learned_safe_policy(safe, solved)),
+            oracles=Oracles(
+                check,
+                learned_experts(experts, solved),
+                learned_safe_policy(safe, solved),
+                order=from_neighbour_to_neighbour,
+            ),
             seed=seed,
             envelopes=Envelopes(
                 cells=bounds.cells, holdout=family.holdout, uncovered=bounds.uncovered, episodes=family.episodes
