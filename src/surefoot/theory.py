@@ -155,3 +155,23 @@ def regret_bound(episodes: int, cover_number: int, epsilon: float, xi: float, di
 def sample_complexity(cover_number: int, epsilon: float, xi: float, discount: float) -> float:
     """ξ⁻² ε⁻² (1-γ)⁻⁵ C: Corollary "sample" and the matching lower bound, without constants and logarithms."""
     return cover_number / (xi**2 * epsilon**2 * (1 - discount) ** 5)
+
+
+def optpess_lp_complexity(states: int, actions: int, epsilon: float, xi: float, discount: float) -> float:
+    """ξ⁻² ε⁻² (1-γ)⁻⁷ |S|³ |A|: Table 1, as the next three, without constants and logarithms."""
+    return states**3 * actions / (xi**2 * epsilon**2 * (1 - discount) ** 7)
+
+
+def dope_complexity(states: int, actions: int, epsilon: float, xi: float, discount: float) -> float:
+    """ξ⁻² ε⁻² (1-γ)⁻⁷ |S|² |A|"""
+    return states**2 * actions / (xi**2 * epsilon**2 * (1 - discount) ** 7)
+
+
+def dope_plus_complexity(states: int, actions: int, epsilon: float, xi: float, discount: float) -> float:
+    """ξ⁻² ε⁻² (1-γ)⁻⁶ |S|² |A|"""
+    return states**2 * actions / (xi**2 * epsilon**2 * (1 - discount) ** 6)
+
+
+def lb_sgd_complexity(epsilon: float, xi: float, discount: float) -> float:
+    """(1-γ)⁻²² min{ξ, ε}⁻⁶; printed with min{ξ⁻⁶, ε⁻⁶}, which would not grow as ε goes to 0 (E15)."""
+    return 1 / ((1 - discount) ** 22 * min(xi, epsilon) ** 6)

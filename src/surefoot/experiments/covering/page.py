@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
-
-from surefoot.experiments.covering.settings import TITLES
+from surefoot.experiments.covering.figure import covering_numbers
 from surefoot.experiments.results import Report, Results
-from surefoot.report.figures import COLOURS, STYLE, png
+from surefoot.report.figures import png
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Table
 
@@ -20,7 +15,7 @@ from surefoot.report.table import MISSING, Table
 def covering_page(results: Results) -> Report:
     """The figure and the table."""
     settings, rows = results["settings"], results["rows"]
-    figure = png(drawn(rows, settings["delta"]))
+    figure = png(covering_numbers(rows, settings["delta"]))
     page = Page(
         title="How many tasks cover a family",
         lead=(
@@ -71,42 +66,6 @@ def tables(results: Results) -> dict[str, Table]:
     )
     headers = ("family", "ε", "C", "from samples", "Algorithm 1", "out of", "C with 3δ")
     return {"Counts": Table(headers, rows, numbers=(1, 2, 3, 4, 5, 6), optional=(5,))}
-
-
-def drawn(rows: Sequence[Mapping[str, Any]], delta: float) -> Figure:
-    names = list(dict.fromkeys(row["family"] for row in rows))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.4 * len(names) + 0.6, 3.4), layout="constrained")
-        for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-            _draw(axes, [row for row in rows if row["family"] == name])
-            axes.set_title(TITLES[name].replace(": ", "\n"), fontsize=10.5, fontweight="bold")
-            axes.set_xlabel("radius ε")
-        figure.axes[0].set_ylabel(f"balls that hold all but δ = {delta:g}")
-        figure.axes[0].legend()
-    return figure
-
-
-def _draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    radii = [row["epsilon"] for row in rows]
-    axes.fill_between(
-        radii,
-        [row["lower"] for row in rows],
-        [row["upper"] for row in rows],
-        color=COLOURS[0],
-        alpha=0.2,
-        linewidth=0,
-        label="from samples",
-    )
-    if rows[0]["exact"] is not None:
-        axes.plot(radii, [row["exact"] for row in rows], color=COLOURS[0], label="C")
-        axes.plot(radii, [row["exact_as_left"] for row in rows], color=COLOURS[0], linestyle="--", label="C with 3δ")
-    axes.plot(radii, [row["found"] for row in rows], "o", color=COLOURS[1], markersize=4.5, label="Algorithm 1")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
-    axes.invert_xaxis()
 
 
 def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
