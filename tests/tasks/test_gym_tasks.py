@@ -371,3 +371,8 @@ def test_a_cost_function_sees_what_was_before_also_where_it_is_written_over() ->
     )
     outcomes = family.task([0.5]).episodes(Always(0), 5).run(2, np.random.default_rng(0))
     assert outcomes.cost[:, 0].tolist() == [5.0, 5.0]
+
+
+def test_that_costs_are_the_same_on_all_tasks_can_be_said() -> None:
+    for said in (False, True):
+        assert sf.tasks.from_gym(Walk, sf.tasks.Uniform(0, 1), **DECLARED | {"shared_costs": said}).shared_costs is said

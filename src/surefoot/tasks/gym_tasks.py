@@ -56,6 +56,7 @@ def from_gym(
     set_task: SetTask = None,
     make_vector: MakeVector | None = None,
     lanes: int = LANES,
+    shared_costs: bool = False,
 ) -> TaskDistribution:
     """A family of environments as a task distribution. Try it with `sf.check_env` first.
 
@@ -79,10 +80,11 @@ def from_gym(
         make_vector: (parameter, n) -> the same environment n times side by side, with the methods of Gymnasium's
             vector environments: faster, in law the same.
         lanes: episodes side by side at most.
+        shared_costs: costs are the same on all tasks, as in `TaskDistribution`.
     """
     units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
     system = declared(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
-    return TaskDistribution(partial(GymTask, system), distribution)
+    return TaskDistribution(partial(GymTask, system), distribution, shared_costs=shared_costs)
 
 
 @dataclass(frozen=True, eq=False)
