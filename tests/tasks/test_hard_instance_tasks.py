@@ -109,3 +109,6 @@ def test_they_are_a_family_of_equally_likely_tasks() -> None:
     family = NOTED.family()
     assert len(family.distribution.probes()) == NOTED.tasks
     assert family.task(2).digest() == NOTED.task(2).digest()
+    for index in (-1, NOTED.tasks):
+        with pytest.raises(InvalidInput, match=r"task must be the index of one, 0\.\.3, got"):
+            NOTED.task(index)

@@ -118,6 +118,8 @@ class HardInstances:
 
     def going_on(self, task: int) -> Floats:
         """[|Ω|] p_i on a task."""
+        if not 0 <= task < self.tasks:
+            raise InvalidInput(f"task must be the index of one, 0..{self.tasks - 1}, got {task!r}")
         q0, q1, q2 = self.loops
         p = np.full(self.tasks, q0)
         p[0] = q1
