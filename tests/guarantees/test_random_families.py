@@ -28,8 +28,8 @@ from surefoot.tabular.evaluate import evaluate, evaluate_many
 from surefoot.training import affine_cells
 
 LIKELIHOOD, BALL = "certified-likelihood", "certified-ball"
-FEW = RandomSettings(number=10, tasks=4, twins=2, risks=(0.1,), seed=1)
-LONG = RandomSettings(number=60, tasks=10, twins=2, seed=2)
+FEW = RandomSettings(number=11, tasks=4, twins=2, risks=(0.1,), seed=1)
+LONG = RandomSettings(number=66, tasks=10, twins=2, seed=2)
 
 
 def drawn(kind: str, count: int, seed: int = 0) -> list[RandomFamily]:

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
-from surefoot.learning.certified.selection import best_mixture, best_pair, repaired
+from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, repaired
 from surefoot.learning.method import SAFE, Deployed
 
 # The second solver's own feasibility tolerance allows for this much, relative to the size of the rewards.
@@ -118,6 +118,16 @@ def test_best_pair_takes_the_largest_weight_that_is_safe_on_every_row(seed: int,
     assert weights @ reward - reward[SAFE] == pytest.approx(max(gains), abs=1e-8)
     assert np.count_nonzero(weights) <= 2
     assert weights @ reward <= second_solver(margin, reward) + SECOND_SOLVER, "a pair is one of the mixtures"
+
+
+@given(seeds, st.integers(1, 30), st.integers(2, 10))
+def test_the_most_promising_is_tried_as_far_as_it_is_safe_on_every_row(seed: int, rows: int, policies: int) -> None:
+    margin, reward = random_problem(np.random.default_rng(seed), rows, policies)
+    weights = check_safe(most_promising(margin, reward), margin)
+    best = int(np.argmax(reward))
+    largest = min((row[SAFE] / (row[SAFE] - row[best]) for row in margin if row[best] < 0), default=1.0)
+    assert weights[best] == pytest.approx(1.0 if best == SAFE else largest, abs=1e-5)
+    assert weights[best] + weights[SAFE] >= 1 - 1e-12
 
 
 @pytest.mark.parametrize("choose", [best_mixture, best_pair])

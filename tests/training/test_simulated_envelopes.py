@@ -277,14 +277,15 @@ def test_tables_with_a_horizon_or_timed_policies_are_read_from_the_start(
     tasks = family(lambda rate: hurting(float(rate[0]), horizon), Uniform(0.1, 0.5), affine=affine)
     cells = build_cells(tasks, policies, seed=0, envelopes=Envelopes(cells=5, holdout=399, uncovered=0.02))
     assert (cells.source, cells.start_lower) == ("holdout", None)
-    assert (cells.model is None) == (horizon is not None), "transition models are for tasks without a horizon"
+    assert cells.model is not None
+    assert cells.model.affine is not None, "declared, or found out"
     for j, rate in enumerate(cells.low):
         for p, policy in enumerate(policies):
             exact = evaluate(tasks.task(rate), policy)
             assert not outside(np.array([exact.reward, *exact.margin]), cells.lower[j, p], cells.upper[j, p])
     finite = build_cells(from_arrays([hurting(0.2, horizon), hurting(0.3, horizon)]), policies, seed=0)
     assert (finite.source, finite.start_lower, finite.uncovered) == ("finite", None, 0.0)
-    assert (finite.model is None) == (horizon is not None)
+    assert finite.model is not None
     assert safe_policy_risk(tasks, policies[0], seed=0) < 0.01
 
 

@@ -25,6 +25,9 @@ from surefoot.experiments.gridworld import settings as gridworld_settings
 from surefoot.experiments.locomotion import page as locomotion_pages
 from surefoot.experiments.locomotion import run as locomotion
 from surefoot.experiments.locomotion import settings as locomotion_settings
+from surefoot.experiments.lower_bound import page as lower_bound_pages
+from surefoot.experiments.lower_bound import run as lower_bound
+from surefoot.experiments.lower_bound import settings as lower_bound_settings
 from surefoot.experiments.promise import page as promise_pages
 from surefoot.experiments.promise import run as promise
 from surefoot.experiments.promise import settings as promise_settings
@@ -32,6 +35,9 @@ from surefoot.experiments.results import Report, Results
 from surefoot.experiments.shift import page as shift_pages
 from surefoot.experiments.shift import run as shift
 from surefoot.experiments.shift import settings as shift_settings
+from surefoot.experiments.tail import page as tail_pages
+from surefoot.experiments.tail import run as tail
+from surefoot.experiments.tail import settings as tail_settings
 from surefoot.report.table import Table
 
 
@@ -139,6 +145,28 @@ EXPERIMENTS = (
         covering_pages.covering_page,
         covering_pages.tables,
         "covering.png and results.json beside it",
+    ),
+    Experiment(
+        "lower-bound",
+        "Samples until the best policy is found on the paper's hardest tasks, beside its lower bound.",
+        lower_bound_settings.Settings,
+        lower_bound_settings.Settings,
+        lower_bound.reproduce,
+        lower_bound_pages.lower_bound_page,
+        lower_bound_pages.tables,
+        "lower-bound.png and results.json beside it",
+        lower_bound_settings.QUICK,
+    ),
+    Experiment(
+        "tail",
+        "A budget on the worst tenth of all episodes in place of one on their mean: what episodes cost then.",
+        tail_settings.Settings,
+        tail_settings.Settings,
+        tail.reproduce,
+        tail_pages.tail_page,
+        tail_pages.tables,
+        "tail.png and results.json beside it",
+        tail_settings.QUICK,
     ),
 )
 

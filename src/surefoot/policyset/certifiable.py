@@ -97,11 +97,6 @@ def _lacks_model(policies: Contents) -> str:
         return _lacks_cells(policies)
     if policies.cells.model is None:
         return "a policy set with a transition model, got none; use certified-returns"
-    if policies.units.horizon is not None:
-        return (
-            "tasks without a horizon, which its tables are about, got a policy set with horizon "
-            f"{policies.units.horizon}; use certified-returns"
-        )
     return ""
 
 
@@ -138,12 +133,10 @@ def _wants_model(policies: Contents) -> str:
     parts = [_wants_cells(policies)] if policies.cells is None else []
     if not any(policy.kind in TABLES for policy in policies.policies):
         parts.append("a model of the transitions: tasks that are tables (TabularCMDP), and policies of their states")
-    elif (policies.cells is None or policies.cells.model is None) and policies.units.horizon is None:
+    elif policies.cells is None or policies.cells.model is None:
         parts.append(
             "a model of the transitions: tables that share rewards, costs and start and differ in transitions only"
         )
-    if policies.units.horizon is not None:
-        parts.append("tasks without a horizon, that go on and are discounted")
     return ", and ".join(parts)
 
 
@@ -170,8 +163,6 @@ def _since_returns(policies: Contents, observes: Observes) -> str:
     why = "the policy set has no model of transitions"
     if observes == "first-state":
         why = "transitions are not observed"
-    elif policies.units.horizon is not None:
-        why = "transition models are for tasks without a horizon"
     if policies.cells is None or policies.cells.start_lower is None:
         return f"{why}, and its value bounds are not given per first state: discounted sums it is"
     return f"{why}; discounted sums and first states are"

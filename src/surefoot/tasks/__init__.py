@@ -1,5 +1,7 @@
 """Families of tasks: distributions over constrained Markov decision processes."""
 
+from surefoot.tasks.cvar_env import TailEnv
+from surefoot.tasks.cvar_tasks import Tail, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.factored_tasks import factored
 from surefoot.tasks.glucose_tasks import glucose
@@ -28,9 +30,14 @@ __all__ = [
     "InsulinSettings",
     "LogUniform",
     "Normal",
+    "Tail",
+    "TailEnv",
     "TaskDistribution",
     "Uniform",
+    "cost_distribution",
     "cost_in_info",
+    "cvar",
+    "cvar_threshold",
     "factored",
     "family",
     "from_arrays",

@@ -23,14 +23,14 @@ POOL = 256
 
 @lru_cache(maxsize=16)
 def affine_tables(tasks: TaskDistribution) -> AffineTables | None:
-    """The tables of a family as affine functions of its parameter; None where they are not, or have a horizon.
+    """The tables of a family as affine functions of its parameter; None where they are not.
 
     What a family declares is taken at its word here, and checked where bounds are made of it. Otherwise an affine
     function is put through d+1 of its tasks and compared with fresh ones. Points of a finite distribution are cells of
     their own, which is better than boxes around them, so that nothing is looked for there.
     """
     example = tasks.example
-    if not isinstance(example, TabularCMDP) or example.units.horizon is not None:
+    if not isinstance(example, TabularCMDP):
         return None
     if tasks.affine is not None:
         return affine_of_arrays(tasks.affine, example)
@@ -60,7 +60,8 @@ def tolerance(discount: float) -> float:
 
     Rows that differ by r in sum change a value by at most γr/(2(1-γ)) times the spread of values, signals that differ
     by r times their size by that much over 1-γ. At a tenth of ROUNDING·(1-γ) both are well within the allowance that
-    every bound has for rounding (`tabular.expansion.rounding`), whatever the discount.
+    every bound has for rounding (`tabular.expansion.rounding`), whatever the discount (with a horizon the effective
+    one).
     """
     return min(AFFINE_TOLERANCE, 1e-11 * (1 - discount))
 
@@ -69,7 +70,7 @@ def agrees(affine: AffineTables, task: TabularCMDP, example: TabularCMDP, parame
     """Whether a task is what affine tables say of its parameter, up to rounding, and starts as all others do."""
     if not np.array_equal(task.start, example.start):
         return False
-    return max(affine.error(task, parameter)) <= tolerance(example.discount)
+    return max(affine.error(task, parameter)) <= tolerance(example.units.effective_discount)
 
 
 def _detected(tasks: TaskDistribution, example: TabularCMDP) -> AffineTables | None:

@@ -39,7 +39,7 @@ def stationary_tables(example: Task, policies: Sequence[Policy]) -> list[Tabular
 
 
 def is_timeless_table(task: Task) -> bool:
-    """What transition models are for."""
+    """Whose values from every state solve one linear system."""
     return isinstance(task, TabularCMDP) and task.units.horizon is None
 
 

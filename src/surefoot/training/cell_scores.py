@@ -21,7 +21,7 @@ from surefoot.tabular.distance import distance
 from surefoot.tabular.expansion import ROUNDING
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.bounds import Evaluator, is_timeless_table
+from surefoot.training.bounds import Evaluator
 from surefoot.training.simulation import HOLDOUT_STAGE, SAMPLE_STAGE
 
 # A cell is widened in proportion to how far the bounds of so many cells reach, itself and its nearest neighbours: where
@@ -72,7 +72,7 @@ class Partition:
     @cached_property
     def tables(self) -> list[TabularCMDP]:
         """The tasks at the centres where these have a transition model by balls; none otherwise."""
-        modelled = is_timeless_table(self.family.example) and not self.affine
+        modelled = isinstance(self.family.example, TabularCMDP) and not self.affine
         return [self.family.task(centre) for centre in self.centres] if modelled else []
 
     @cached_property

@@ -22,7 +22,7 @@ from surefoot.tasks.affine_detection import affine_tables, detection_doubt
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import boxes_of_tasks
-from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, first_states, is_timeless_table
+from surefoot.training.bounds import Evaluator, cells_of_bounds, evaluator, first_states
 from surefoot.training.cell_scores import Partition, base_bounds, read
 from surefoot.training.conformal import check_holdout, widening_of
 from surefoot.training.settings import DEFAULT, Settled
@@ -106,8 +106,8 @@ def _allowance(size: Floats, task: Any) -> Floats:
 
 
 def _balls(centres: Sequence[Any], radius: Floats) -> TransitionModel | None:
-    """The transitions of cells around tables without a horizon; None for any other tasks."""
-    return ball_model(centres, radius) if centres and is_timeless_table(centres[0]) else None
+    """The transitions of cells around tables; None for any other tasks."""
+    return ball_model(centres, radius) if centres and isinstance(centres[0], TabularCMDP) else None
 
 
 # ------------------------------------------------------------------------------------------------------- held-out tasks

@@ -16,9 +16,10 @@ import numpy as np
 from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.experiments.options import check_names
 from surefoot.experiments.promise.page import promise_page
 from surefoot.experiments.promise.random_families import KINDS, RandomFamily, random_family
-from surefoot.experiments.promise.settings import RandomSettings
+from surefoot.experiments.promise.settings import EVERY, RandomSettings
 from surefoot.experiments.promise.twins import overconfident
 from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
 from surefoot.experiments.promise.watched import Watched, true_cell, watched_run
@@ -49,6 +50,7 @@ def reproduce(
 ) -> dict[str, Any]:
     """Count, and write results.json and report.html to `out`."""
     check_jobs(jobs)
+    check_names("kind", (settings.kind,), (EVERY, *KINDS))
     check_folder(out)
     began = time.perf_counter()
     calls = [(number, settings) for number in range(settings.number)]
@@ -69,7 +71,7 @@ def reproduce(
 
 def count_family(number: int, settings: RandomSettings) -> list[FamilyCount]:
     """Family number `number`, all methods and risks on the same fresh tasks."""
-    kind = tuple(KINDS)[number % len(KINDS)]
+    kind = tuple(KINDS)[number % len(KINDS)] if settings.kind == EVERY else settings.kind
     family = random_family(kind, np.random.default_rng([settings.seed, 0, number]))
     parameters = family.tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1, number]))
     return count_tasks(family, number, parameters, settings)
@@ -154,7 +156,7 @@ def summarised(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[s
         for risk in settings.risks:
             rows = [row for row in found if (row.method, row.risk) == (method, risk)]
             counts.append({"method": method, "risk": risk, **_pooled(rows, risk)})
-        for kind, risk in product(KINDS, settings.risks):
+        for kind, risk in product(KINDS if settings.kind == EVERY else [settings.kind], settings.risks):
             rows = [row for row in found if (row.kind, row.method, row.risk) == (kind, method, risk)]
             kinds.append({"kind": kind, "method": method, "risk": risk, **_pooled(rows, risk)})
     return {"counts": counts, "kinds": kinds, "refusals": _refusals(found)}

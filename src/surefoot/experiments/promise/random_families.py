@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from surefoot.experiments.promise.world import World, random_world, with_safe_po
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
@@ -40,8 +40,8 @@ class RandomFamily:
 
     kind: str
     tasks: TaskDistribution
-    safe: TabularPolicy
-    candidates: tuple[TabularPolicy, ...]
+    safe: Any  # a TabularPolicy, or with a horizon a TimedPolicy
+    candidates: tuple[Any, ...]
     parameters: Floats  # [n, d] tasks that the candidates are optimal for
     cells: int
     steps: int
@@ -154,6 +154,23 @@ def near_identical(kind: str, rng: np.random.Generator) -> RandomFamily:
     return _listed(kind, rng, int(rng.integers(15, 41)), spread=float(rng.choice([0.003, 0.03, 0.2])))
 
 
+def with_horizon(kind: str, rng: np.random.Generator) -> RandomFamily:
+    """Two to six steps without discount, and hazards that are affine in one parameter, declared or found out."""
+    hazards = int(rng.integers(1, 3))
+    world = random_world(rng, hazards, neutral=False, discounts=PATIENT)
+    steps = min(world.steps, int(rng.integers(2, 7)))
+    world = replace(world, discount=1.0, steps=steps, horizon=steps)
+    low, reach = rng.uniform(0.1, 0.2, hazards) / hazards, rng.uniform(0.1, 0.3, hazards) / hazards
+    world, safe = with_safe_policy(world, low + np.linspace(0, 1, 9)[:, None] * reach, float(rng.choice([0.01, 0.05])))
+
+    def task(parameter: Floats) -> TabularCMDP:
+        return world.task(low + parameter[0] * reach)
+
+    affine = world.base + np.tensordot(low, world.slope, axes=1), np.tensordot(reach, world.slope, axes=1)[None]
+    tasks = family(task, Uniform(0.0, 1.0), affine=affine if rng.random() < 0.5 else None)
+    return _with_candidates(kind, rng, tasks, world, safe, 60)
+
+
 Kind = Callable[[str, np.random.Generator], RandomFamily]
 KINDS: dict[str, Kind] = {
     "affine": affine_box,
@@ -166,6 +183,7 @@ KINDS: dict[str, Kind] = {
     "finite": finite,
     "near-identical": near_identical,
     "one question": one_question,
+    "horizon": with_horizon,
 }
 
 
@@ -269,7 +287,7 @@ def _signs(rng: np.random.Generator, hazards: int, dimension: int) -> Floats:
 
 
 def _with_candidates(
-    kind: str, rng: np.random.Generator, tasks: TaskDistribution, world: World, safe: TabularPolicy, cells: int
+    kind: str, rng: np.random.Generator, tasks: TaskDistribution, world: World, safe: Any, cells: int
 ) -> RandomFamily:
     """Optima of a few tasks, which break the budgets of more dangerous ones, and a policy that knows no budget."""
     parameters, found = [], []

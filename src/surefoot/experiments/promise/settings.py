@@ -37,6 +37,9 @@ class Settings:
         _check(self, "tasks", "episodes", "twins")
 
 
+EVERY = "every"
+
+
 @dataclass(frozen=True)
 class RandomSettings:
     """Random families of every kind, with fresh tasks of each.
@@ -54,6 +57,7 @@ class RandomSettings:
     patience: int = 4
     seed: int = seed_option()
     twins: int = 5  # tasks of each family on which the overconfident twins are run
+    kind: str = option(EVERY, "Of random families: one of the kinds in the report, or every.")
     families: str = option("random", "gridworld, or random: small families of every kind.", default_words="gridworld")
 
     def __post_init__(self) -> None:
@@ -66,8 +70,9 @@ def settings_for(families: str = "gridworld", **given: Any) -> Settings | Random
         return RandomSettings(**given)
     if families != "gridworld":
         raise InvalidInput(f"families must be gridworld or random, got {families!r}")
-    if "number" in given:
-        raise InvalidInput(f"number is that of random families, got {given['number']} for the gridworld")
+    for name in ("number", "kind"):
+        if name in given:
+            raise InvalidInput(f"{name} is that of random families, got {given[name]} for the gridworld")
     return Settings(**given)
 
 

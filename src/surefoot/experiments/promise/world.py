@@ -6,14 +6,15 @@ Bold actions pay and expose to hazards; hazards cost; how strong the hazards are
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from surefoot import theory
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import NEGLIGIBLE
+from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 
 ROUNDING = 1e-15  # a probability of 0 may come out as -1e-17
@@ -28,6 +29,7 @@ class World:
         reward, cost, start: [S, A], [m, S, A], [S].
         steps: after so many an episode is over, or the rest negligible.
         budget: [m]
+        horizon: of the tasks; None where they go on.
     """
 
     base: Floats
@@ -39,6 +41,7 @@ class World:
     steps: int
     budget: Floats
     largest_factor: float = 1.0
+    horizon: int | None = None
 
     def task(self, hazards: Floats, cost_factor: float = 1.0) -> TabularCMDP:
         """The task of hazards [K], its costs multiplied by a factor of at most `largest_factor`."""
@@ -47,7 +50,9 @@ class World:
         ends = [[min(table.min(), 0.0), max(table.max(), 0.0)] for table in self.largest_factor * self.cost]
         reward_range = (float(self.reward.min()), float(self.reward.max()))
         cost = cost_factor * self.cost
-        return TabularCMDP(kernel, self.reward, cost, self.budget, self.start, self.discount, reward_range, ends)
+        return TabularCMDP(
+            kernel, self.reward, cost, self.budget, self.start, self.discount, reward_range, ends, self.horizon
+        )
 
 
 def random_world(
@@ -120,14 +125,14 @@ def _unrolled(world: World, layers: int) -> World:
 
 def with_safe_policy(
     world: World, hazards: Floats, slack: float, cost_factors: Floats | None = None
-) -> tuple[World, TabularPolicy]:
+) -> tuple[World, Any]:
     """The policy that costs least where that is most, and budgets that it keeps by a hair on tasks of hazards [n, K].
 
     The hair is `slack` times what the boldest policy would cost more.
     """
     factors = np.ones(len(hazards)) if cost_factors is None else cost_factors
     possible = hazards / np.maximum(hazards.sum(axis=1, keepdims=True), 1.0)
-    unlimited = replace(world, budget=_no_budget(world.cost, world.discount))
+    unlimited = replace(world, budget=_no_budget(world.cost, world.discount, world.horizon))
     each = [unlimited.task(strength, factor) for strength, factor in zip(possible, factors, strict=True)]
     scale = np.abs(world.cost).max(axis=(1, 2), keepdims=True)
     least = [solve(without_budgets(task, -(task.cost / scale).sum(axis=0))) for task in each]
@@ -140,8 +145,10 @@ def with_safe_policy(
     return replace(world, budget=spent + slack * np.maximum(most - spent, 1e-3 * np.abs(spent))), safe
 
 
-def _spent(world: World, policy: TabularPolicy, hazards: Floats) -> Floats:
+def _spent(world: World, policy: Any, hazards: Floats) -> Floats:
     """[m] discounted costs; by the same formula where the hazards are too large for a task."""
+    if world.horizon is not None:
+        return evaluate(world.task(hazards), policy).cost
     kernel = world.base + np.tensordot(hazards, world.slope, axes=1)
     chain = np.einsum("sa,sat->st", policy.probabilities, kernel)
     signals = np.einsum("sa,msa->sm", policy.probabilities, world.cost)
@@ -149,13 +156,14 @@ def _spent(world: World, policy: TabularPolicy, hazards: Floats) -> Floats:
     return spent
 
 
-def _no_budget(cost: Floats, discount: float) -> Floats:
+def _no_budget(cost: Floats, discount: float, horizon: int | None) -> Floats:
     """[m] more than any policy can spend."""
-    enough: Floats = 3 * np.abs(cost).max(axis=(1, 2)) / (1 - discount)
+    enough: Floats = 3 * np.abs(cost).max(axis=(1, 2)) * (horizon or 1 / (1 - discount))
     return enough
 
 
 def without_budgets(task: TabularCMDP, reward: Floats) -> TabularCMDP:
     """The task with another reward and without budgets."""
-    enough = _no_budget(task.cost, task.discount)
-    return TabularCMDP(task.transitions, reward, task.cost, enough, task.start, task.discount)
+    horizon = task.units.horizon
+    enough = _no_budget(task.cost, task.discount, horizon)
+    return TabularCMDP(task.transitions, reward, task.cost, enough, task.start, task.discount, horizon=horizon)

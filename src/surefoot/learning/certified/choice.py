@@ -38,6 +38,7 @@ def certified_method(
     horizon: int | None = None,
     replan: bool | None = None,
     pairs: bool = False,
+    optimistic: bool = False,
     observes: Observes = "transitions",
     assume_safe: bool = False,
 ) -> Method:
@@ -48,6 +49,9 @@ def certified_method(
         horizon: the most steps that an episode takes; by default that of the units.
         replan: add policies on the way; by default where transitions are observed and their model is known.
         pairs: mix only with the safe policy instead of solving the linear program over mixtures.
+        optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever earns most on some task that
+            is still possible, instead of what is expected to earn most: it costs regret on most families, and finds the
+            best policy where only trying tells which that is.
         observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
             and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
@@ -62,6 +66,8 @@ def certified_method(
     horizon = policies.units.episode_length if horizon is None else horizon
     if kind not in EVIDENCE:
         return _model_free(policies, name, note, risk, horizon, assume_safe)
+    if optimistic and pairs:
+        raise InvalidInput("pairs must be False with optimistic=True, which mixes pairs of its own, got True")
     cells, lacks = policies.cells, CELL_METHODS[kind].lacks(policies)
     if cells is None or lacks:
         raise InvalidInput(f"{kind} needs {lacks}")
@@ -74,7 +80,7 @@ def certified_method(
     wanted = evidence.observes == "transitions" if replan is None else replan
     replanner = _replanner(policies, cells.model) if wanted else None
     wait = SOONEST.get(kind, LEAST_WAIT)
-    return Certified(name, policies, cells, evidence, split, replanner, pairs, note, wait)
+    return Certified(name, policies, cells, evidence, split, replanner, pairs, optimistic, note, wait)
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
@@ -180,7 +186,7 @@ SPECS = (
         certified=True,
         why="the strongest of the certified methods that the policy set and the observations allow",
         observes="transitions",
-        options=("replan", "pairs", "observes"),
+        options=("replan", "pairs", "optimistic", "observes"),
         state=(*_WITH_CELLS, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
@@ -190,7 +196,7 @@ SPECS = (
         certified=True,
         why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
         observes="transitions",
-        options=("replan", "pairs"),
+        options=("replan", "pairs", "optimistic"),
         state=(*_WITH_CELLS, Counts),
         plan="trial",
         colour=4,
@@ -201,7 +207,7 @@ SPECS = (
         certified=True,
         why="Theorems 3 and 4: bets on transitions rule out cells whose dynamics are known up to a distance",
         observes="transitions",
-        options=("replan", "pairs"),
+        options=("replan", "pairs", "optimistic"),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -212,7 +218,7 @@ SPECS = (
         certified=True,
         why="Theorems 5 and 4: bets on discounted sums rule out cells",
         observes="first-state",
-        options=("replan", "pairs"),
+        options=("replan", "pairs", "optimistic"),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -223,7 +229,7 @@ SPECS = (
         certified=True,
         why="Theorems 7 and 4: bets on sums and on signals learned in simulation rule out cells",
         observes="signals",
-        options=("pairs",),
+        options=("pairs", "optimistic"),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

@@ -17,7 +17,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned, Replanner
-from surefoot.learning.certified.selection import best_mixture, best_pair
+from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.cells import Cells
@@ -80,6 +80,7 @@ class Certified:
         risk_split: how the user's risk is spent: coverage, elimination, value bounds.
         replanner: adds policies for what is still possible; None leaves the set as trained.
         pairs: mix only with the safe policy instead of solving the linear program.
+        optimistic: try whoever earns most on some cell that survives, instead of what is expected to earn most.
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
     """
@@ -91,6 +92,7 @@ class Certified:
     risk_split: Mapping[str, float]
     replanner: Replanner | None = None
     pairs: bool = False
+    optimistic: bool = False
     note: str = ""
     least_wait: int = LEAST_WAIT
     certified: bool = True
@@ -169,7 +171,7 @@ class Certified:
             plausible = log_evidence < math.log(1 / self.risk_split["elimination"]) + RECALL
             planned = self.replanner.extended(planned, self.cells, surviving, plausible, episode)
         margin, reward = self._values(planned, surviving, belief)
-        choose = best_pair if self.pairs else best_mixture
+        choose = most_promising if self.optimistic else best_pair if self.pairs else best_mixture
         recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()
         return replace(state, deployed=choose(margin, reward), planned=planned, alarmed=False), recovered
 
@@ -184,11 +186,16 @@ class Certified:
         """Certified margins [R, P] on the surviving cells, and estimated rewards [P]."""
         lower = self.cells.lower[surviving][:, :, 1:]
         middle = (self.cells.lower[:, :, 0] + self.cells.upper[:, :, 0]) / 2
-        reward = belief @ middle
+        reward = self._expected(middle, surviving, belief)
         if planned:
             lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
-            reward = np.append(reward, [belief @ plan.reward for plan in planned])
+            reward = np.append(reward, [self._expected(plan.reward, surviving, belief) for plan in planned])
         return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
+
+    def _expected(self, rewards: Floats, surviving: Mask, belief: Floats) -> Floats:
+        """Of rewards on the cells [J, ...], what is hoped for, or what is believed."""
+        expected: Floats = rewards[surviving].max(axis=0) if self.optimistic else belief @ rewards
+        return expected
 
 
 def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:

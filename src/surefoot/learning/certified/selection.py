@@ -46,17 +46,30 @@ def best_mixture(margin: Floats, reward: Floats) -> Deployed:
 
 
 def best_pair(margin: Floats, reward: Floats) -> Deployed:
-    """The pair rule: the safe policy and one other, at the largest weight α = min_j B[j,s]/(B[j,s] + [-B[j,l]]₊)."""
+    """The pair rule: the safe policy and the one other that it pays most to add, as much of it as is safe."""
+    return _pair(margin, int(np.argmax(_most(margin) * (reward - reward[SAFE]))))
+
+
+def most_promising(margin: Floats, reward: Floats) -> Deployed:
+    """The candidate of the paper's Algorithm 2: whoever would earn most, as much of it as is safe beside the safe
+    policy, even if that earns less than something else. So it is tried until it keeps its promise or is ruled out."""
+    return _pair(margin, int(np.argmax(reward)))
+
+
+def _pair(margin: Floats, chosen: int) -> Deployed:
     if (margin[:, SAFE] < 0).any():
         return SAFE_ONLY
-    safe = margin[:, [SAFE]]
-    shortfall = np.maximum(-margin, 0.0)
-    weight = np.min(np.where(shortfall > 0, safe / np.maximum(safe + shortfall, 1e-300), 1.0), axis=0)
-    best = int(np.argmax(weight * (reward - reward[SAFE])))
-    weights = np.zeros(len(reward))
-    weights[SAFE] = 1 - weight[best]
-    weights[best] += weight[best]
+    weights = np.zeros(margin.shape[1])
+    weights[chosen] = _most(margin)[chosen]
+    weights[SAFE] += 1 - weights[chosen]
     return repaired(margin, weights)
+
+
+def _most(margin: Floats) -> Floats:
+    """[P] the largest weight of each policy beside the safe one, α = min_j B[j,s]/(B[j,s] + [-B[j,l]]₊)."""
+    safe, shortfall = margin[:, [SAFE]], np.maximum(-margin, 0.0)
+    most: Floats = np.where(shortfall > 0, safe / np.maximum(safe + shortfall, 1e-300), 1.0).min(axis=0)
+    return most
 
 
 def repaired(margin: Floats, weights: Floats) -> Deployed:
