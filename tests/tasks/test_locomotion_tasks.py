@@ -73,7 +73,7 @@ def environment(name: str, parameter: float = 1.0) -> Any:
 
 def effort(name: str, action: np.ndarray, spent: float) -> np.ndarray:
     """What is done of an action, in the box, when so much was spent before: nothing if the battery may not suffice."""
-    battery = {"cheetah motors": 2.5 * 0.25, "hopper motors": 2.5 * 0.2}.get(name, np.inf)
+    battery = {"cheetah motors": 2.5 * 0.25, "hopper motors": 2.5 * 0.07}.get(name, np.inf)
     return action.clip(-1, 1) * (spent + 1.4**2 / 200 <= battery)
 
 
@@ -98,8 +98,7 @@ def by_hand(name: str, env: Any, action: np.ndarray, parameter: float) -> tuple[
         case "cheetah motors":
             paid = min(max(velocity, -4.0), 6.0) / 200, parameter**2 * sum(action**2) / 6 / 200
         case "hopper motors":
-            alive = 0.0 if fell else 1.0
-            paid = (min(max(velocity, -2.0), 4.0) + alive) / 200, parameter**2 * sum(action**2) / 3 / 200
+            paid = min(max(velocity, -2.0), 4.0) / 200, parameter**2 * sum(action**2) / 3 / 200
         case _:
             paid = reward, float(velocity > parameter)
     return observation, *paid, bool(fell)
@@ -112,7 +111,7 @@ def place_geoms(env: Any) -> None:
 
 def after_fall(name: str, steps: int) -> tuple[float, float]:
     """What `steps` steps that are missing pay, as seen from the fall, and no discount but that of the cost."""
-    return {"hopper text": (-2.0 * steps, 0.0), "hopper motors": (0.0, steps * 0.2 / 200)}.get(name, (0.0, 0.0))
+    return {"hopper text": (-2.0 * steps, 0.0), "hopper motors": (-steps / 200, steps * 0.175 / 200)}.get(name, (0.0, 0.0))
 
 
 def discount(name: str) -> float:
