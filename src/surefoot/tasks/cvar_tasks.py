@@ -140,9 +140,10 @@ def cost_distribution(
         known = np.minimum(np.arange(len(now)), len(table) - 1)
         moving = now[..., None] * table[known]  # [y, s, a]
         now = _spent(task, paid, moving)
-    law = now.sum(axis=1)
+    law: Floats = now.sum(axis=1)
     found = np.flatnonzero(law > 0)
-    return found * told.unit, law[found]
+    costs: Floats = found * np.float64(told.unit)
+    return costs, law[found]
 
 
 def conditional_value_at_risk(costs: Floats, probabilities: Floats, level: float) -> float:

@@ -29,6 +29,8 @@ class Family:
             more than these.
         episodes: of each policy on each task from which value bounds are made.
         holdout: held-out tasks, hardly more than the fewest that are enough.
+        least_length: part of the horizon that an expert's episodes must last. Where missing steps are paid for, sums
+            tell what a fall is worth, and it matters less.
     """
 
     title: str
@@ -41,6 +43,7 @@ class Family:
     xi: float = 0.1
     episodes: int = 80
     holdout: int = 140
+    least_length: float = 0.9
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
@@ -52,7 +55,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "half-cheetah-motors": Family(
             "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2
         ),
-        "hopper-motors": Family("Hopper, unknown motors", hopper_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2),
+        "hopper-motors": Family(
+            "Hopper, unknown motors", hopper_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2, least_length=0.7
+        ),
         "half-cheetah": Family(
             "Half-Cheetah, unknown target velocity",
             half_cheetah_velocity,

@@ -45,7 +45,11 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
         share: of the steps of training; less than all of them makes worse policies sooner.
     """
     tasks = family.tasks()
-    experts = Schooling(settings=Loop(steps=round(share * family.steps)), warm_steps=round(share * family.warm_steps))
+    experts = Schooling(
+        settings=Loop(steps=round(share * family.steps)),
+        warm_steps=round(share * family.warm_steps),
+        least_length=family.least_length,
+    )
     safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60, tested=400)  # on every centre
     solved: Solved = []
     check = ParameterDistance(family.points)

@@ -40,7 +40,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     show("training", 0, 1)
     sets = {name: trained(tasks, settings.seed, jobs) for name, (tasks, _) in families.items()}
     parameters = base.sample(settings.tasks, np.random.default_rng([settings.seed, TASK_STAGE]))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for k, parameter in enumerate(parameters):
         for name, (tasks, own) in families.items():
             show("adapting", len(rows), 2 * len(parameters))
