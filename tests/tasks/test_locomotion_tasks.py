@@ -111,7 +111,9 @@ def place_geoms(env: Any) -> None:
 
 def after_fall(name: str, steps: int) -> tuple[float, float]:
     """What `steps` steps that are missing pay, as seen from the fall, and no discount but that of the cost."""
-    return {"hopper text": (-2.0 * steps, 0.0), "hopper motors": (-steps / 200, steps * 0.175 / 200)}.get(name, (0.0, 0.0))
+    paid = {"hopper text": (-2.0, 0.0), "hopper motors": (-1 / 200, 0.175 / 200)}
+    reward, cost = paid.get(name, (0.0, 0.0))
+    return steps * reward, steps * cost
 
 
 def discount(name: str) -> float:
