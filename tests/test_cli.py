@@ -153,7 +153,7 @@ def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Expe
     common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
     assert {each.name for each in command.params} == common | set(options_of(experiment.options))
     settings = experiment.settings()
-    assert all(hasattr(settings, name) for name in options_of(experiment.options) if name != "number")
+    assert all(hasattr(settings, name) for name in options_of(experiment.options) if name not in ("number", "kind"))
     assert experiment.settings(**experiment.quick) is not None
     assert experiment.help == command.help
 

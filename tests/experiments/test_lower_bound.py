@@ -13,7 +13,7 @@ import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.experiments.lower_bound.page import tables
 from surefoot.experiments.lower_bound.run import fits, gap, gates, loop_samples, reproduce
-from surefoot.experiments.lower_bound.settings import BASE, EXPONENTS, SWEEPS, Settings, drawn
+from surefoot.experiments.lower_bound.settings import BASE, EXPONENTS, METHODS, SWEEPS, Settings, drawn
 from surefoot.experiments.results import redraw
 from surefoot.experiments.table import PAGES
 
@@ -42,7 +42,7 @@ def test_the_page_is_drawn_again_from_its_results(ran: tuple[Path, dict[str, Any
     assert len(tables(results)["Runs"].rows) == len(SWEEPS["epsilon"])
 
 
-@pytest.mark.parametrize("method", ["certified-likelihood", "certified-ball", "certified-returns"])
+@pytest.mark.parametrize("method", METHODS)
 def test_only_who_is_optimistic_leaves_the_gate_that_is_known(method: str) -> None:
     """On task 3 gate 3 is best. Gate 0 is as good on all tasks, and expected to be better than any other."""
     task, optimum = BASE.task(3), BASE.optimum(3)
@@ -64,7 +64,7 @@ def test_samples_in_loops_are_those_of_powers_of_the_transition_matrix() -> None
     chances = np.full((BASE.states, 2), 0.5)
     chances[: n - 1] = [0.0, 1.0]
     visits, now = np.zeros(BASE.states), np.eye(BASE.states)[0]
-    moves = np.einsum("sa,sat->st", chances, np.asarray(task.P))
+    moves = np.einsum("sa,sat->st", chances, np.asarray(task.transitions))
     for _ in range(2000):
         visits, now = visits + now, now @ moves
     safe = sf.adapt(gates(BASE), task, method="safe-only", episodes=1, seed=0)

@@ -84,7 +84,7 @@ def test_it_leaves_the_safe_policy() -> None:
 
 
 def test_what_needs_sums_without_end_says_so() -> None:
-    for method in ("certified-likelihood", "certified-ball", "dope-published", "lb-sgd-published"):
+    for method in ("dope-published", "lb-sgd-published"):
         with pytest.raises(sf.InvalidInput, match=method):
             sf.adapt(policies(), build([0.2]), method=method, episodes=10, seed=0)
 

@@ -48,7 +48,7 @@ def _trial_tasks(policies: PolicyValueSet, tasks: TaskDistribution | None) -> li
     rng, cells = np.random.default_rng(0), policies.cells
     if tasks is not None:
         return [tasks.task(parameter) for parameter in tasks.sample(TRIAL_TASKS, rng)]
-    if cells is None or cells.model is None or cells.model.affine is None:
+    if cells is None or cells.model is None or cells.model.affine is None or not cells.model.pays:
         return []
     drawn = rng.choice(len(cells), TRIAL_TASKS, p=cells.prior / cells.prior.sum())
     return [cells.model.task(cells.centre[cell], policies.units) for cell in drawn]

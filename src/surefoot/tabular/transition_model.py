@@ -162,6 +162,11 @@ class TransitionModel:
             )
         return inside
 
+    @property
+    def pays(self) -> bool:
+        """Whether it is known what a step pays, so that tasks can be made of it."""
+        return self.reward is not None or self.payments is not None
+
     def task(self, parameter: Floats, units: Units) -> TabularCMDP:
         """The task of a parameter [d]; affine families whose payments are known only."""
         rows = self._matrix(self.class_probability(parameter)[self.classes])
@@ -192,7 +197,7 @@ class TransitionModel:
 
     def affine_tables(self) -> AffineTables:
         """The same family for value bounds; affine families whose payments are known only."""
-        if self.affine is None or (self.reward is None and self.payments is None):
+        if self.affine is None or not self.pays:
             raise InvalidInput("affine and the payments must be known to bound values over boxes, got none")
         base, slope = self.affine[0][self.classes], self.affine[1][self.classes].T
         if self.reward is not None and self.cost is not None:

@@ -18,9 +18,8 @@ from surefoot.simulate.runner import run_learner
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.bounds import state_by_state
+from surefoot.training.bounds import evaluator
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ def true_cell(tasks: TaskDistribution, policies: PolicyValueSet, parameter: Floa
 def _keeps_bounds(
     tasks: TaskDistribution, policies: PolicyValueSet, cells: Cells, cell: int, parameter: Floats
 ) -> bool:
-    """Whether the exact values lie within the bounds of the cell, and the transitions within its radius."""
-    tabular = [policy for policy in policies.policies if isinstance(policy, TabularPolicy)]
-    values, _ = state_by_state(tabular, cells.first_states)(tasks.task(parameter))
+    """Whether the exact values lie within the bounds of the cell, and the transitions within its box or radius."""
+    values, _ = evaluator(tasks, policies.policies)(tasks.task(parameter))
     bounds = [(values[..., 0], cells.lower[cell], cells.upper[cell])]
     if cells.start_lower is not None and cells.start_upper is not None:
         bounds.append((values[..., 1:], cells.start_lower[cell], cells.start_upper[cell]))
@@ -83,5 +81,8 @@ def _keeps_bounds(
     feasible = (values[0, 1:, 0] >= 0).all()
     if cells.model is None:
         return bool(kept and feasible)
-    away = distance(tasks.task(parameter), tasks.task(cells.centre[cell]))
-    return bool(kept and feasible and away <= cells.model.radius[cell])
+    if cells.model.affine is not None:
+        near = ((cells.low[cell] <= parameter) & (parameter <= cells.high[cell])).all()
+    else:
+        near = distance(tasks.task(parameter), tasks.task(cells.centre[cell])) <= cells.model.radius[cell]
+    return bool(kept and feasible and near)

@@ -49,9 +49,9 @@ def certified_method(
         horizon: the most steps that an episode takes; by default that of the units.
         replan: add policies on the way; by default where transitions are observed and their model is known.
         pairs: mix only with the safe policy instead of solving the linear program over mixtures.
-        optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever earns most on some task that
-            is still possible, instead of what is expected to earn most: it costs regret on most families, and finds the
-            best policy where only trying tells which that is.
+        optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever promises most on some task
+            that is still possible, instead of what is expected to earn most: it costs regret on most families, and
+            finds the best policy where only trying tells which that is.
         observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
             and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from

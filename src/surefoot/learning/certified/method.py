@@ -17,7 +17,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned, Replanner
-from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising
+from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.cells import Cells
@@ -80,7 +80,7 @@ class Certified:
         risk_split: how the user's risk is spent: coverage, elimination, value bounds.
         replanner: adds policies for what is still possible; None leaves the set as trained.
         pairs: mix only with the safe policy instead of solving the linear program.
-        optimistic: try whoever earns most on some cell that survives, instead of what is expected to earn most.
+        optimistic: try whoever promises most on some cell that survives, instead of what is expected to earn most.
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
     """
@@ -186,16 +186,13 @@ class Certified:
         """Certified margins [R, P] on the surviving cells, and estimated rewards [P]."""
         lower = self.cells.lower[surviving][:, :, 1:]
         middle = (self.cells.lower[:, :, 0] + self.cells.upper[:, :, 0]) / 2
-        reward = self._expected(middle, surviving, belief)
+        reward = belief @ middle
         if planned:
             lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
-            reward = np.append(reward, [self._expected(plan.reward, surviving, belief) for plan in planned])
+            reward = np.append(reward, [belief @ plan.reward for plan in planned])
+        if self.optimistic:
+            reward = promises(lower, np.column_stack([middle, *(plan.reward for plan in planned)])[surviving])
         return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
-
-    def _expected(self, rewards: Floats, surviving: Mask, belief: Floats) -> Floats:
-        """Of rewards on the cells [J, ...], what is hoped for, or what is believed."""
-        expected: Floats = rewards[surviving].max(axis=0) if self.optimistic else belief @ rewards
-        return expected
 
 
 def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:

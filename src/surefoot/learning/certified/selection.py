@@ -51,9 +51,17 @@ def best_pair(margin: Floats, reward: Floats) -> Deployed:
 
 
 def most_promising(margin: Floats, reward: Floats) -> Deployed:
-    """The candidate of the paper's Algorithm 2: whoever would earn most, as much of it as is safe beside the safe
-    policy, even if that earns less than something else. So it is tried until it keeps its promise or is ruled out."""
+    """The candidate of the paper's Algorithm 2: whoever promises most, as much of it as is safe beside the safe policy,
+    even if that earns less than something else. So it is tried until it keeps its promise or is ruled out."""
     return _pair(margin, int(np.argmax(reward)))
+
+
+def promises(margin: Floats, reward: Floats) -> Floats:
+    """[P] the most that each policy would earn if one of the cells were known to be the one: as much of it as is safe
+    there beside the safe policy. Of margins [J, P, m] and rewards [J, P]."""
+    weight = _beside_safe(margin.transpose(0, 2, 1)).min(axis=1)
+    most: Floats = (weight * reward + (1 - weight) * reward[:, [SAFE]]).max(axis=0)
+    return most
 
 
 def _pair(margin: Floats, chosen: int) -> Deployed:
@@ -67,9 +75,15 @@ def _pair(margin: Floats, chosen: int) -> Deployed:
 
 def _most(margin: Floats) -> Floats:
     """[P] the largest weight of each policy beside the safe one, α = min_j B[j,s]/(B[j,s] + [-B[j,l]]₊)."""
-    safe, shortfall = margin[:, [SAFE]], np.maximum(-margin, 0.0)
-    most: Floats = np.where(shortfall > 0, safe / np.maximum(safe + shortfall, 1e-300), 1.0).min(axis=0)
+    most: Floats = _beside_safe(margin).min(axis=0)
     return most
+
+
+def _beside_safe(margin: Floats) -> Floats:
+    """[..., P] the same for every row by itself."""
+    safe, shortfall = margin[..., [SAFE]], np.maximum(-margin, 0.0)
+    weight: Floats = np.where(shortfall > 0, safe / np.maximum(safe + shortfall, 1e-300), 1.0)
+    return weight
 
 
 def repaired(margin: Floats, weights: Floats) -> Deployed:
