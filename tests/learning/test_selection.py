@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
-from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, repaired
+from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises, repaired
 from surefoot.learning.method import SAFE, Deployed
 
 # The second solver's own feasibility tolerance allows for this much, relative to the size of the rewards.
@@ -128,6 +128,22 @@ def test_the_most_promising_is_tried_as_far_as_it_is_safe_on_every_row(seed: int
     largest = min((row[SAFE] / (row[SAFE] - row[best]) for row in margin if row[best] < 0), default=1.0)
     assert weights[best] == pytest.approx(1.0 if best == SAFE else largest, abs=1e-5)
     assert weights[best] + weights[SAFE] >= 1 - 1e-12
+
+
+@given(seeds, st.integers(1, 8), st.integers(2, 6), st.integers(1, 3))
+def test_a_promise_is_the_best_that_a_pair_earns_on_one_cell(seed: int, cells: int, policies: int, m: int) -> None:
+    """Cell by cell and weight by weight, on a grid."""
+    rng = np.random.default_rng(seed)
+    margin, reward = rng.normal(size=(cells, policies, m)), rng.normal(size=(cells, policies))
+    margin[:, SAFE] = np.abs(margin[:, SAFE])
+    found, grid = promises(margin, reward), np.linspace(0, 1, 2001)
+    for policy in range(policies):
+        earned = []
+        for cell in range(cells):
+            mixed = grid[:, None] * margin[cell, policy] + (1 - grid)[:, None] * margin[cell, SAFE]
+            most = grid[(mixed >= -1e-12).all(axis=1)].max()
+            earned.append(most * reward[cell, policy] + (1 - most) * reward[cell, SAFE])
+        assert found[policy] == pytest.approx(max(earned), abs=2e-3 * np.ptp(reward))
 
 
 @pytest.mark.parametrize("choose", [best_mixture, best_pair])

@@ -50,9 +50,8 @@ _CAPTION = (
 )
 _NOTES: Mapping[str, tuple[str, ...]] = {
     "Exponents": (
-        "Fitted by least squares on logarithms, ± one standard error. The bound leaves out logarithms: evidence "
-        "against one of |Ω| tasks has to outweigh a factor |Ω| of its own, and methods decide at a twenty-fourth more "
-        "data each, which is why samples grow a little faster than |Ω|.",
+        "Fitted by least squares on logarithms, ± one standard error. The bound leaves out logarithms, and "
+        "the methods' own prior over |Ω| tasks brings one of |Ω|.",
         "With b as large as constraint values allow the optima of tasks differ by the gap in the second table. What "
         "is found is the best gate, which is as good as any ε below that gap asks for.",
     ),

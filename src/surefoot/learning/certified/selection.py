@@ -47,13 +47,14 @@ def best_mixture(margin: Floats, reward: Floats) -> Deployed:
 
 def best_pair(margin: Floats, reward: Floats) -> Deployed:
     """The pair rule: the safe policy and the one other that it pays most to add, as much of it as is safe."""
-    return _pair(margin, int(np.argmax(_most(margin) * (reward - reward[SAFE]))))
+    weight = _most(margin)
+    return _pair(margin, weight, int(np.argmax(weight * (reward - reward[SAFE]))))
 
 
 def most_promising(margin: Floats, reward: Floats) -> Deployed:
     """The candidate of the paper's Algorithm 2: whoever promises most, as much of it as is safe beside the safe policy,
     even if that earns less than something else. So it is tried until it keeps its promise or is ruled out."""
-    return _pair(margin, int(np.argmax(reward)))
+    return _pair(margin, _most(margin), int(np.argmax(reward)))
 
 
 def promises(margin: Floats, reward: Floats) -> Floats:
@@ -64,11 +65,11 @@ def promises(margin: Floats, reward: Floats) -> Floats:
     return most
 
 
-def _pair(margin: Floats, chosen: int) -> Deployed:
+def _pair(margin: Floats, weight: Floats, chosen: int) -> Deployed:
     if (margin[:, SAFE] < 0).any():
         return SAFE_ONLY
     weights = np.zeros(margin.shape[1])
-    weights[chosen] = _most(margin)[chosen]
+    weights[chosen] = weight[chosen]
     weights[SAFE] += 1 - weights[chosen]
     return repaired(margin, weights)
 
@@ -81,7 +82,7 @@ def _most(margin: Floats) -> Floats:
 
 def _beside_safe(margin: Floats) -> Floats:
     """[..., P] the same for every row by itself."""
-    safe, shortfall = margin[..., [SAFE]], np.maximum(-margin, 0.0)
+    safe, shortfall = np.maximum(margin[..., [SAFE]], 0.0), np.maximum(-margin, 0.0)
     weight: Floats = np.where(shortfall > 0, safe / np.maximum(safe + shortfall, 1e-300), 1.0)
     return weight
 
