@@ -24,6 +24,7 @@ test test-all: export OPENBLAS_NUM_THREADS := 1
 test: lint
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not long"
 
+test-all: export SUREFOOT_EXAMPLES := 60
 test-all: lint
 	$(BIN)/pytest -n 2 --dist loadgroup
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
-# Derandomised: a property test is the same test on every run. No deadline: shared machines stall.
-settings.register_profile("surefoot", derandomize=True, deadline=None, max_examples=60)
+# Derandomised: a property test is the same test on every run. No deadline: shared machines stall. More examples in the
+# long run.
+EXAMPLES = int(os.environ.get("SUREFOOT_EXAMPLES", "20"))
+settings.register_profile("surefoot", derandomize=True, deadline=None, max_examples=EXAMPLES)
 settings.load_profile("surefoot")
 
 

@@ -6,6 +6,7 @@ from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot import tasks
+    from surefoot.calibration import calibrate
     from surefoot.cmdp.controllers import Controller, controller
     from surefoot.cmdp.episode import Outcome, Outcomes
     from surefoot.cmdp.policy import EpisodeMixture, Predictor
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from surefoot.cmdp.values import Values
     from surefoot.deploy.session import Deployment
     from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
+    from surefoot.learning.certified.calibrated import Calibration
     from surefoot.learning.event import Event
     from surefoot.learning.learner import Learner, Order
     from surefoot.learning.spec import MethodSpec
@@ -39,6 +41,7 @@ else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
         __name__,
         {
+            "calibration": "calibrate",
             "cmdp.controllers": "Controller controller",
             "cmdp.episode": "Outcome Outcomes",
             "cmdp.policy": "EpisodeMixture Predictor",
@@ -47,6 +50,7 @@ else:  # each is imported from its module when it is first used
             "cmdp.values": "Values",
             "deploy.session": "Deployment",
             "errors": "ArtifactError Infeasible InvalidInput SurefootError",
+            "learning.certified.calibrated": "Calibration",
             "learning.event": "Event",
             "learning.learner": "Learner Order",
             "learning.spec": "MethodSpec",
@@ -77,6 +81,7 @@ __all__ = [
     "CONTROL_METHODS",
     "METHODS",
     "ArtifactError",
+    "Calibration",
     "Controller",
     "Deployment",
     "Entry",
@@ -107,6 +112,7 @@ __all__ = [
     "Values",
     "adapt",
     "advice",
+    "calibrate",
     "check_env",
     "controller",
     "distance",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified import choice
+from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper import algorithm_2, elimination, published, safe_only
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
@@ -70,6 +72,8 @@ def learner(
         options: further constants of the method.
     """
     spec = _spec(method)
+    # A calibration becomes plain data, which journals can keep.
+    options = {name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()}
     terms = Terms(
         spec.name,
         None if episodes is None else whole("episodes", episodes),

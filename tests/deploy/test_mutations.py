@@ -24,7 +24,10 @@ def check(method: str, count: int, seed: int) -> None:
     assert result["peak"] < 512
 
 
-@pytest.mark.parametrize("method", ["certified-returns", "paper", "certified-signals"])
+@pytest.mark.parametrize(
+    "method",
+    ["paper", *(pytest.param(each, marks=pytest.mark.long) for each in ("certified-returns", "certified-signals"))],
+)
 def test_some_mutated_journals(method: str) -> None:
     check(method, 120, seed=0)
 

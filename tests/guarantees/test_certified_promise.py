@@ -92,7 +92,7 @@ def p_value(unsafe: int, tasks: int, risk: float) -> float:
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
-@pytest.mark.parametrize("risk", [0.05, 0.5])
+@pytest.mark.parametrize("risk", [pytest.param(0.05, marks=pytest.mark.long), 0.5])
 def test_likelihood_method_keeps_its_promise_on_the_gridworld(risk: float) -> None:
     unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 60, 1000, seed=1)
     assert p_value(unsafe, tasks, risk) > FALSE_ALARM

@@ -130,7 +130,7 @@ def p_values(trials: list[Trial], risk: float) -> list[float]:
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
-@pytest.mark.parametrize(("risk", "trials"), [(0.5, 20), (0.1, 10)])
+@pytest.mark.parametrize(("risk", "trials"), [(0.5, 20), pytest.param(0.1, 10, marks=pytest.mark.long)])
 def test_the_promise_is_kept_near_the_budget(risk: float, trials: int) -> None:
     check_promise(risk, [trial(risk, seed) for seed in range(trials)])
 
@@ -174,6 +174,7 @@ def means_for_bounds(held: Held, numbers: Floats) -> Held:
     return replace(held, lower=mean, upper=mean, done=10**9)
 
 
+@pytest.mark.long
 def test_a_widening_of_too_low_rank_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that most exceed in place of one that hardly any does, where no surface follows the tasks and what each
     shows is close to what it is."""
@@ -208,6 +209,7 @@ def every_transition(observed: Observed, most: int) -> Integers:
     return np.array([(0, lever, 1 + state) for lever in range(3) for state in range(BINS * SERIALS)])
 
 
+@pytest.mark.long
 def test_signals_fitted_to_the_episodes_that_bound_them_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readings have so many serial numbers that these tell every episode from all others, and signals that are fitted
     to them without restraint know the tasks by heart. Bounds from other tasks and episodes say what that is worth, even
@@ -278,7 +280,7 @@ def as_a(kind: type[SignalProcess]) -> Evidence:
     return lambda process: kind(*(getattr(process, each.name) for each in fields(process)))
 
 
-@pytest.mark.parametrize("kind", [WrongBounds, Hindsight])
+@pytest.mark.parametrize("kind", [WrongBounds, pytest.param(Hindsight, marks=pytest.mark.long)])
 def test_bets_that_no_theorem_allows_are_caught(kind: type[SignalProcess]) -> None:
     assert caught(14, as_a(kind))
 

@@ -54,7 +54,7 @@ def test_certified_methods_move_and_stay_safe(name: str) -> None:
     assert moved >= 2
 
 
-@pytest.mark.parametrize("name", ["certified-returns", "certified-model-free"])
+@pytest.mark.parametrize("name", [pytest.param("certified-returns", marks=pytest.mark.long), "certified-model-free"])
 def test_the_promise_is_kept(name: str) -> None:
     """At risk 0.5, on hazards for which both candidates break the budget; a twin without confidence bounds does not."""
 

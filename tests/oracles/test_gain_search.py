@@ -77,6 +77,7 @@ def test_differences_that_days_do_not_resolve_are_refused(monkeypatch: pytest.Mo
         check_by_days((1.0,))(*pair, 0.1, 0.05, np.random.default_rng(0))
 
 
+@pytest.mark.long
 def test_candidates_go_from_little_insulin_to_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a search that is coarser than it is."""
     monkeypatch.setattr(gain_search, "GAINS", (0.4, 0.57, 0.8, 1.13, 1.6, 2.3))

@@ -46,7 +46,7 @@ def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
         seen.clear()
 
 
-@pytest.mark.parametrize("mildest_first", [True, False])
+@pytest.mark.parametrize("mildest_first", [pytest.param(True, marks=pytest.mark.long), False])
 def test_the_safe_policy_begins_with_the_mildest_expert(mildest_first: bool) -> None:
     """One batch is enough for that one, whose budgets are kept from the first; not for the others."""
     tasks, rng = [BanditTask(np.array([gain])) for gain in (0.5, 1.0, 2.0)], np.random.default_rng(0)
@@ -65,6 +65,7 @@ def pushing(gain: float) -> MLPPolicy:
     return MLPPolicy((np.array([[gain]]),), (np.zeros(1),), np.array([-3.0]), np.zeros(1), np.ones(1))
 
 
+@pytest.mark.long
 def test_the_safe_policy_keeps_the_budget_of_every_task() -> None:
     tasks = [BanditTask(np.array([gain])) for gain in (0.5, 1.0, 2.0)]
     found = learned_safe_policy(SAFE)(tasks, 0.0, 0.1, np.random.default_rng(0))

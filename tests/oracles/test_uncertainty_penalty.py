@@ -146,6 +146,7 @@ def strict(schooling: Schooling, weight: float) -> Any:
         return oracle(TASKS, None, 0.1, np.random.default_rng(0))
 
 
+@pytest.mark.long
 def test_weights_grow_until_the_policy_is_feasible(monkeypatch: pytest.MonkeyPatch) -> None:
     weights: list[float] = []
     grown = PenalisedWorld.heavier

@@ -146,7 +146,9 @@ def every(scores: Floats, granted: float) -> int:
     return len(scores)
 
 
-@pytest.mark.parametrize(("seed", "strongest"), [(0, 0.6), (1, 0.6), (0, 2.2)])
+@pytest.mark.parametrize(
+    ("seed", "strongest"), [(0, 0.6), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 0.6), (0, 2.2)))]
+)
 def test_what_is_left_out_changes_nothing(
     seed: int, strongest: float, steps: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,9 @@ COMMANDS = {
     "reproduce": Command("reproduce", "Reproduce an experiment of the paper, or one about the certified methods."),
     "train": Command("training", "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
     "plan": Command("adapting", "How many episodes each method needs before it may leave the safe policy."),
+    "calibrate": Command(
+        "calibrating", "How far simulated tasks let a method's level be raised, before it is deployed."
+    ),
     "adapt": Command("adapting", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
     "report": Command("reporting", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
     "deploy": Command(

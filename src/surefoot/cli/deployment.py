@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from surefoot.cli.calibrating import read_calibration
 from surefoot.cli.journals import JournalPath
 from surefoot.cli.terminal import Json, print_json, printable
 from surefoot.deploy.chain import STRANGE
@@ -50,10 +51,14 @@ def deploy_command(
     assume_safe: Annotated[
         bool | None, typer.Option("--assume-safe", help="The safe policy is known to be feasible on this very system.")
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote for this method."),
+    ] = None,
     key: KeyFile = None,
 ) -> None:
     """Ask and tell in JSON lines on standard input and output, for controllers in any language."""
-    given = {
+    given: dict[str, Any] = {
         "method": method,
         "risk": risk,
         "episodes": episodes,
@@ -63,6 +68,8 @@ def deploy_command(
         "assume_safe": assume_safe,
     }
     try:
+        if calibration is not None:
+            given["calibration"] = read_calibration(calibration)
         policies = PolicyValueSet.load(path)
         deployment = Deployment.open(journal, lambda header: _learner(policies, journal, header, given), key=_key(key))
     except SurefootError as error:

@@ -10,6 +10,9 @@ from surefoot.experiments.adapt.page import adapt_page
 from surefoot.experiments.baselines import page as baselines_pages
 from surefoot.experiments.baselines import run as baselines
 from surefoot.experiments.baselines import settings as baselines_settings
+from surefoot.experiments.calibration import page as calibration_pages
+from surefoot.experiments.calibration import run as calibration
+from surefoot.experiments.calibration import settings as calibration_settings
 from surefoot.experiments.covering import page as covering_pages
 from surefoot.experiments.covering import run as covering
 from surefoot.experiments.covering import settings as covering_settings
@@ -135,6 +138,17 @@ EXPERIMENTS = (
         locomotion_pages.tables,
         "figure4.png, figure4.svg and results.json beside it",
         locomotion_settings.QUICK,
+    ),
+    Experiment(
+        "calibration",
+        "How far simulated tasks let a certified method's level be raised, and what that is worth on the gridworld.",
+        calibration_settings.Settings,
+        calibration_settings.Settings,
+        calibration.reproduce,
+        calibration_pages.calibration_page,
+        calibration_pages.tables,
+        "calibration.png and results.json beside it",
+        calibration_settings.QUICK,
     ),
     Experiment(
         "covering",

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
+from surefoot.learning.certified.calibrated import CalibratedState, calibrated, told_calibration
 from surefoot.learning.certified.evidence.ball import BallState, TransitionBall
 from surefoot.learning.certified.evidence.counts import Counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
@@ -41,6 +42,7 @@ def certified_method(
     optimistic: bool = False,
     observes: Observes = "transitions",
     assume_safe: bool = False,
+    calibration: Mapping[str, Any] | None = None,
 ) -> Method:
     """A certified method of total risk `risk`.
 
@@ -56,6 +58,8 @@ def certified_method(
             and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
             elsewhere and need not be paid for.
+        calibration: what `surefoot.calibrate` found for this very method, set and options, as plain data: the level
+            then is the one that simulation allows, for as many episodes as were calibrated.
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
@@ -80,7 +84,11 @@ def certified_method(
     wanted = evidence.observes == "transitions" if replan is None else replan
     replanner = _replanner(policies, cells.model) if wanted else None
     wait = SOONEST.get(kind, LEAST_WAIT)
-    return Certified(name, policies, cells, evidence, split, replanner, pairs, optimistic, note, wait)
+    made = Certified(name, policies, cells, evidence, split, replanner, pairs, optimistic, note, wait)
+    if calibration is None:
+        return made
+    options = {"replan": replan, "pairs": pairs, "optimistic": optimistic}
+    return calibrated(made, told_calibration(calibration), risk, horizon, options)
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
@@ -177,7 +185,7 @@ def _made(policies: PolicyValueSet, terms: Terms, **options: Any) -> Method:
     return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
 
 
-_WITH_CELLS = (CertifiedState, Planned, TabularPolicy)
+_WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy)
 
 SPECS = (
     MethodSpec(
@@ -196,7 +204,7 @@ SPECS = (
         certified=True,
         why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
         observes="transitions",
-        options=("replan", "pairs", "optimistic"),
+        options=("replan", "pairs", "optimistic", "calibration"),
         state=(*_WITH_CELLS, Counts),
         plan="trial",
         colour=4,
@@ -207,7 +215,7 @@ SPECS = (
         certified=True,
         why="Theorems 3 and 4: bets on transitions rule out cells whose dynamics are known up to a distance",
         observes="transitions",
-        options=("replan", "pairs", "optimistic"),
+        options=("replan", "pairs", "optimistic", "calibration"),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -218,7 +226,7 @@ SPECS = (
         certified=True,
         why="Theorems 5 and 4: bets on discounted sums rule out cells",
         observes="first-state",
-        options=("replan", "pairs", "optimistic"),
+        options=("replan", "pairs", "optimistic", "calibration"),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -229,7 +237,7 @@ SPECS = (
         certified=True,
         why="Theorems 7 and 4: bets on sums and on signals learned in simulation rule out cells",
         observes="signals",
-        options=("pairs", "optimistic"),
+        options=("pairs", "optimistic", "calibration"),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

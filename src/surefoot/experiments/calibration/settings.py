@@ -1,0 +1,46 @@
+"""What the experiment on calibrated levels runs, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.errors import InvalidInput
+from surefoot.experiments.options import (
+    check_counts,
+    check_names,
+    check_risk,
+    check_seed,
+    episodes_option,
+    option,
+    risk_option,
+    seed_option,
+)
+from surefoot.learning.certified.choice import EVIDENCE
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Attributes:
+    levels: nominal levels that are tried, increasing; chosen before the first run.
+    runs: simulated tasks at each level.
+    fresh: tasks on which the promise is counted afterwards, none of them among the former.
+    """
+
+    method: str = option("certified-likelihood", f"One of {', '.join(EVIDENCE)}.")
+    episodes: int = episodes_option(40_000, "Episodes of every run.")
+    risk: float = risk_option()
+    levels: tuple[float, ...] = option((0.1, 0.15, 0.2), "Nominal levels to try, increasing, comma-separated.")
+    runs: int = option(2000, "Simulated tasks at each level.", least=1)
+    fresh: int = option(2000, "Fresh tasks on which unsafe ones are counted.", least=1)
+    seed: int = seed_option()
+
+    def __post_init__(self) -> None:
+        check_names("method", (self.method,), EVIDENCE)
+        check_counts(self, "episodes", "runs", "fresh")
+        check_risk(self.risk)
+        check_seed(self.seed)
+        if not self.levels:
+            raise InvalidInput("levels must be at least one number, got none")
+
+
+QUICK = {"episodes": 2000, "runs": 200, "fresh": 100, "levels": (0.1, 0.2)}

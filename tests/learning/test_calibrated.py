@@ -1,0 +1,204 @@
+"""A level that simulation allows: how it is found, what it is good for, and when it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import surefoot as sf
+from guarantees import mutants
+from surefoot.deploy.verify import verify
+from surefoot.errors import InvalidInput
+from surefoot.learning.certified.calibrated import Calibration, fewer_or_as_many, raised, told_calibration
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.testing import learner_suite
+
+EPISODES = 60
+
+
+@cache
+def policies() -> PolicyValueSet:
+    return mutants.rooms_policies()
+
+
+@cache
+def found(jobs: int = 1) -> Calibration:
+    return sf.calibrate(
+        policies(),
+        mutants.rooms(),
+        method="certified-likelihood",
+        episodes=EPISODES,
+        risk=0.3,
+        error=0.1,
+        levels=[0.35, 0.5],
+        runs=30,
+        seed=3,
+        jobs=jobs,
+    )
+
+
+def learner(**changes: Any) -> sf.Learner:
+    given = {"method": "certified-likelihood", "risk": 0.3, "seed": 1, "calibration": found(), **changes}
+    return sf.learner(policies(), **given)
+
+
+# ---------------------------------------------------------------------------------------------------- how it is found
+
+
+@pytest.mark.parametrize(("count", "trials", "probability"), [(0, 30, 0.1), (7, 30, 0.2), (29, 30, 0.9), (30, 30, 0.5)])
+def test_tails_are_those_of_the_binomial_law(count: int, trials: int, probability: float) -> None:
+    expected = stats.binom.cdf(count, trials, probability)
+    np.testing.assert_allclose(fewer_or_as_many(count, trials, probability), expected, rtol=1e-12)
+
+
+UNTRIED = Calibration("certified-likelihood", 100, 0.05, 0.005, None, 2000, (), 20, "0" * 64)
+
+
+def test_levels_rise_until_one_fails() -> None:
+    """66 unsafe of 2000 have a probability below 0.005 at a risk of 0.045, 67 have not."""
+    assert stats.binom.cdf(66, 2000, 0.045) <= 0.005 < stats.binom.cdf(67, 2000, 0.045)
+    counts = {0.1: 66, 0.2: 67, 0.3: 0}
+    tried = raised(UNTRIED, list(counts), counts.__getitem__)
+    assert tried.level == 0.1
+    assert tried.counts == ((0.1, 66), (0.2, 67))
+    assert raised(UNTRIED, [0.2], counts.__getitem__).level is None
+
+
+def test_a_level_that_did_not_pass_cannot_be_claimed() -> None:
+    with pytest.raises(InvalidInput, match="level must be the last before one fails"):
+        replace(UNTRIED, level=0.2, counts=((0.1, 66), (0.2, 67)))
+    with pytest.raises(InvalidInput, match="level must be the last before one fails"):
+        replace(UNTRIED, level=0.3, counts=((0.2, 67), (0.3, 0)))
+
+
+def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
+    assert found(2) == found(1)
+    assert told_calibration(json.loads(json.dumps(asdict(found())))) == found()
+    with pytest.raises(InvalidInput, match="calibration must hold method, episodes"):
+        told_calibration({"level": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"method": "paper"}, "method must have cells"),
+        ({"runs": 10}, "runs must be at least 11"),
+        ({"levels": [0.4, 0.3]}, "levels must be increasing"),
+        ({"levels": []}, "levels must be increasing"),
+        ({"error": 0.3}, "error must be less than the risk"),
+        ({"calibration": {}}, "options must not hold a calibration"),
+        ({"episodes": 0}, "episodes must be a whole number"),
+    ],
+)
+def test_what_cannot_be_calibrated(changed: dict[str, Any], message: str) -> None:
+    given = {"method": "certified-likelihood", "episodes": 5, "risk": 0.3, "error": 0.1, "runs": 30, "seed": 0}
+    with pytest.raises(InvalidInput, match=message):
+        sf.calibrate(policies(), mutants.rooms(), **{**given, **changed})
+
+
+def test_other_tasks_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="tasks must be those that the policy set was trained on"):
+        sf.calibrate(policies(), mutants.two_rooms(), method="certified-likelihood", episodes=5, seed=0)
+
+
+# ------------------------------------------------------------------------------------------------ what it is good for
+
+
+def test_the_level_is_the_one_that_was_found() -> None:
+    """And what is deployed is what was counted: the same run at that level."""
+    chosen = learner()
+    assert chosen.certified
+    assert chosen.method.inner.risk_split["elimination"] == found().level
+    assert sum(chosen.risk_split.values()) == pytest.approx(0.3)
+    task = mutants.rooms().task([0.1])
+    more = sf.adapt(policies(), task, method="certified-likelihood", episodes=EPISODES, risk=0.3, seed=1)
+    calibrated = sf.adapt(
+        policies(), task, method="certified-likelihood", episodes=EPISODES, risk=0.3, seed=1, calibration=found()
+    )
+    assert calibrated.regret[-1] < more.regret[-1]
+
+
+def test_the_contract_of_learners() -> None:
+    world = learner_suite.World(mutants.rooms().task([0.1]), policies().units.episode_length, 400)
+    learner_suite.check(learner, world)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"method": "certified-ball"}, "calibration must be for method 'certified-ball'"),
+        ({"pairs": True}, "calibration must be for pairs True, got one for False"),
+        ({"horizon": 7}, "calibration must be for horizon 7"),
+        ({"risk": 0.2}, "risk must be at least the 0.3 of the calibration"),
+        ({"calibration": UNTRIED}, "passed at none"),
+        ({"calibration": "file.json"}, "calibration must hold"),
+    ],
+)
+def test_it_is_for_nothing_else(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        learner(**changed)
+
+
+def test_nor_for_another_set() -> None:
+    with pytest.raises(InvalidInput, match="calibration must be for digest"):
+        sf.learner(
+            mutants.rooms_policies(cells=40), method="certified-likelihood", risk=0.3, calibration=found(), seed=1
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- when it ends
+
+
+def test_after_the_last_episode_that_was_calibrated_for_the_safe_policy_stays() -> None:
+    run = sf.adapt(
+        policies(),
+        mutants.rooms().task([0.1]),
+        method="certified-likelihood",
+        episodes=2 * EPISODES,
+        risk=0.3,
+        seed=1,
+        calibration=found(),
+    )
+    assert run.weight[EPISODES - 1] > 0
+    assert not run.weight[EPISODES:].any()
+    assert [event.episode for event in run.events if event.kind == "ended"] == [EPISODES]
+
+
+def test_after_an_episode_without_an_outcome_too() -> None:
+    chosen = learner()
+    chosen.abandon(chosen.ask())
+    assert chosen.deployed.weight == 0
+    assert chosen.events[-1].kind == "ended"
+    assert chosen.account().margin is None
+
+
+def steps(task: sf.TabularCMDP, seen: sf.Outcomes) -> dict[str, Any]:
+    """One episode as it is told, step by step."""
+    states, actions = seen.states[0], seen.actions[0]
+    rewards, costs = task.reward[states[:-1], actions], task.cost[:, states[:-1], actions]
+    return {
+        "states": states.tolist(),
+        "actions": actions.tolist(),
+        "rewards": rewards.tolist(),
+        "costs": costs[0].tolist(),
+    }
+
+
+def test_a_deployment_keeps_it_in_its_journal(tmp_path: Path) -> None:
+    """From the first order to the verified journal, made again from what row 0 tells."""
+    journal, task = tmp_path / "journal", mutants.rooms().task([0.1])
+    with sf.Deployment.open(journal, learner()) as deployment:
+        for k in range(20):
+            order = deployment.ask()
+            seen = task.episodes(order.policy, 20).run(1, np.random.default_rng(k), transitions=True)
+            deployment.tell(order, transitions=steps(task, seen))
+    told = json.loads(json.dumps(asdict(found())))
+    assert verify(journal, learner(calibration=told)).holds
+    assert not verify(journal, learner(calibration=None)).holds
