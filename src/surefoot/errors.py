@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a command that reads a journal needs no arrays
     import numpy as np
@@ -31,3 +33,9 @@ class Infeasible(SurefootError):
 
 class ArtifactError(SurefootError):
     """A file on disk is missing, damaged, tampered with, or from a version this library does not read."""
+
+
+def meant(word: Any, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that it looks most like, if it looks like any."""
+    close = get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -13,7 +13,7 @@ from surefoot.arrays import fraction, whole
 from surefoot.baselines import control_specs, dope, log_barrier, safe_meta
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
-from surefoot.errors import InvalidInput
+from surefoot.errors import InvalidInput, meant
 from surefoot.learning.certified import choice
 from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.learner import Learner
@@ -152,6 +152,7 @@ def _spec(method: str | MethodSpec) -> MethodSpec:
         if not isinstance(method, str) or method not in _KNOWN:
             raise InvalidInput(
                 f"method must be one of {', '.join(_KNOWN)}, or a MethodSpec of your own, got {method!r}"
+                + meant(method, _KNOWN)
             )
         return _KNOWN[method]
     if _KNOWN.get(method.name, method) is not method:

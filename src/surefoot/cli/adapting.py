@@ -21,6 +21,7 @@ from surefoot.cli.terminal import (
     progress,
     show,
     show_all,
+    show_sentences,
 )
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.adapt.page import adapt_page, tables
@@ -78,8 +79,12 @@ def adapt_command(
 @app.command("plan")
 def plan_command(
     path: Annotated[Path | None, typer.Argument(metavar="[SET]", help="Policy set saved by train.")] = None,
-    episodes: Annotated[int, typer.Option(min=1, max=10**18, help="Episodes you could afford.")] = 40_000,
-    risk: Risk = 0.05,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, max=10**18, help="Episodes you could afford; 40,000 by default.")
+    ] = None,
+    risk: Annotated[
+        float | None, typer.Option(help="Probability with which any deployed policy may break a budget; 0.05.")
+    ] = None,
     table: Annotated[
         bool, typer.Option("--table", help="The paper's Table 1 instead, for SET or these numbers:")
     ] = False,
@@ -92,7 +97,8 @@ def plan_command(
     as_json: Json = False,
 ) -> None:
     """How many episodes each method needs before it may leave the safe policy."""
-    fraction("risk", risk)
+    if risk is not None:
+        fraction("risk", risk)
     policies = None if path is None else PolicyValueSet.load(path)
     given = {
         name: value
@@ -106,7 +112,12 @@ def plan_command(
         )
         if value is not None
     }
+    asked = {name: value for name, value in (("episodes", episodes), ("risk", risk)) if value is not None}
     if table:
+        if asked:
+            raise InvalidInput(
+                f"{', '.join(asked)} must be left out with --table, which has no such number, got {asked}"
+            )
         _show_table(problem(policies, given), as_json)
         return
     if given:
@@ -114,12 +125,12 @@ def plan_command(
     if policies is None:
         raise InvalidInput("SET must be given, or --table with numbers, got neither")
     budget = ", ".join(f"{value:g}" for value in policies.units.budget)
-    lines = plain_plan(plan(policies, episodes=episodes, risk=risk))
+    lines = plain_plan(plan(policies, episodes=episodes or 40_000, risk=0.05 if risk is None else risk))
     if as_json:
         print_json(lines)
     else:
         print_lines([*advice(policies).lines, f"budget {budget} on the {policies.units.kind}"])
-        show(plan_table(lines))
+        show_sentences(plan_table(lines))
 
 
 def _show_table(problem: Problem, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
-from surefoot.errors import InvalidInput
+from surefoot.errors import InvalidInput, meant
 from surefoot.tasks import factored, glucose, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -69,7 +69,7 @@ FAMILIES: Mapping[str, Family] = {
 def built(name: str, given: Mapping[str, Any]) -> TaskDistribution:
     """The family of this name with the options given; those that it does not take are refused."""
     if name not in FAMILIES:
-        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400])
+        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400] + meant(name, FAMILIES))
     family = FAMILIES[name]
     foreign = [f"{option} {value}" for option, value in given.items() if option not in family.options]
     if foreign:

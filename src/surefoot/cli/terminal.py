@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LARGEST_SEED = 2**32 - 1
 LONGEST_LABEL = 24
+SENTENCES = 80  # columns that they are wrapped to, or fewer
 TONES = {"good": "green", "bad": "bold red", "quiet": "dim"}
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
@@ -75,6 +77,24 @@ def show(table: Table) -> None:
     for row in rows:
         lines.add_row(*(row[index] for index in kept))
     console().print(lines)
+
+
+def show_sentences(table: Table) -> None:
+    """A table whose last column holds sentences: each below its row, so that all of it is read at 80 columns."""
+    rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
+    widths = [max(len(row[index]) for row in (table.headers, *rows)) for index in range(len(table.headers) - 1)]
+
+    def line(cells: Sequence[str]) -> str:
+        numbered = enumerate(zip(cells, widths, strict=False))
+        return "  ".join(
+            cell.rjust(width) if k in table.numbers else cell.ljust(width) for k, (cell, width) in numbered
+        )
+
+    console().print(line(table.headers), style="bold", markup=False, highlight=False, soft_wrap=True)
+    for row in rows:
+        console().print(line(row).rstrip(), markup=False, highlight=False, soft_wrap=True)
+        for part in wrap(row[-1], min(console().width, SENTENCES) - 4):
+            console().print(f"    {part}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def show_all(tables: Mapping[str, Table], seconds: float) -> None:

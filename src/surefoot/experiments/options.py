@@ -7,7 +7,7 @@ from dataclasses import field, fields
 from typing import Any
 
 from surefoot.arrays import fraction, whole
-from surefoot.errors import InvalidInput
+from surefoot.errors import InvalidInput, meant
 
 LARGEST_SEED = 2**32 - 1
 MOST_EPISODES = 10**8  # a run keeps a few numbers per episode in memory
@@ -69,6 +69,9 @@ def check_names(what: str, names: Sequence[str], known: Collection[str]) -> None
     """At least one, all known, none twice."""
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise InvalidInput(f"{what} must be names out of {', '.join(known)}, got {', '.join(unknown) or 'none'}")
+        raise InvalidInput(
+            f"{what} must be names out of {', '.join(known)}, got {', '.join(unknown) or 'none'}"
+            + (meant(unknown[0], known) if unknown else "")
+        )
     if len(set(names)) < len(names):
         raise InvalidInput(f"{what} must be different names, got {', '.join(names)}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal, TypeAlias
 
-from surefoot.errors import InvalidInput
+from surefoot.errors import InvalidInput, meant
 from surefoot.learning.method import LEVELS, Method, Observes
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -99,7 +99,9 @@ class MethodSpec:
         unknown = sorted(set(options) - set(self.options))
         if unknown:
             takes = f"; it takes {', '.join(sorted(self.options))}" if self.options else ""
-            raise InvalidInput(f"method {self.name!r} takes no option {unknown[0]!r}{takes}")
+            raise InvalidInput(
+                f"method {self.name!r} takes no option {unknown[0]!r}{takes}{meant(unknown[0], self.options)}"
+            )
         if self.needs_episodes:
             terms.planned()
         if self.needs_cover:

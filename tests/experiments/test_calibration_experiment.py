@@ -1,0 +1,50 @@
+"""`surefoot reproduce calibration`, in small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from surefoot.errors import InvalidInput
+from surefoot.experiments.calibration.page import calibration_page, tables
+from surefoot.experiments.calibration.run import reproduce
+from surefoot.experiments.calibration.settings import Settings
+
+SMALL = Settings(episodes=40, runs=12, fresh=4, levels=(0.5,), risk=0.4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("calibration")
+    reproduce(SMALL, out, jobs=1)
+    return out
+
+
+def test_a_small_run_writes_what_it_says(folder: Path) -> None:
+    """So few episodes are safe at any level: the one there is passes, as the binomial law lets it."""
+    assert {"results.json", "report.html", "calibration.png"} <= {each.name for each in folder.iterdir()}
+    results = json.loads((folder / "results.json").read_text())
+    found = results["calibration"]
+    assert found["level"] == 0.5
+    assert found["counts"] == [[0.5, 0]]
+    assert stats.binom.cdf(0, 12, 0.4 - 0.04) <= 0.04
+    assert results["fresh"]["unsafe"] == 0
+    assert results["published"]["calibrated"] != results["published"]["plain"]
+    assert "0 of 4" in tables(results)["Regret and promise"].rows[1]
+    assert "a level of 0.5" in (folder / "report.html").read_text()
+
+
+def test_a_page_where_no_level_passed(folder: Path) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    results["calibration"] |= {"level": None, "counts": [[0.5, 12]]}
+    assert calibration_page(results).page.lead.startswith("No level passed")
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(InvalidInput, match="levels must be at least one number"):
+        Settings(levels=())
+    with pytest.raises(InvalidInput, match="method must"):
+        Settings(method="paper")
