@@ -1,4 +1,4 @@
-"""Cells that split while they survive: bounds become sharp where they limit what is deployed (docs, Theorem 8).
+"""Cells that split while they survive: bounds become sharp where they limit what is deployed (docs, Theorem 2a).
 
 A box inside a cell is tested with the numerator of its cell, so that all boxes around the task lie below one and the
 same supermartingale, however they were chosen. Its value bounds are those of Theorem 1a on the box.
@@ -26,12 +26,14 @@ from surefoot.tabular.transition_model import LAW_TOLERANCE
 
 # How many boxes are halved at a decision, and how many there may be at most, besides the cells that are whole.
 AT_ONCE, MOST = 2, 1000
+# A parameter that hardly matters on the whole may matter somewhere.
+LEAST_CHANGE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes inside cells: the cell of each [N], corners [N, d], and lower bounds on the margins of every policy, trained
-    and then planned, [N, P, m], for all the tasks of the cell in the box."""
+    """Boxes inside cells: the cell of each [N], corners [N, d], and lower bounds [N, P, m] on the margins of all policies,
+    trained and then planned, for the tasks of the cell in the box."""
 
     cell: Integers
     low: Floats
@@ -65,7 +67,7 @@ class Splitter:
             return self._whole(np.arange(len(self.cells)), planned)
         whole = np.ones(len(self.cells), dtype=bool)
         whole[boxes.cell] = False
-        return self._whole(np.flatnonzero(whole), planned).and_also(self.with_planned(boxes, planned))
+        return self._whole(np.flatnonzero(whole), planned).and_also(boxes)
 
     def log_evidence(self, state: Any, boxes: Boxes, enough: float) -> Floats:
         """[N] log E of each box: the numerator of its cell over the best likelihood in the box. Where it is above
@@ -75,11 +77,13 @@ class Splitter:
         return found
 
     def with_planned(self, boxes: Boxes, planned: tuple[Planned, ...]) -> Boxes:
-        """With bounds for policies that have been planned since: those of the whole cell, or of the box if better."""
+        """With bounds for policies planned since: those of the cell, and sharper ones where it is split."""
         for index in range(boxes.margin.shape[1], len(self.policies) + len(planned)):
             plan = planned[index - len(self.policies)]
-            margin = np.concatenate([boxes.margin, plan.margin[boxes.cell][:, None]], axis=1)
-            boxes = self._sharpened(replace(boxes, margin=margin), index, plan.policy)
+            boxes = replace(boxes, margin=np.concatenate([boxes.margin, plan.margin[boxes.cell][:, None]], axis=1))
+            parts = np.flatnonzero(self._is_split(boxes)[boxes.cell])
+            if parts.size:
+                boxes.margin[parts] = self._sharpened(boxes[parts], index, plan.policy).margin
         return boxes
 
     def split(self, boxes: Boxes, alive: Mask, deployed: Deployed, planned: tuple[Planned, ...]) -> Boxes | None:
@@ -156,10 +160,6 @@ class Splitter:
     @cached_property
     def _example(self) -> TabularCMDP:
         return self.evidence.model.task(self.cells.centre[0], self.units)
-
-
-# A parameter that hardly matters on the whole may matter somewhere.
-LEAST_CHANGE = 0.1
 
 
 def halved(boxes: Boxes, axis: Integers | int) -> tuple[Boxes, Boxes]:

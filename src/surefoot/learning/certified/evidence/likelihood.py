@@ -102,8 +102,8 @@ class LikelihoodRatio:
         return posterior(class_counts(state, self.model), self.cells, self.model)
 
     def best_in_boxes(self, state: Counts, low: Floats, high: Floats, enough: Floats | float = -np.inf) -> Floats:
-        """[N] upper bound on the log-likelihood over each box [N, d] of a cell, exact in one dimension but for rounding.
-        Below `enough` it need not be sharp.
+        """[N] upper bound on the log-likelihood over each box [N, d], exact in one dimension but for rounding. Below
+        `enough` it need not be sharp.
 
         In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
         the box nearest to the overall maximum, and, where parameters interact, better ones from there on. Every tangent
