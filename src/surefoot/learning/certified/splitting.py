@@ -32,8 +32,8 @@ LEAST_CHANGE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes inside cells: the cell of each [N], corners [N, d], and lower bounds [N, P, m] on the margins of all policies,
-    trained and then planned, for the tasks of the cell in the box."""
+    """Boxes inside cells: the cell of each [N], corners [N, d], and lower bounds on the margins of all policies
+    [N, P, m], trained and then planned, for the tasks of the cell in the box."""
 
     cell: Integers
     low: Floats
