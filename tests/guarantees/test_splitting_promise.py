@@ -98,6 +98,18 @@ def p_value(failures: int, tasks: int, risk: float) -> float:
     return float(stats.binomtest(failures, tasks, risk, alternative="greater").pvalue)
 
 
+@dataclass(frozen=True, eq=False)
+class AroundTheTask(Splitter):
+    """An adversary: halves whatever box the task is in, again and again."""
+
+    parameter: Floats = field(default_factory=lambda: np.empty(0))
+
+    def _limiting(self, boxes: Boxes, alive: Mask, deployed: Deployed) -> tuple[Integers, Integers]:
+        inside = ((boxes.low <= self.parameter) & (self.parameter <= boxes.high)).all(axis=1)
+        chosen = np.flatnonzero(inside)[:1]
+        return chosen, np.argmax((boxes.high - boxes.low)[chosen] * self._change, axis=1)
+
+
 @pytest.mark.parametrize("risk", [0.05, 0.5])
 def test_boxes_around_the_task_survive_and_nothing_unsafe_is_deployed(risk: float) -> None:
     lost, unsafe, most = count(risk, 50, 300, seed=1)
@@ -117,12 +129,12 @@ class FittedNumerator(LikelihoodRatio):
         return np.full(len(self.cells), fitted)
 
 
-class OtherHalf(Splitter):
-    """Each half has the bounds of the other."""
+class BetterHalf(Splitter):
+    """Both halves have the bounds of the one that is better off."""
 
     def _halves(self, boxes: Boxes, *rest: Any) -> Boxes:
         halves = super()._halves(boxes, *rest)
-        return replace(halves, margin=np.roll(halves.margin, len(boxes.cell), axis=0))
+        return replace(halves, margin=np.maximum(halves.margin, np.roll(halves.margin, len(boxes.cell), axis=0)))
 
 
 class GapBetween(Splitter):
@@ -147,7 +159,7 @@ def with_splitter(kind: type[Splitter]) -> Callable[[Certified], Certified]:
 
 
 @pytest.mark.parametrize(
-    "mutate", [fitted_numerator, with_splitter(OtherHalf), with_splitter(GapBetween)], ids=["numerator", "half", "gap"]
+    "mutate", [fitted_numerator, with_splitter(BetterHalf), with_splitter(GapBetween)], ids=["numerator", "half", "gap"]
 )
 def test_broken_variant_is_caught(mutate: Callable[[Certified], Certified]) -> None:
     lost, unsafe, _ = count(0.05, 40, 300, 2, mutate)

@@ -77,7 +77,7 @@ def test_blocks_of_episodes_make_no_difference() -> None:
     for block in (1, 7):
         made = learner(policies(), method="certified-likelihood", risk=0.05, seed=3)
         rng = np.random.default_rng(0)
-        outcomes = task.episodes(STAY_RICH, made.horizon).run(120, rng)
+        outcomes = task.episodes(STAY_RICH, made.horizon).run(120, rng, transitions=True)
         while made.state.episode < 120:
             orders = made.ask_block(min(block, 120 - made.state.episode))
             first = made.state.episode

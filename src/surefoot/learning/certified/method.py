@@ -200,7 +200,8 @@ class Certified:
         _, reward = self._values(planned, surviving, self._belief(state.evidence, surviving))
         deployed = self._choose(_rows(boxes.margin[alive]), reward)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
-        boxes = splitter.split(boxes, alive, deployed, planned)
+        aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
+        boxes = splitter.split(boxes, alive, aim, planned)
         return self._deploying(replace(state, planned=planned, boxes=boxes, margin=margin), deployed, episode)
 
     @property

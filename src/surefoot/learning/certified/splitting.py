@@ -88,7 +88,7 @@ class Splitter:
 
     def split(self, boxes: Boxes, alive: Mask, deployed: Deployed, planned: tuple[Planned, ...]) -> Boxes | None:
         """Of a partition, the boxes of cells that are split and survive, after halving those among the `alive` on which
-        the deployed mixture has the least margin; None if no cell is split."""
+        the mixture that is deployed, or that one would like to, has the least margin; None if no cell is split."""
         chosen, axis = self._limiting(boxes, alive, deployed)
         halves = self._halves(boxes[chosen], axis, deployed, planned)
         split = self._is_split(boxes)
