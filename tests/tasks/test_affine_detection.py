@@ -123,8 +123,8 @@ def test_declared_families_are_taken_at_their_word() -> None:
     found = affine_tables(tasks)
     assert found is not None
     assert tasks.affine is not None
-    np.testing.assert_array_equal(found.dense()[0], tasks.affine[0])
-    np.testing.assert_array_equal(found.dense()[1], tasks.affine[1])
+    np.testing.assert_array_equal(found.dense[0], tasks.affine[0])
+    np.testing.assert_array_equal(found.dense[1], tasks.affine[1])
 
 
 @pytest.mark.parametrize("varying", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,6 +65,7 @@ class AffineTables:
         """[S·A, S] with `entries` [E] in the places of the transitions."""
         return sp.csr_array((entries, self.successor, self.indptr), shape=(len(self.indptr) - 1, self.n_states))
 
+    @cached_property
     def dense(self) -> tuple[Floats, Floats]:
         """(P₀ [S, A, S], G [d, S, A, S]), for small tables."""
         _, states, actions = self.signal_base.shape

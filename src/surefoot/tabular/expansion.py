@@ -63,7 +63,7 @@ def _expanded(
 def _expand_dense(
     affine: AffineTables, example: Tables, probabilities: Floats, low: Floats, high: Floats, states: Integers
 ) -> tuple[Floats, Floats, Floats]:
-    base, slopes = affine.dense()
+    base, slopes = affine.dense
     chain = np.einsum("sa,sat->st", probabilities, base)
     slopes = np.einsum("sa,dsat->dst", probabilities, slopes)
     per_state = np.einsum("ksa,sa->sk", affine.signal_base, probabilities)

@@ -19,7 +19,7 @@ from surefoot.learning.method import Method, Observes
 def overconfident(method: Method) -> Method | None:
     """The twin: safe on the cell that the least speaks against, or by mean costs; None for methods that have none."""
     if isinstance(method, Certified):
-        return replace(method, evidence=BestCell(method.evidence))
+        return replace(method, evidence=BestCell(method.evidence), splitter=None)
     if isinstance(method, ModelFree):
         return SampleMean(**{field.name: getattr(method, field.name) for field in fields(method)})
     return None

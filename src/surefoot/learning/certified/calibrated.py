@@ -89,7 +89,7 @@ def told_calibration(told: Any) -> Calibration:
 
 
 # Options of a method where nobody chose them.
-UNSET: Mapping[str, Any] = MappingProxyType({"replan": None, "pairs": False, "optimistic": False})
+UNSET: Mapping[str, Any] = MappingProxyType({"replan": None, "pairs": False, "optimistic": False, "split": None})
 
 
 def fewer_or_as_many(count: int, trials: int, probability: float) -> float:

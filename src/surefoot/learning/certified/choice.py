@@ -18,6 +18,7 @@ from surefoot.learning.certified.evidence.signals import SignalProcess, SignalSt
 from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
+from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
 from surefoot.learning.spec import MethodSpec, Terms
@@ -40,6 +41,7 @@ def certified_method(
     replan: bool | None = None,
     pairs: bool = False,
     optimistic: bool = False,
+    split: bool | None = None,
     observes: Observes = "transitions",
     assume_safe: bool = False,
     calibration: Mapping[str, Any] | None = None,
@@ -54,6 +56,8 @@ def certified_method(
         optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever promises most on some task
             that is still possible, instead of what is expected to earn most: it costs regret on most families, and
             finds the best policy where only trying tells which that is.
+        split: halve cells that survive and limit what is deployed; by default where transitions of an affine family of
+            two or more parameters are observed, of which there are never enough cells.
         observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
             and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
@@ -77,17 +81,18 @@ def certified_method(
         raise InvalidInput(f"{kind} needs {lacks}")
     if risk <= cells.uncovered:
         raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
-    split = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    evidence = EVIDENCE[kind](policies, cells, horizon, split["elimination"], observes)
+    spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
+    evidence = EVIDENCE[kind](policies, cells, horizon, spent["elimination"], observes)
     if replan and not includes(evidence.observes, "first-state"):
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
     wanted = evidence.observes == "transitions" if replan is None else replan
     replanner = _replanner(policies, cells.model) if wanted else None
     wait = SOONEST.get(kind, LEAST_WAIT)
-    made = Certified(name, policies, cells, evidence, split, replanner, pairs, optimistic, note, wait)
+    splitter = _splitter(policies, cells, evidence, split)
+    made = Certified(name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter)
     if calibration is None:
         return made
-    options = {"replan": replan, "pairs": pairs, "optimistic": optimistic}
+    options = {"replan": replan, "pairs": pairs, "optimistic": optimistic, "split": split}
     return calibrated(made, told_calibration(calibration), risk, horizon, options)
 
 
@@ -149,6 +154,17 @@ def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Repla
     return Replanner(model, policies.units)
 
 
+def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted: bool | None) -> Splitter | None:
+    """None where cells stay whole: their boxes have evidence and bounds of their own in affine families alone."""
+    tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy))
+    possible = isinstance(evidence, LikelihoodRatio) and cells.source == "affine" and evidence.model.pays
+    if wanted and not possible:
+        raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
+    if not possible or wanted is False or (wanted is None and cells.low.shape[1] == 1):
+        return None
+    return Splitter(cells, evidence, policies.units, tables)
+
+
 def _what_would_help(cells: Cells) -> str:
     """What lies behind the uncovered probability, and how to lower it."""
     if cells.source in ("affine", "finite"):
@@ -194,8 +210,8 @@ SPECS = (
         certified=True,
         why="the strongest of the certified methods that the policy set and the observations allow",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "observes"),
-        state=(*_WITH_CELLS, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
+        options=("replan", "pairs", "optimistic", "split", "observes"),
+        state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
     MethodSpec(
@@ -204,8 +220,8 @@ SPECS = (
         certified=True,
         why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "calibration"),
-        state=(*_WITH_CELLS, Counts),
+        options=("replan", "pairs", "optimistic", "split", "calibration"),
+        state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
     ),

@@ -18,6 +18,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises
+from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.cells import Cells
@@ -70,6 +71,8 @@ class CertifiedState:
     next_decision: int
     planned: tuple[Planned, ...] = ()
     alarmed: bool = False
+    boxes: Boxes | None = None  # of the cells that are split
+    margin: Floats | None = None  # [m] the least that is certified of what is deployed, where cells are split
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,7 @@ class Certified:
         optimistic: try whoever promises most on some cell that survives, instead of what is expected to earn most.
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
+        splitter: splits cells that survive and limit what is deployed; None leaves them whole.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Certified:
     optimistic: bool = False
     note: str = ""
     least_wait: int = LEAST_WAIT
+    splitter: Splitter | None = None
     certified: bool = True
 
     @property
@@ -134,6 +139,8 @@ class Certified:
         alive, count = np.flatnonzero(state.surviving), len(self.cells)
         if not alive.size:
             return Account(0, count, None)
+        if state.margin is not None:
+            return Account(len(alive), count, state.margin)
         known = len(self.policies.policies)
         lower = [
             self.cells.lower[alive, index, 1:] if index < known else state.planned[index - known].margin[alive]
@@ -156,24 +163,72 @@ class Certified:
         lost for a while comes back.
         """
         evidence = self.evidence.settle(state.evidence, state.surviving, state.planned)
+        if self.splitter is not None:
+            return self._decide_on_boxes(self.splitter, replace(state, evidence=evidence), episode)
         log_evidence = self.evidence.log_evidence(evidence)
         # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
         sound = not np.isnan(log_evidence).any()
-        surviving = sound & (log_evidence < math.log(1 / self.risk_split["elimination"]))
+        surviving = sound & (log_evidence < self._level)
         following = next_decision(episode, self.least_wait)
         state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
         if not surviving.any():
-            events = () if state.alarmed else (_nothing_fits(episode),)
-            return replace(state, deployed=SAFE_ONLY, alarmed=True), events
+            return self._on_the_safe_policy(state, episode)
         belief = self._belief(evidence, surviving)
-        planned = state.planned
-        if self.replanner is not None:
-            plausible = log_evidence < math.log(1 / self.risk_split["elimination"]) + RECALL
-            planned = self.replanner.extended(planned, self.cells, surviving, plausible, episode)
+        planned = self._planned(state, log_evidence, episode)
         margin, reward = self._values(planned, surviving, belief)
-        choose = most_promising if self.optimistic else best_pair if self.pairs else best_mixture
+        return self._deploying(replace(state, planned=planned), self._choose(margin, reward), episode)
+
+    def _decide_on_boxes(
+        self, splitter: Splitter, state: CertifiedState, episode: int
+    ) -> tuple[CertifiedState, tuple[Event, ...]]:
+        """The same with boxes for cells, and the boxes that limited the choice are halved for the next one.
+
+        A cell survives as long as one of its boxes does; the boxes of one that does not are forgotten.
+        """
+        boxes = splitter.partition(state.boxes, state.planned)
+        found = splitter.log_evidence(state.evidence, boxes, self._level + RECALL)
+        alive = (not np.isnan(found).any()) & (found < self._level)
+        log_evidence = np.full(len(self.cells), np.inf)
+        np.minimum.at(log_evidence, boxes.cell, found)
+        surviving = np.bincount(boxes.cell[alive], minlength=len(self.cells)) > 0
+        following = next_decision(episode, self.least_wait)
+        state = replace(state, surviving=surviving, next_decision=following)
+        if not alive.any():
+            return self._on_the_safe_policy(replace(state, boxes=None, margin=None), episode)
+        planned = self._planned(state, log_evidence, episode)
+        boxes = splitter.with_planned(boxes, planned)
+        _, reward = self._values(planned, surviving, self._belief(state.evidence, surviving))
+        deployed = self._choose(_rows(boxes.margin[alive]), reward)
+        margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
+        aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
+        boxes = splitter.split(boxes, alive, aim, planned)
+        return self._deploying(replace(state, planned=planned, boxes=boxes, margin=margin), deployed, episode)
+
+    @property
+    def _level(self) -> float:
+        """Evidence from which on a cell is ruled out."""
+        return math.log(1 / self.risk_split["elimination"])
+
+    def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
+        events = () if state.alarmed else (_nothing_fits(episode),)
+        return replace(state, deployed=SAFE_ONLY, alarmed=True), events
+
+    def _deploying(
+        self, state: CertifiedState, deployed: Deployed, episode: int
+    ) -> tuple[CertifiedState, tuple[Event, ...]]:
         recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()
-        return replace(state, deployed=choose(margin, reward), planned=planned, alarmed=False), recovered
+        return replace(state, deployed=deployed, alarmed=False), recovered
+
+    def _planned(self, state: CertifiedState, log_evidence: Floats, episode: int) -> tuple[Planned, ...]:
+        """The policies planned so far, with a new one where it is time for it."""
+        if self.replanner is None:
+            return state.planned
+        plausible = log_evidence < self._level + RECALL
+        return self.replanner.extended(state.planned, self.cells, state.surviving, plausible, episode)
+
+    def _choose(self, margin: Floats, reward: Floats) -> Deployed:
+        choose = most_promising if self.optimistic else best_pair if self.pairs else best_mixture
+        return choose(margin, reward)
 
     def _belief(self, evidence: Any, surviving: Mask) -> Floats:
         """[J] belief restricted to the surviving cells."""
@@ -192,7 +247,12 @@ class Certified:
             reward = np.append(reward, [belief @ plan.reward for plan in planned])
         if self.optimistic:
             reward = promises(lower, np.column_stack([middle, *(plan.reward for plan in planned)])[surviving])
-        return lower.transpose(0, 2, 1).reshape(-1, lower.shape[1]), reward
+        return _rows(lower), reward
+
+
+def _rows(margin: Floats) -> Floats:
+    """Margins [J, P, m] as [R, P], a row for each cell and constraint."""
+    return margin.transpose(0, 2, 1).reshape(-1, margin.shape[1])
 
 
 def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:

@@ -76,13 +76,17 @@ class LikelihoodRatio:
 
     def log_evidence(self, state: Counts) -> Floats:
         """[J] log E(j)."""
+        evidence: Floats = self.log_mixture(state) - self.best_in_boxes(state, self.cells.low, self.cells.high)
+        return evidence
+
+    def log_mixture(self, state: Counts) -> Floats:
+        """[J] log of the numerator W_j; infinite where no cell allows what was seen."""
         seen = class_counts(state, self.model)
         if state.contradicted or impossible_counts(state, self.model).any():
             return np.full(len(self.cells), np.inf)
         likelihood = seen @ self._log_alternatives.T
         if state.abandoned:
-            steps = state.abandoned * self.horizon
-            return self._least_log_mixture(likelihood, steps) - self._best_in_cell(seen)
+            return self._least_log_mixture(likelihood, state.abandoned * self.horizon)
         best = float(likelihood.max())
         relative = np.exp(likelihood - best)
         inside = relative[: len(self.cells)]
@@ -90,40 +94,41 @@ class LikelihoodRatio:
         mixture = self._local[:, near] @ inside[near] + GLOBAL_WEIGHT * relative.mean()
         log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
         log_mixture = np.logaddexp(log_mixture, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model))
-        log_mixture = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
-        evidence: Floats = log_mixture - self._best_in_cell(seen)
-        return evidence
+        learned: Floats = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
+        return learned
 
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
         return posterior(class_counts(state, self.model), self.cells, self.model)
 
-    def _best_in_cell(self, seen: Floats) -> Floats:
-        """[J] upper bound on the log-likelihood over each cell, exact in one dimension but for rounding.
+    def best_in_boxes(self, state: Counts, low: Floats, high: Floats, enough: Floats | float = -np.inf) -> Floats:
+        """[N] upper bound on the log-likelihood over each box [N, d], exact in one dimension but for rounding. Below
+        `enough` it need not be sharp.
 
         In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
         the box nearest to the overall maximum, and, where parameters interact, better ones from there on. Every tangent
         is a bound, so the least of them is.
         """
+        seen = class_counts(state, self.model)
         if self.model.affine is None:
             return seen @ log_floored(self.model.probability).T
-        low, high = self.cells.low, self.cells.high
         best = self.cells.centre[[int(np.argmax(log_floored(self.model.probability) @ seen))]]
-        peak = _ascend(
-            seen, self.model, best, low.min(axis=0, keepdims=True), high.max(axis=0, keepdims=True), PEAK_SWEEPS
-        )
+        lowest, highest = self.cells.low.min(axis=0, keepdims=True), self.cells.high.max(axis=0, keepdims=True)
+        peak = _ascend(seen, self.model, best, lowest, highest, PEAK_SWEEPS)
         point = np.clip(peak, low, high)
-        bound = self._tangent_bound(seen, point)
-        for _ in range(CELL_SWEEPS if low.shape[1] > 1 else 0):
+        bound = self._tangent_bound(seen, point, low, high)
+        sharp = np.flatnonzero(bound > enough) if low.shape[1] > 1 else np.empty(0, dtype=np.int64)
+        point, low, high = point[sharp], low[sharp], high[sharp]
+        for _ in range(CELL_SWEEPS if len(sharp) else 0):
             point = _ascend(seen, self.model, point, low, high, 1)
-            bound = np.minimum(bound, self._tangent_bound(seen, point))
+            bound[sharp] = np.minimum(bound[sharp], self._tangent_bound(seen, point, low, high))
         return bound
 
-    def _tangent_bound(self, seen: Floats, point: Floats) -> Floats:
-        """[J] the most that the tangent of the log-likelihood at point [J, d] reaches in each cell."""
+    def _tangent_bound(self, seen: Floats, point: Floats, low: Floats, high: Floats) -> Floats:
+        """[N] the most that the tangent of the log-likelihood at point [N, d] reaches in each box."""
         probability = np.maximum(self.model.class_probability(point), LEAST_TANGENT)
         gradient = (seen / probability) @ self.model.affine[1]  # type: ignore[index]
-        rise = np.maximum(gradient * (self.cells.low - point), gradient * (self.cells.high - point))
+        rise = np.maximum(gradient * (low - point), gradient * (high - point))
         bound: Floats = np.log(probability) @ seen + rise.sum(axis=1)
         return bound
 

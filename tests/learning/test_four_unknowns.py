@@ -1,0 +1,69 @@
+"""Four unknowns: a driver at a crossing of four roads, each of which breaks axles with a probability of its own.
+
+Written as a stranger would: a function from parameters to tables, a uniform distribution, `train`, `adapt`. A grid as
+fine as one has of two parameters would take half a million cells here; five per parameter and splitting must do.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import surefoot as sf
+from surefoot.arrays import Floats
+from surefoot.tabular.model import TabularCMDP
+
+ROADS = 4
+CROSSING, WALK, BROKEN = 0, 5, 6
+STATES, ACTIONS = 7, 5  # crossing, four roads, the footpath, broken down; actions are where to go
+
+
+def crossing(risks: Floats) -> TabularCMDP:
+    """From the crossing one takes a road or the footpath and is back a step later, unless the axle breaks."""
+    kernel = np.zeros((STATES, ACTIONS, STATES))
+    kernel[CROSSING, np.arange(ACTIONS), np.arange(1, 6)] = 1.0
+    for road, risk in enumerate(risks, start=1):
+        kernel[road, :, CROSSING], kernel[road, :, BROKEN] = 1 - risk, risk
+    kernel[WALK, :, CROSSING] = 1.0
+    kernel[BROKEN, :, [CROSSING, BROKEN]] = 0.5
+    reward = np.tile(np.array([0.0, 1.0, 0.95, 0.9, 0.85, 0.2, 0.0])[:, None], ACTIONS)
+    cost = np.tile((np.arange(STATES) == BROKEN)[:, None].astype(float), ACTIONS)
+    return TabularCMDP(kernel, reward, cost, 0.5, np.eye(STATES)[CROSSING], 0.9, (0.0, 1.0), (0.0, 1.0))
+
+
+@cache
+def trained() -> tuple[sf.tasks.TaskDistribution, sf.PolicyValueSet]:
+    tasks = sf.tasks.family(crossing, sf.tasks.Uniform([0.02] * ROADS, [0.2] * ROADS))
+    return tasks, sf.train(tasks, epsilon=0.06, delta=0.05, seed=0, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore")  # the paper's theorem does not apply; the certified methods do not need it
+def test_four_unknowns_are_trained_for_with_few_cells() -> None:
+    _, policies = trained()
+    assert policies.cells is not None
+    assert policies.cells.source == "affine"
+    assert len(policies.cells) == 5**ROADS
+    assert policies.cells.uncovered < 0.02
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cells_of_four_unknowns_split_and_that_pays() -> None:
+    tasks, policies = trained()
+    parameters = tasks.sample(2, np.random.default_rng(1))
+    regret = {False: 0.0, True: 0.0}
+    for split in regret:
+        for number, parameter in enumerate(parameters):
+            run = sf.adapt(
+                policies,
+                tasks.task(parameter),
+                method="certified-likelihood",
+                episodes=3000,
+                risk=0.05,
+                seed=number,
+                split=split,
+            )
+            assert run.unsafe_episodes == 0
+            regret[split] += run.regret[-1]
+    assert regret[True] < 0.9 * regret[False]
