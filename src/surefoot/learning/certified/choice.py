@@ -156,12 +156,13 @@ def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Repla
 
 def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted: bool | None) -> Splitter | None:
     """None where cells stay whole: their boxes have evidence and bounds of their own in affine families alone."""
-    tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy))
-    possible = isinstance(evidence, LikelihoodRatio) and cells.source == "affine" and evidence.model.pays
-    if wanted and not possible:
-        raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
-    if not possible or wanted is False or (wanted is None and cells.low.shape[1] == 1):
+    if not (isinstance(evidence, LikelihoodRatio) and cells.source == "affine" and evidence.model.pays):
+        if wanted:
+            raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
         return None
+    if wanted is False or (wanted is None and cells.low.shape[1] == 1):
+        return None
+    tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy))
     return Splitter(cells, evidence, policies.units, tables)
 
 

@@ -187,7 +187,7 @@ class Certified:
         """
         boxes = splitter.partition(state.boxes, state.planned)
         found = splitter.log_evidence(state.evidence, boxes, self._level + RECALL)
-        alive = (not np.isnan(found).any()) & (found < self._level)
+        alive: Mask = (not np.isnan(found).any()) & (found < self._level)
         log_evidence = np.full(len(self.cells), np.inf)
         np.minimum.at(log_evidence, boxes.cell, found)
         surviving = np.bincount(boxes.cell[alive], minlength=len(self.cells)) > 0
@@ -201,8 +201,8 @@ class Certified:
         deployed = self._choose(_rows(boxes.margin[alive]), reward)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
         aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
-        boxes = splitter.split(boxes, alive, aim, planned)
-        return self._deploying(replace(state, planned=planned, boxes=boxes, margin=margin), deployed, episode)
+        split = splitter.split(boxes, alive, aim, planned)
+        return self._deploying(replace(state, planned=planned, boxes=split, margin=margin), deployed, episode)
 
     @property
     def _level(self) -> float:
