@@ -2,7 +2,7 @@
 
 The promise is joint over the task and the episodes, and tasks can be drawn and simulated at will. So the whole learner,
 with its level as the one knob, is run on many of them, and levels are tried from small to large until one fails an
-exact test (fixed-sequence testing, as in Angelopoulos et al., "Learn then Test", 2021; docs/guarantees.md, Theorem 8).
+exact test (fixed-sequence testing, as in Angelopoulos et al., "Learn then Test", 2021; docs/guarantees.md, Theorem 12).
 """
 
 from __future__ import annotations

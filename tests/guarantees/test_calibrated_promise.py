@@ -1,4 +1,4 @@
-"""Theorem 8: a calibration lets a level pass that it should not have with probability at most its error, and what is
+"""Theorem 12: a calibration lets a level pass that it should not have with probability at most its error, and what is
 deployed at the level that passed is unsafe with probability at most the risk.
 
 The first is counted on calibrations without a learner: unsafe tasks at a level are a binomial count of known

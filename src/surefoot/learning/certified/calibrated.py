@@ -1,4 +1,4 @@
-"""A certified method at a level that simulation allows, not its own proof (docs/guarantees.md, Theorem 8).
+"""A certified method at a level that simulation allows, not its own proof (docs/guarantees.md, Theorem 12).
 
 Ville's inequality bounds the probability that the true cell is ever ruled out, for ever, on the worst task. What a user
 is promised is less: nothing unsafe on a task drawn from the distribution, within so many episodes. That probability can
