@@ -82,7 +82,7 @@ class LikelihoodRatio:
         likelihood = seen @ self._log_alternatives.T
         if state.abandoned:
             steps = state.abandoned * self.horizon
-            return self._least_log_mixture(likelihood, steps) - self._best_in_cell(seen)
+            return self._least_log_mixture(likelihood, steps) - self.best_in_cell(seen)
         best = float(likelihood.max())
         relative = np.exp(likelihood - best)
         inside = relative[: len(self.cells)]
@@ -91,14 +91,14 @@ class LikelihoodRatio:
         log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
         log_mixture = np.logaddexp(log_mixture, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model))
         log_mixture = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
-        evidence: Floats = log_mixture - self._best_in_cell(seen)
+        evidence: Floats = log_mixture - self.best_in_cell(seen)
         return evidence
 
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
         return posterior(class_counts(state, self.model), self.cells, self.model)
 
-    def _best_in_cell(self, seen: Floats) -> Floats:
+    def best_in_cell(self, seen: Floats) -> Floats:
         """[J] upper bound on the log-likelihood over each cell, exact in one dimension but for rounding.
 
         In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
