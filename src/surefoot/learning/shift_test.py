@@ -2,7 +2,7 @@
 
 For every cell the ratio between how well models of any dynamics explain the transitions seen so far and how well the
 best task of the cell does; the smallest of these ratios is looked at, so that the task lies in no cell if it is large.
-Among the models is one whose successors depend on the previous action as well: it sees what no table of (s, a) does.
+Among the models are some whose successors depend on the previous action as well: they see what no table of (s, a) does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln
 
-from surefoot.arrays import Floats, fraction
+from surefoot.arrays import Floats, Integers, fraction
 from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.evidence.counts import (
@@ -33,8 +33,10 @@ from surefoot.learning.certified.evidence.likelihood import (
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.transition_model import TransitionModel
 
-# What the model with the previous action weighs among all.
-MEMORY_WEIGHT = 0.5
+# What the models with the previous action weigh among all: one that learns every row, those in which it is repeated.
+MEMORY_WEIGHT, REPEAT_WEIGHT = 0.25, 0.25
+# With these probabilities the previous action is carried out again, on tasks of this many cells.
+REPEATED, REPEATED_CELLS = (0.03, 0.1, 0.3), 9
 # Pseudo-counts of a possible successor, and of all others together.
 POSSIBLE, ELSEWHERE = 0.5, 0.05
 
@@ -45,6 +47,7 @@ class ShiftState:
     counts: of transitions, all together.
     after: [A+1, E] the same by the action before, A for none.
     elsewhere: [A+1, S·A] steps to successors that no cell's centre allows.
+    repeated: [R, K] log-probability of all steps where the previous action is repeated, by how often and by cell.
     episodes: told so far.
     evidence: log of the smallest ratio over the cells, now.
     alarm: after how many episodes that first reached log(1/level); None if it did not.
@@ -53,6 +56,7 @@ class ShiftState:
     counts: Counts
     after: Floats
     elsewhere: Floats
+    repeated: Floats
     episodes: int = 0
     evidence: float = 0.0
     alarm: int | None = None
@@ -86,20 +90,29 @@ class ShiftTest:
     def start(self) -> ShiftState:
         model, kinds = self._model, self._model.n_actions + 1
         return ShiftState(
-            no_counts(model), np.zeros((kinds, len(model.successor))), np.zeros((kinds, len(model.indptr) - 1))
+            no_counts(model),
+            np.zeros((kinds, len(model.successor))),
+            np.zeros((kinds, len(model.indptr) - 1)),
+            np.zeros((len(REPEATED), len(self._some_cells))),
         )
 
     def observe(self, state: ShiftState, outcomes: Outcomes) -> ShiftState:
         """One look, after the transitions of these episodes."""
         model, steps = self._model, step_indices(outcomes, self._model)
-        found, rows = model.find(*steps), steps[0] * model.n_actions + steps[1]
-        before = np.concatenate([np.full((len(rows), 1), model.n_actions), steps[1][:, :-1]], axis=1)
+        states, actions, successors = steps
+        found, rows = model.find(*steps), states * model.n_actions + actions
+        before = np.concatenate([np.full((len(rows), 1), model.n_actions), actions[:, :-1]], axis=1)
+        repeated = model.find(states, np.where(before < model.n_actions, before, actions), successors)
         after, elsewhere = state.after.copy(), state.elsewhere.copy()
         np.add.at(after, (before[found >= 0], found[found >= 0]), 1.0)
         np.add.at(elsewhere, (before[found < 0], rows[found < 0]), 1.0)
-        counts = count_transitions(state.counts, outcomes, model, self.policies.units)
         state = replace(
-            state, counts=counts, after=after, elsewhere=elsewhere, episodes=state.episodes + len(outcomes)
+            state,
+            counts=count_transitions(state.counts, outcomes, model, self.policies.units),
+            after=after,
+            elsewhere=elsewhere,
+            repeated=state.repeated + self._repeated_log_likelihood(found.ravel(), repeated.ravel()),
+            episodes=state.episodes + len(outcomes),
         )
         evidence = float(self.log_ratios(state).min())
         first = state.alarm is None and evidence >= math.log(1 / self.level)
@@ -110,18 +123,32 @@ class ShiftTest:
         count = len(self._model.probability)
         if state.counts.contradicted:
             return np.full(count, np.inf)
-        memory = memory_log_likelihood(state.after, state.elsewhere, self._model)
         seen = class_counts(state.counts, self._model)
+        own, models = 1 - MEMORY_WEIGHT - REPEAT_WEIGHT, [
+            math.log(MEMORY_WEIGHT) + memory_log_likelihood(state.after, state.elsewhere, self._model),
+            math.log(REPEAT_WEIGHT / state.repeated.size) + np.logaddexp.reduce(state.repeated, axis=None),
+        ]
         if self._exact is not None:
             known, best = self._exact.log_evidence(state.counts), self._exact.best_in_cell(seen)
-            ratios: Floats = np.logaddexp(math.log(1 - MEMORY_WEIGHT) + known, math.log(MEMORY_WEIGHT) + memory - best)
-            return ratios
-        models = [math.log(MEMORY_WEIGHT) + memory]
+            return np.asarray(np.logaddexp(math.log(own) + known, np.logaddexp.reduce(models) - best))
         if not state.counts.beyond.any():  # of other successors these two know nothing
-            share = math.log((1 - MEMORY_WEIGHT) / 2)
-            models += [share + row_type_log_likelihood(seen, self._model)]
-            models += [share + row_log_likelihood(state.counts, self._model)]
-        return np.logaddexp.reduce(models) - self._best_in_balls(state.counts)
+            models += [math.log(own / 2) + row_type_log_likelihood(seen, self._model)]
+            models += [math.log(own / 2) + row_log_likelihood(state.counts, self._model)]
+        return np.asarray(np.logaddexp.reduce(models) - self._best_in_balls(state.counts))
+
+    def _repeated_log_likelihood(self, found: Integers, repeated: Integers) -> Floats:
+        """[R, K] of steps [n], given where each is among the transitions, and where it would be had its action been the
+        one before; -1 where it is impossible."""
+        count = len(self._model.successor)
+        keys, often = np.unique(found * (count + 1) + repeated + 1, return_counts=True)
+        pairs = keys // (count + 1), keys % (count + 1) - 1
+        laws = np.concatenate([self._model.probability[self._some_cells], np.zeros((len(self._some_cells), 1))], axis=1)
+        classes = np.append(self._model.classes, laws.shape[1] - 1)  # the last one for what is impossible
+        first, second = (laws[:, classes[places]] for places in pairs)  # [K, n']
+        chance = np.stack([(1 - often_so) * first + often_so * second for often_so in REPEATED])
+        with np.errstate(divide="ignore"):
+            total: Floats = np.log(chance) @ often.astype(np.float64)
+        return total
 
     def _best_in_balls(self, counts: Counts) -> Floats:
         """[J] bound on the log-likelihood over all dynamics of each ball, which may change with every step: none gives
@@ -140,6 +167,14 @@ class ShiftTest:
         if cells is None or cells.model is None:
             raise InvalidInput("policies must hold cells with a transition model, got none")
         return cells.model
+
+    @cached_property
+    def _some_cells(self) -> Integers:
+        """[K] such that equally probable cells lie between them."""
+        cells = self.policies.cells
+        prior = np.ones(1) if cells is None else cells.prior
+        shares = (np.arange(REPEATED_CELLS) + 0.5) / REPEATED_CELLS * prior.sum()
+        return np.unique(np.minimum(np.searchsorted(np.cumsum(prior), shares), len(prior) - 1))
 
     @cached_property
     def _exact(self) -> LikelihoodRatio | None:
