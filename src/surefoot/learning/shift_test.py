@@ -124,10 +124,13 @@ class ShiftTest:
         if state.counts.contradicted:
             return np.full(count, np.inf)
         seen = class_counts(state.counts, self._model)
-        own, models = 1 - MEMORY_WEIGHT - REPEAT_WEIGHT, [
-            math.log(MEMORY_WEIGHT) + memory_log_likelihood(state.after, state.elsewhere, self._model),
-            math.log(REPEAT_WEIGHT / state.repeated.size) + np.logaddexp.reduce(state.repeated, axis=None),
-        ]
+        own, models = (
+            1 - MEMORY_WEIGHT - REPEAT_WEIGHT,
+            [
+                math.log(MEMORY_WEIGHT) + memory_log_likelihood(state.after, state.elsewhere, self._model),
+                math.log(REPEAT_WEIGHT / state.repeated.size) + np.logaddexp.reduce(state.repeated, axis=None),
+            ],
+        )
         if self._exact is not None:
             known, best = self._exact.log_evidence(state.counts), self._exact.best_in_cell(seen)
             return np.asarray(np.logaddexp(math.log(own) + known, np.logaddexp.reduce(models) - best))

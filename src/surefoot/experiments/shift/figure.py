@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from surefoot.report.figures import BUDGET_COLOUR, COLOURS, STYLE, stroke
+from surefoot.report.figures import BUDGET_COLOUR, COLOURS, REFERENCE, STYLE, stroke
 
 
 def power(rows: Sequence[Mapping[str, Any]], episodes: int) -> Figure:
@@ -44,23 +44,24 @@ def power(rows: Sequence[Mapping[str, Any]], episodes: int) -> Figure:
 def price(near: Sequence[Mapping[str, Any]]) -> Figure:
     """Left, regret on tasks of the distribution by the distance told; right, the least margin at that distance."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+        figure = Figure(figsize=(8.6, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2)
         for method in dict.fromkeys(row["method"] for row in near):
             own = [row for row in near if row["method"] == method]
             colour, told = stroke(method).colour, [row["shift"] for row in own]
-            left.plot(told, [row["regret"] for row in own], "o-", color=colour, label=method)
-            right.plot(told, [row["least_margin"] for row in own], "o-", color=colour, label=f"{method}, told")
+            left.plot(told, [row["regret"] for row in own], "o-", color=colour)
+            right.plot(told, [row["least_margin"] for row in own], "o-", color=colour, label=f"{method}, told of η")
             untold = [row["least_margin_untold"] for row in own]
             right.plot(told, untold, "o--", color=colour, markerfacecolor="white", label=f"{method}, not told")
+        left.axhline(near[0]["regret_never"], color=stroke(REFERENCE).colour, label="safe-only")
         left.set_ylim(bottom=0)
         left.set_ylabel("mean regret on tasks of D")
-        right.axhline(0, color=BUDGET_COLOUR, linewidth=1.0)
-        right.set_ylabel("least margin on tasks at that distance")
+        right.axhline(0, color=BUDGET_COLOUR, linewidth=1.0, label="budget")
+        right.set_ylabel("least margin on tasks at distance η")
         for axes in (left, right):
             axes.set_xlabel("distance η")
-        right.legend(fontsize=7.5)
-        left.legend(fontsize=7.5)
+            axes.locator_params(axis="x", nbins=5)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 

@@ -28,14 +28,16 @@ def near_runs(policies: PolicyValueSet, method: str, shift: float, settings: Set
     what the shift costs on the former, whether it keeps its promise on the latter, and what happens without it."""
     tasks = gridworld()
     parameters = tasks.sample(settings.near, np.random.default_rng([settings.seed, TASK_STAGE]))
-    regret, margins, untold, farthest = [], [], [], 0.0
+    regret, never, margins, untold, farthest = [], [], [], [], 0.0
     for k, parameter in enumerate(parameters):
         task: TabularCMDP = tasks.task(parameter)
         moved = worst_within(task, nearest_candidate(policies, float(parameter[0])), shift)
         farthest = max(farthest, distance(task, moved))
         seed = int(np.random.SeedSequence([settings.seed, RUN_STAGE, k]).generate_state(1)[0])
-        common = {"method": method, "episodes": settings.episodes, "risk": settings.risk, "seed": seed}
-        regret.append(float(adapt(policies, task, shift=shift, **common).regret[-1]))
+        common: dict[str, Any] = {"method": method, "episodes": settings.episodes, "risk": settings.risk, "seed": seed}
+        run = adapt(policies, task, shift=shift, **common)
+        regret.append(float(run.regret[-1]))
+        never.append(settings.episodes * (run.optimal_reward - task.values(policies.policies[SAFE]).reward))
         margins.append(_least(adapt(policies, moved, shift=shift, optimal_reward=0.0, **common)))
         untold.append(_least(adapt(policies, moved, optimal_reward=0.0, **common)) if shift else margins[-1])
     return {
@@ -44,6 +46,7 @@ def near_runs(policies: PolicyValueSet, method: str, shift: float, settings: Set
         "tasks": len(parameters),
         "distance": farthest,
         "regret": float(np.mean(regret)),
+        "regret_never": float(np.mean(never)),
         "unsafe": sum(margin < 0 for margin in margins),
         "interval": binomial_interval(sum(margin < 0 for margin in margins), len(margins)),
         "least_margin": min(margins),

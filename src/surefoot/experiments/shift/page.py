@@ -54,7 +54,8 @@ _ALARMS = (
 _PRICE = (
     "Left: regret of a learner that is told that the task may lie at distance η, on tasks of D. Right: the smallest "
     "margin of anything deployed on tasks moved by η against the candidate nearest to them, by learners that were told "
-    "and that were not."
+    "and that were not. Who was not told and sees transitions may meet a cost that fits no cell, and goes back to the "
+    "safe policy."
 )
 _FREE = (
     "Shifts under which the safe policy is feasible, which is all that this method assumes. It stays close to the safe "
@@ -81,7 +82,16 @@ def tables(results: Results) -> dict[str, Table]:
             optional=(4, 5),
         ),
         "At a distance": Table(
-            ("η", "method", "regret on D", "unsafe at η", "95 %", "least margin", "unsafe if not told", "least margin "),
+            (
+                "η",
+                "method",
+                "regret on D",
+                "unsafe at η",
+                "95 %",
+                "least margin",
+                "unsafe if not told",
+                "least margin ",
+            ),
             tuple(map(_near_row, results["near"])),
             numbers=(0, 2, 3, 4, 5, 6, 7),
             optional=(4,),

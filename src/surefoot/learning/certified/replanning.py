@@ -100,8 +100,6 @@ class Replanner:
         if first_states is not None:
             lower, upper = (side[:, :, np.append(0, 1 + first_states)] for side in (lower, upper))
         start = moved_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, from_start=True)
-        each = moved_bounds(
-            lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], from_start=False
-        )
+        each = moved_bounds(lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], from_start=False)
         sides = [np.concatenate([begun[..., None], rest], axis=2) for begun, rest in zip(start, each, strict=True)]
         return sides[0], sides[1]
