@@ -1,8 +1,8 @@
 """The promise for tasks at a distance from those trained for (Theorem 8), and without any relation to them (Theorem 6).
 
-Fresh tasks are moved by `shift` on purpose, each against the very policy that it pays to deploy. Unsafe tasks are counted
-with exact values and compared with the risk by a binomial test of false-alarm rate FALSE_ALARM. Learners with either half
-of the widening left out must be caught by the same count.
+Fresh tasks are moved by `shift` on purpose, each against the very policy that it pays to deploy. Unsafe tasks are
+counted with exact values and compared with the risk by a binomial test of false-alarm rate FALSE_ALARM. Learners with
+either half of the widening left out must be caught by the same count.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def test_a_widened_learner_still_learns(method: str) -> None:
 
 
 def far_away(number: int) -> TabularCMDP:
-    """Rooms as nobody trained for: other dynamics in every row, on which staying calm is feasible and richness is not."""
+    """Rooms as nobody trained for: other dynamics in every row; staying calm is feasible there, and richness is not."""
     rng = np.random.default_rng([13, number])
     known = mutants.rooms().task([0.11])
     while True:

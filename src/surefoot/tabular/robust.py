@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from surefoot.arrays import Floats
@@ -21,9 +23,9 @@ MOST_ROUNDS = 1000  # of the search for the worst task; a handful suffice
 def value_spreads(model: TransitionModel, policy: TabularPolicy, units: Units) -> Floats | None:
     """[J, 1+m] osc: the most by which reward and costs of a policy differ between first states, on any task of a cell.
 
-    Exact at the centre P; on a task within e of it V' - V = (I - γP')⁻¹(P' - P)(g + γV), at most e(osc g + γ osc V)/(1-γ)
-    with g what transitions pay, and osc V' at most twice that more. None for large tables, tables with a horizon, and
-    where it is not known what steps pay.
+    Exact at the centre P; on a task within e of it V' - V = (I - γP')⁻¹(P' - P)(g + γV), at most e(osc g + γ osc
+    V)/(1-γ) with g what transitions pay, and osc V' at most twice that more. None for large tables, tables with a
+    horizon, and where it is not known what steps pay.
     """
     if not model.pays or units.horizon is not None or model.n_states > DENSE_LIMIT:
         return None
@@ -45,10 +47,11 @@ def _centre_spreads(model: TransitionModel, policy: TabularPolicy, discount: flo
     rows[:, model.row, model.successor] = entries
     shape = (len(entries), model.n_states, model.n_actions, model.n_states)
     chain = np.einsum("sa,jsat->jst", policy.probabilities, rows.reshape(shape))
+    signals: Any
     if model.reward is not None and model.cost is not None:
         signals = np.concatenate([model.reward[None], model.cost])[None]
     else:
-        signals = np.add.reduceat(entries[:, None] * model.payments, model.indptr[:-1], axis=2)
+        signals = np.add.reduceat(entries[:, None] * np.asarray(model.payments), model.indptr[:-1], axis=2)
         signals = signals.reshape(len(entries), -1, model.n_states, model.n_actions)
     per_state = np.einsum("sa,jksa->jsk", policy.probabilities, signals)
     per_state = np.broadcast_to(per_state, (len(entries), *per_state.shape[1:]))

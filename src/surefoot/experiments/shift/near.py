@@ -58,9 +58,10 @@ def near_runs(policies: PolicyValueSet, method: str, shift: float, settings: Set
 def model_free_runs(policies: PolicyValueSet, name: str, settings: Settings) -> dict[str, Any] | None:
     """The model-free method under one shift, told that the safe policy is feasible; None where that is not so."""
     task = shifted(name)
-    if task.values(policies.policies[SAFE]).margin.min() < 0:
+    safe = task.values(policies.policies[SAFE])
+    if safe.margin.min() < 0:
         return None
-    margins, gained, first = [], [], 0.0
+    margins, gained = [], []
     for k in range(settings.runs):
         seed = int(np.random.SeedSequence([settings.seed, RUN_STAGE, k]).generate_state(1)[0])
         run = adapt(
@@ -74,15 +75,14 @@ def model_free_runs(policies: PolicyValueSet, name: str, settings: Settings) -> 
             optimal_reward=0.0,
         )
         margins.append(_least(run))
-        first = float(run.margin[0].min())
-        gained.append(float(run.reward[-1] - run.reward[0]))
+        gained.append(float(np.asarray(run.reward)[-1] - safe.reward))
     unsafe = sum(margin < 0 for margin in margins)
     return {
         "shift": name,
         "runs": settings.runs,
         "unsafe": unsafe,
         "interval": binomial_interval(unsafe, settings.runs),
-        "first_margin": first,
+        "first_margin": float(safe.margin.min()),
         "least_margin": min(margins),
         "gained": float(np.mean(gained)),
     }

@@ -48,8 +48,8 @@ _POWER = (
     "to the radius of the cell. On fresh tasks of D an alarm is a false one."
 )
 _ALARMS = (
-    "After an alarm only the safe policy is deployed. Where that has a negative margin itself, every episode is unsafe, "
-    "before and after.",
+    "After an alarm only the safe policy is deployed. Where that has a negative margin itself, every episode is "
+    "unsafe, before and after.",
 )
 _PRICE = (
     "Left: regret of a learner that is told that the task may lie at distance η, on tasks of D. Right: the smallest "

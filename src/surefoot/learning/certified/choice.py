@@ -99,9 +99,7 @@ def _cells(policies: PolicyValueSet, kind: str, risk: float, shift: float, assum
             f"{' or '.join(SHIFTED)}"
         )
     if assume_safe and not shift:
-        raise InvalidInput(
-            f"assume_safe must be False for {kind} without a shift, on whose cells it is known, got True"
-        )
+        raise InvalidInput(f"assume_safe must be False for {kind} without a shift: its cells know, got True")
     return widened(policies, cells, risk, shift, assume_safe) if shift else cells
 
 

@@ -40,11 +40,11 @@ def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, a
     units = policies.units
     spread = spreads(cells, policies.policies, units)
     lower, upper = moved_bounds(cells.lower, cells.upper, units, shift, spread, from_start=True)
-    kept = np.ones(len(cells), dtype=bool)
+    kept: Mask = np.ones(len(cells), dtype=bool)
     if assume_safe:
         lower[:, 0, 1:], upper[:, 0, 1:] = np.maximum(lower[:, 0, 1:], 0.0), np.maximum(upper[:, 0, 1:], 0.0)
     else:
-        kept = (lower[:, 0, 1:] >= 0).all(axis=1)
+        kept = np.asarray((lower[:, 0, 1:] >= 0).all(axis=1))
         _check_kept(cells, kept, risk, shift, _most_each(cells, units, spread))
     start_lower, start_upper = cells.start_lower, cells.start_upper
     if start_lower is not None and start_upper is not None:
