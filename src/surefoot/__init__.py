@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
     from surefoot.learning.event import Event
     from surefoot.learning.learner import Learner, Order
+    from surefoot.learning.shift_test import ShiftTest
     from surefoot.learning.spec import MethodSpec
     from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner, plan
     from surefoot.oracles.interface import Oracles
@@ -49,6 +50,7 @@ else:  # each is imported from its module when it is first used
             "errors": "ArtifactError Infeasible InvalidInput SurefootError",
             "learning.event": "Event",
             "learning.learner": "Learner Order",
+            "learning.shift_test": "ShiftTest",
             "learning.spec": "MethodSpec",
             "methods": "CONTROL_METHODS METHODS adapt learner plan",
             "oracles.interface": "Oracles",

@@ -50,6 +50,9 @@ def deploy_command(
     assume_safe: Annotated[
         bool | None, typer.Option("--assume-safe", help="The safe policy is known to be feasible on this very system.")
     ] = None,
+    shift: Annotated[
+        float | None, typer.Option(help="Distance at which the system may lie from those trained for; 0.")
+    ] = None,
     key: KeyFile = None,
 ) -> None:
     """Ask and tell in JSON lines on standard input and output, for controllers in any language."""
@@ -61,6 +64,7 @@ def deploy_command(
         "horizon": horizon,
         "observes": observes,
         "assume_safe": assume_safe,
+        "shift": shift,
     }
     try:
         policies = PolicyValueSet.load(path)
