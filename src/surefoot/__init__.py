@@ -98,6 +98,7 @@ __all__ = [
     "Predictor",
     "ReadableTask",
     "Run",
+    "ShiftTest",
     "Simulator",
     "Solution",
     "SurefootError",

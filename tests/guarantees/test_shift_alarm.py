@@ -124,7 +124,7 @@ def test_evidence_is_the_least_over_the_cells_and_no_more_than_the_true_ones() -
     assert model is not None
     seen = class_counts(state.counts, model)
     exact = float(seen @ np.log(np.maximum(model.law(np.array([0.1])), 1e-300)))
-    holds = np.flatnonzero((known.cells.low[:, 0] <= 0.1) & (0.1 <= known.cells.high[:, 0]))  # type: ignore[union-attr]
+    holds = np.flatnonzero((known.cells.low[:, 0] <= 0.1) & (known.cells.high[:, 0] >= 0.1))  # type: ignore[union-attr]
     best = LikelihoodRatio(known.cells, model, known.units, 40).best_in_cell(seen)  # type: ignore[arg-type]
     assert (best[holds] >= exact - 1e-9).all()
     assert state.evidence == pytest.approx(test.log_ratios(state).min())
