@@ -242,7 +242,7 @@ def test_report_draws_the_same_page_again(run_folder: Path, workplace: Path) -> 
     ("experiment", "words"),
     [
         ("promise", ["--tasks", "2", "--risks", "0.5"]),
-        ("shift", ["--runs", "1"]),
+        ("shift", ["--runs", "1", "--fresh", "1", "--near", "1", "--distances", "0.001"]),
         pytest.param("families", ["--tasks", "1"], marks=pytest.mark.long),
     ],
 )

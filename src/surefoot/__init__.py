@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from surefoot.learning.certified.calibrated import Calibration
     from surefoot.learning.event import Event
     from surefoot.learning.learner import Learner, Order
+    from surefoot.learning.shift_test import ShiftTest
     from surefoot.learning.spec import MethodSpec
     from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner, plan
     from surefoot.oracles.interface import Oracles
@@ -53,6 +54,7 @@ else:  # each is imported from its module when it is first used
             "learning.certified.calibrated": "Calibration",
             "learning.event": "Event",
             "learning.learner": "Learner Order",
+            "learning.shift_test": "ShiftTest",
             "learning.spec": "MethodSpec",
             "methods": "CONTROL_METHODS METHODS adapt learner plan",
             "oracles.interface": "Oracles",
@@ -101,6 +103,7 @@ __all__ = [
     "Predictor",
     "ReadableTask",
     "Run",
+    "ShiftTest",
     "Simulator",
     "Solution",
     "SurefootError",

@@ -21,6 +21,15 @@ def lipschitz_constant_any_start(discount: float) -> float:
     return (3 - discount) / (1 - discount) ** 2
 
 
+def shift_bound(signal: Any, spread: Any, discount: float) -> Any:
+    """(σ + γ·osc)/(1-γ): how far a value moves per unit of distance, from any first state (docs, Lemma 8).
+
+    σ is the unit of the signal and osc the most by which its value differs between states. With σ = 1 and osc =
+    2/(1-γ), the most that c in [-1, 1] allows, it is L of Lemma "smooth".
+    """
+    return (signal + discount * spread) / (1 - discount)
+
+
 def horizon(discount: float, tolerance: float) -> int:
     """Steps after which the discounted tail Σ_{t≥H} γ^t is at most `tolerance`, steps counted from t = 0 (E3)."""
     return max(1, math.ceil(math.log(1 / (tolerance * (1 - discount))) / math.log(1 / discount)))

@@ -51,6 +51,9 @@ def deploy_command(
     assume_safe: Annotated[
         bool | None, typer.Option("--assume-safe", help="The safe policy is known to be feasible on this very system.")
     ] = None,
+    shift: Annotated[
+        float | None, typer.Option(help="Distance at which the system may lie from those trained for; 0.")
+    ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote for this method."),
@@ -66,6 +69,7 @@ def deploy_command(
         "horizon": horizon,
         "observes": observes,
         "assume_safe": assume_safe,
+        "shift": shift,
     }
     try:
         if calibration is not None:

@@ -89,12 +89,14 @@ EXPERIMENTS = (
     ),
     Experiment(
         "shift",
-        "Certified methods on tasks that nobody trained for: how often and when the alarm is raised.",
+        "Tasks that nobody trained for: when an alarm is raised, what is promised at a distance, and what that costs.",
         shift_settings.Settings,
         shift_settings.Settings,
         shift.reproduce,
         shift_pages.shift_page,
         shift_pages.tables,
+        "power.png, price.png and results.json beside it",
+        shift_settings.QUICK,
     ),
     Experiment(
         "families",

@@ -62,17 +62,20 @@ class Requirements:
     since: Callable[[Contents, Observes], str]
 
 
-def advice(policies: Contents, observes: Observes = "transitions") -> Advice:
+def advice(policies: Contents, observes: Observes = "transitions", *, shifted: bool = False) -> Advice:
     """Which certified method `certified` is for this policy set, if the real system shows that much of an episode.
 
     Args:
         observes: all transitions or observations, signals and discounted sums, the first state and the sums, or the
             sums alone.
+        shifted: whether the task may lie at a distance from those trained for, which not all methods allow.
     """
     if observes not in LEVELS:
         raise InvalidInput(f"observes must be one of {', '.join(LEVELS)}, got {observes!r}")
     stronger: list[tuple[str, str]] = []
     for name, kind in CELL_METHODS.items():
+        if shifted and name not in SHIFTED:
+            continue
         lacks, seen = kind.lacks(policies), includes(observes, kind.observes)
         if seen and not lacks:
             return Advice(name, kind.since(policies, observes), tuple(stronger))
@@ -196,3 +199,6 @@ CELL_METHODS: Mapping[str, Requirements] = MappingProxyType(
         "certified-returns": Requirements("sums", _lacks_cells, _wants_cells, _since_returns),
     }
 )
+
+# Those whose evidence is still evidence if the task lies at a distance from all that the cells stand for.
+SHIFTED = ("certified-ball", "certified-returns")

@@ -1,21 +1,28 @@
-"""`surefoot reproduce shift`: certified methods on tasks they were not trained for."""
+"""`surefoot reproduce shift`: certified methods on tasks they were not trained for, and tests that tell such tasks."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from surefoot import __version__
+from surefoot.cmdp.task import Task
+from surefoot.errors import InvalidInput
 from surefoot.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.experiments.results import check_folder, write_report
+from surefoot.experiments.shift.near import model_free_runs, near_runs
 from surefoot.experiments.shift.page import shift_page
-from surefoot.experiments.shift.settings import Settings
-from surefoot.experiments.shift.tasks import SHIFTS, shifted
+from surefoot.experiments.shift.settings import BESIDE, NEAR_METHODS, TESTS, Settings
+from surefoot.experiments.shift.tasks import FROM_D, SHIFTS, shifted
+from surefoot.experiments.shift.watched import Watched
 from surefoot.fan_out import check_jobs, each
+from surefoot.learning.learner import Learner
+from surefoot.learning.shift_test import ShiftTest
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -23,34 +30,49 @@ from surefoot.simulate.runner import run_learner
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
+FRESH_STAGE = 8  # of random numbers
+
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Run every method under every shift, and write results.json and report.html to `out`."""
+    """Run every method and test under every shift, the promise at every distance, and write results.json, the figures
+    and report.html to `out`."""
     check_jobs(jobs)
     check_folder(out)
     began = time.perf_counter()
     show = progress or silent
     policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
-    calls = [(policies, shift, method, settings) for shift in SHIFTS for method in settings.methods]
+    for shift in settings.distances:
+        for method in NEAR_METHODS:
+            learner(policies, method=method, risk=settings.risk, shift=shift)  # refused now rather than in an hour
+    kinds = [*((name, "") for name in settings.methods), *((BESIDE, test) for test in TESTS)]
+    calls = [(policies, shift, *kind, settings) for shift in (FROM_D, *SHIFTS) for kind in kinds]
     rows = list(each("running", _runs, calls, jobs, show))
+    distances = [(policies, method, shift, settings) for shift in settings.distances for method in NEAR_METHODS]
+    near = list(each("at a distance", near_runs, distances, jobs, show))
+    free = list(each("without a model", model_free_runs, [(policies, shift, settings) for shift in SHIFTS], jobs, show))
     results = {
         "experiment": "shift",
         "version": __version__,
         "settings": asdict(settings),
         "seconds": time.perf_counter() - began,
+        "uncovered": policies.cells.uncovered if policies.cells else None,
         "rows": rows,
+        "near": near,
+        "model_free": [row for row in free if row is not None],
     }
     write_report(out, results, shift_page(results))
     return results
 
 
-def _runs(policies: PolicyValueSet, name: str, method: str, settings: Settings) -> dict[str, Any]:
-    """What happened in all runs of one method under one shift."""
-    task = shifted(name)
+def _runs(policies: PolicyValueSet, name: str, method: str, test: str, settings: Settings) -> dict[str, Any]:
+    """What happened in all runs of one method, with a test beside it or without, under one shift."""
     alarms, before, after, safe_margin = [], [], [], 0.0
-    for k in range(settings.runs):
+    for k, task in enumerate(_tasks(name, settings)):
         seed = int(np.random.SeedSequence([settings.seed, 5, k]).generate_state(1)[0])
         agent = learner(policies, method=method, risk=settings.risk, seed=seed)
+        if test:
+            watched = Watched(agent.method, ShiftTest(_known_to(policies, test), settings.risk))
+            agent = Learner(watched, seed=seed, horizon=agent.horizon)
         run = run_learner(agent, task, episodes=settings.episodes, seed=seed, optimal_reward=0.0)
         alarm = next((event.episode for event in run.events if event.kind == "alarm"), None)
         unsafe = run.unsafe
@@ -63,12 +85,31 @@ def _runs(policies: PolicyValueSet, name: str, method: str, settings: Settings) 
     return {
         "shift": name,
         "method": method,
-        "runs": settings.runs,
+        "test": test,
+        "runs": len(alarms),
         "alarms": len(raised),
         "median_alarm": float(np.median(raised)) if raised else None,
         "last_alarm": max(raised) if raised else None,
         "runs_unsafe_before": sum(count > 0 for count in before),
         "unsafe_before_mean": float(np.mean(before)),
         "unsafe_after_mean": float(np.mean(after)),
-        "first_margin": safe_margin,
+        "first_margin": None if name == FROM_D else safe_margin,
     }
+
+
+def _tasks(name: str, settings: Settings) -> Sequence[Task]:
+    """Of every run: fresh tasks of the distribution, or always the same one outside."""
+    if name != FROM_D:
+        return [shifted(name)] * settings.runs
+    tasks = gridworld()
+    return [tasks.task(p) for p in tasks.sample(settings.fresh, np.random.default_rng([settings.seed, FRESH_STAGE]))]
+
+
+def _known_to(policies: PolicyValueSet, test: str) -> PolicyValueSet:
+    """What a test knows of the cells: everything, or transitions up to their radius only."""
+    cells = policies.cells
+    if cells is None or cells.model is None:
+        raise InvalidInput("policies must hold cells with a transition model, got none")
+    if test == TESTS[0]:
+        return policies
+    return replace(policies, cells=replace(cells, model=replace(cells.model, affine=None)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Episodes, Task
+from surefoot.cmdp.task import Episodes, ReadableTask
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
@@ -17,6 +17,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld_tasks import RED_CELLS, gridworld
 
+FROM_D = "fresh tasks of D"
 SHIFTS = (
     "noise 0.30 (no shift)",
     "noise 0.42",
@@ -28,7 +29,7 @@ SHIFTS = (
 )
 
 
-def shifted(name: str) -> Task:
+def shifted(name: str) -> ReadableTask:
     """One of `SHIFTS`: a task outside the training distribution, as it looks to the learner."""
     base: TabularCMDP = gridworld().task([0.3])
     if name.startswith("noise"):

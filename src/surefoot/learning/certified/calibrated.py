@@ -89,7 +89,9 @@ def told_calibration(told: Any) -> Calibration:
 
 
 # Options of a method where nobody chose them.
-UNSET: Mapping[str, Any] = MappingProxyType({"replan": None, "pairs": False, "optimistic": False, "split": None})
+UNSET: Mapping[str, Any] = MappingProxyType(
+    {"replan": None, "pairs": False, "optimistic": False, "split": None, "shift": 0.0}
+)
 
 
 def fewer_or_as_many(count: int, trials: int, probability: float) -> float:

@@ -19,11 +19,12 @@ from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, Ce
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
+from surefoot.learning.certified.widening import check_shift, widened, without_payments
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.cells import Cells
-from surefoot.policyset.certifiable import CELL_METHODS, advice
+from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.transition_model import TransitionModel
@@ -44,6 +45,7 @@ def certified_method(
     split: bool | None = None,
     observes: Observes = "transitions",
     assume_safe: bool = False,
+    shift: float = 0.0,
     calibration: Mapping[str, Any] | None = None,
 ) -> Method:
     """A certified method of total risk `risk`.
@@ -60,57 +62,72 @@ def certified_method(
             two or more parameters are observed, of which there are never enough cells.
         observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
             and discounted sums, its first state and the sums, or the sums alone.
-        assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
-            elsewhere and need not be paid for.
+        assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
+            is known from elsewhere and need not be paid for.
+        shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
         calibration: what `surefoot.calibrate` found for this very method, set and options, as plain data: the level
             then is the one that simulation allows, for as many episodes as were calibrated.
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
-    kind, note = name, ""
+    kind, note, shift = name, "", check_shift(shift)
     if name == "certified":
-        chosen = advice(policies, observes)
+        chosen = advice(policies, observes, shifted=shift > 0)
         kind, note = chosen.method, f"{chosen.method}, since {chosen.why}"
     horizon = policies.units.episode_length if horizon is None else horizon
     if kind not in EVIDENCE:
-        return _model_free(policies, name, note, risk, horizon, assume_safe)
+        return _model_free(policies, name, note, risk, horizon, assume_safe, shift)
     if optimistic and pairs:
         raise InvalidInput("pairs must be False with optimistic=True, which mixes pairs of its own, got True")
-    cells, lacks = policies.cells, CELL_METHODS[kind].lacks(policies)
-    if cells is None or lacks:
-        raise InvalidInput(f"{kind} needs {lacks}")
-    if risk <= cells.uncovered:
-        raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
+    cells = _cells(policies, kind, risk, shift, assume_safe)
     spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    evidence = EVIDENCE[kind](policies, cells, horizon, spent["elimination"], observes)
+    seen = without_payments(cells) if shift else cells
+    evidence = EVIDENCE[kind](policies, seen, horizon, spent["elimination"], observes)
     if replan and not includes(evidence.observes, "first-state"):
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
     wanted = evidence.observes == "transitions" if replan is None else replan
-    replanner = _replanner(policies, cells.model) if wanted else None
+    replanner = _replanner(policies, cells.model, shift) if wanted else None
     wait = SOONEST.get(kind, LEAST_WAIT)
     splitter = _splitter(policies, cells, evidence, split)
     made = Certified(name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter)
     if calibration is None:
         return made
-    options = {"replan": replan, "pairs": pairs, "optimistic": optimistic, "split": split}
+    options = {"replan": replan, "pairs": pairs, "optimistic": optimistic, "split": split, "shift": shift}
     return calibrated(made, told_calibration(calibration), risk, horizon, options)
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
 
 
-def _model(policies: PolicyValueSet) -> TransitionModel:
-    if policies.cells is None or policies.cells.model is None:
+def _cells(policies: PolicyValueSet, kind: str, risk: float, shift: float, assume_safe: bool) -> Cells:
+    """Those of the policy set, or, with a shift, what they are for all tasks around theirs."""
+    cells, lacks = policies.cells, CELL_METHODS[kind].lacks(policies)
+    if cells is None or lacks:
+        raise InvalidInput(f"{kind} needs {lacks}")
+    if risk <= cells.uncovered:
+        raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
+    if shift and kind not in SHIFTED:
+        raise InvalidInput(
+            f"shift must be 0 for {kind}, whose evidence is about the tasks of the cells alone, got {shift:g}; use "
+            f"{' or '.join(SHIFTED)}"
+        )
+    if assume_safe and not shift:
+        raise InvalidInput(f"assume_safe must be False for {kind} without a shift: its cells know, got True")
+    return widened(policies, cells, risk, shift, assume_safe) if shift else cells
+
+
+def _model(cells: Cells) -> TransitionModel:
+    if cells.model is None:
         raise InvalidInput("policies must hold cells with a transition model, got none")
-    return policies.cells.model
+    return cells.model
 
 
 def _likelihood(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
-    return LikelihoodRatio(cells, _model(policies), policies.units, steps)
+    return LikelihoodRatio(cells, _model(cells), policies.units, steps)
 
 
 def _ball(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
-    return TransitionBall(cells, _model(policies), policies.units, steps)
+    return TransitionBall(cells, _model(cells), policies.units, steps)
 
 
 def _returns(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
@@ -147,11 +164,11 @@ EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
 SOONEST = {"certified-signals": 1}
 
 
-def _replanner(policies: PolicyValueSet, model: TransitionModel | None) -> Replanner | None:
+def _replanner(policies: PolicyValueSet, model: TransitionModel | None, shift: float) -> Replanner | None:
     """None where nothing can be planned on: `solve` and its bounds are for affine families without a horizon."""
     if model is None or model.affine is None or model.n_constraints is None or policies.units.horizon is not None:
         return None
-    return Replanner(model, policies.units)
+    return Replanner(model, policies.units, shift)
 
 
 def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted: bool | None) -> Splitter | None:
@@ -181,9 +198,14 @@ def _what_would_help(cells: Cells) -> str:
 
 
 def _model_free(
-    policies: PolicyValueSet, name: str, note: str, risk: float, horizon: int, assume_safe: bool
+    policies: PolicyValueSet, name: str, note: str, risk: float, horizon: int, assume_safe: bool, shift: float
 ) -> ModelFree:
     """Theorem 6, after paying for the tasks on which its assumption, a feasible safe policy, does not hold."""
+    if shift and not assume_safe:
+        raise InvalidInput(
+            f"shift must be 0 for {name} without cells, since nothing says on which tasks nearby the safe policy is "
+            f"feasible, got {shift:g}; say assume_safe=True if it is known to be on this very system"
+        )
     failing = 0.0 if assume_safe else policies.safe_risk
     if failing is None:
         raise InvalidInput(
@@ -211,7 +233,7 @@ SPECS = (
         certified=True,
         why="the strongest of the certified methods that the policy set and the observations allow",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "observes"),
+        options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe"),
         state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
@@ -221,7 +243,7 @@ SPECS = (
         certified=True,
         why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "calibration"),
+        options=("replan", "pairs", "optimistic", "split", "shift", "calibration"),
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -232,7 +254,7 @@ SPECS = (
         certified=True,
         why="Theorems 3 and 4: bets on transitions rule out cells whose dynamics are known up to a distance",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "calibration"),
+        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration"),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -243,7 +265,7 @@ SPECS = (
         certified=True,
         why="Theorems 5 and 4: bets on discounted sums rule out cells",
         observes="first-state",
-        options=("replan", "pairs", "optimistic", "calibration"),
+        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration"),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -254,7 +276,7 @@ SPECS = (
         certified=True,
         why="Theorems 7 and 4: bets on sums and on signals learned in simulation rule out cells",
         observes="signals",
-        options=("pairs", "optimistic", "calibration"),
+        options=("pairs", "optimistic", "shift", "calibration"),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

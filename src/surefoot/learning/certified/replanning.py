@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.arrays import Floats, Mask
+from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.units import Units
 from surefoot.errors import Infeasible, InvalidInput
+from surefoot.learning.certified.widening import moved_bounds
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.expansion import anything, box_values
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tabular.transition_model import TransitionModel
@@ -33,10 +35,14 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class Replanner:
-    """Solves for the worst surviving task of an affine family; needs its model."""
+    """Solves for the worst surviving task of an affine family; needs its model.
+
+    The task may lie at a distance `shift` from all of them, by which the bounds of what is planned are widened.
+    """
 
     model: TransitionModel
     units: Units
+    shift: float = 0.0
 
     def extended(
         self, planned: tuple[Planned, ...], cells: Cells, surviving: Mask, plausible: Mask, episode: int
@@ -71,7 +77,7 @@ class Replanner:
         example = self.model.task(cells.centre[0], self.units)
         alive = np.flatnonzero(plausible)
         boxes = cells.low[alive], cells.high[alive]
-        lower, upper = box_values(self.model.affine_tables(), example, policy, *boxes, cells.first_states)
+        lower, upper = self._bounds(example, policy, boxes, cells.first_states)
         if np.isinf(lower).all():
             raise InvalidInput("cells must be small enough for the expansion (ρ < 1), got none that is")
         least, most = anything(self.units)
@@ -82,3 +88,18 @@ class Replanner:
         middle = (full_lower[:, 0, 0] + full_upper[:, 0, 0]) / 2
         by_start = [np.ascontiguousarray(side[:, :, 1:].transpose(2, 0, 1)) for side in (full_lower, full_upper)]
         return Planned(policy, middle, full_lower[:, 1:, 0], by_start[0], by_start[1], episode)
+
+    def _bounds(
+        self, example: TabularCMDP, policy: TabularPolicy, boxes: tuple[Floats, Floats], first_states: Integers | None
+    ) -> tuple[Floats, Floats]:
+        """[J, 1+m, 1+F] on all tasks of each box, and on those around them: from the start, then from first states."""
+        if not self.shift:
+            return box_values(self.model.affine_tables(), example, policy, *boxes, first_states)
+        lower, upper = box_values(self.model.affine_tables(), example, policy, *boxes)
+        spread = upper[:, :, 1:].max(axis=2) - lower[:, :, 1:].min(axis=2)
+        if first_states is not None:
+            lower, upper = (side[:, :, np.append(0, 1 + first_states)] for side in (lower, upper))
+        start = moved_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, from_start=True)
+        each = moved_bounds(lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], from_start=False)
+        sides = [np.concatenate([begun[..., None], rest], axis=2) for begun, rest in zip(start, each, strict=True)]
+        return sides[0], sides[1]

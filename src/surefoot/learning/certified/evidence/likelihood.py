@@ -76,7 +76,7 @@ class LikelihoodRatio:
 
     def log_evidence(self, state: Counts) -> Floats:
         """[J] log E(j)."""
-        evidence: Floats = self.log_mixture(state) - self.best_in_boxes(state, self.cells.low, self.cells.high)
+        evidence: Floats = self.log_mixture(state) - self.best_in_cells(state)
         return evidence
 
     def log_mixture(self, state: Counts) -> Floats:
@@ -100,6 +100,10 @@ class LikelihoodRatio:
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
         return posterior(class_counts(state, self.model), self.cells, self.model)
+
+    def best_in_cells(self, state: Counts) -> Floats:
+        """[J] upper bound on the log-likelihood over each cell."""
+        return self.best_in_boxes(state, self.cells.low, self.cells.high)
 
     def best_in_boxes(self, state: Counts, low: Floats, high: Floats, enough: Floats | float = -np.inf) -> Floats:
         """[N] upper bound on the log-likelihood over each box [N, d], exact in one dimension but for rounding. Below

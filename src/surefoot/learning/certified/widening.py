@@ -1,0 +1,138 @@
+"""Cells that stand for all tasks near theirs: bounds and radii widened by a distance (docs, Theorem 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from surefoot import theory
+from surefoot.arrays import Floats, Mask, number
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
+from surefoot.policyset.cells import Cells
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.expansion import anything
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.robust import value_spreads
+from surefoot.tabular.transition_model import TransitionModel
+
+# Of these the prior is the probability of a cell, and not an estimate of it.
+KNOWN_PRIOR = ("affine", "finite")
+
+
+def check_shift(shift: float) -> float:
+    found = number("shift", shift)
+    if not 0 <= found < 1:
+        raise InvalidInput(f"shift must be a distance in [0, 1), got {shift!r}")
+    return found
+
+
+def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, assume_safe: bool) -> Cells:
+    """The cells as they are for all tasks within `shift` of theirs; those on which the safe policy is then no longer
+    sure to be feasible are left out, and what they weigh counts as uncovered.
+
+    Args:
+        assume_safe: the safe policy is known to be feasible on this very system, so that no cell is left out.
+    """
+    units = policies.units
+    spread = spreads(cells, policies.policies, units)
+    lower, upper = moved_bounds(cells.lower, cells.upper, units, shift, spread, from_start=True)
+    kept: Mask = np.ones(len(cells), dtype=bool)
+    if assume_safe:
+        lower[:, 0, 1:], upper[:, 0, 1:] = np.maximum(lower[:, 0, 1:], 0.0), np.maximum(upper[:, 0, 1:], 0.0)
+    else:
+        kept = np.asarray((lower[:, 0, 1:] >= 0).all(axis=1))
+        _check_kept(cells, kept, risk, shift, _most_each(cells, units, spread))
+    start_lower, start_upper = cells.start_lower, cells.start_upper
+    if start_lower is not None and start_upper is not None:
+        sides = moved_bounds(start_lower, start_upper, units, shift, spread[..., None], from_start=False)
+        start_lower, start_upper = (side[kept] for side in sides)
+    left_out = _weight(cells, ~kept)
+    affine = cells.model is not None and cells.model.affine is not None
+    return replace(
+        cells,
+        low=cells.low[kept],
+        high=cells.high[kept],
+        prior=cells.prior[kept] * (1 - cells.uncovered - left_out) / cells.prior[kept].sum(),
+        lower=lower[kept],
+        upper=upper[kept],
+        start_lower=start_lower,
+        start_upper=start_upper,
+        uncovered=cells.uncovered + left_out,
+        model=None if cells.model is None else _model_around(cells.model, kept, shift),
+        outside=np.concatenate([cells.outside, cells.centre[~kept]]) if affine else cells.outside,
+        readings=None,
+    )
+
+
+def moved_bounds(
+    lower: Floats, upper: Floats, units: Units, shift: float, spread: Floats, *, from_start: bool
+) -> tuple[Floats, Floats]:
+    """Bounds on values, [J, P, 1+m] or, from first states, [J, P, 1+m, F], on all tasks within `shift` (Lemma 8)."""
+    least, most = anything(units)
+    scale = np.concatenate([[units.reward_scale], units.cost_scale])
+    if not from_start:
+        least, most, scale = least[:, None], most[:, None], scale[:, None]
+    slack = shift * theory.shift_bound(scale, spread, units.effective_discount)
+    if from_start:
+        slack = slack + shift * spread  # first states are drawn otherwise, too
+    return np.clip(lower - slack, least, most), np.clip(upper + slack, least, most)
+
+
+def spreads(cells: Cells, policies: Sequence[Policy], units: Units) -> Floats:
+    """[J, P, 1+m] the most by which values differ between states on any task of a cell: by the bounds from every
+    state, by the model, or by what the declared ranges allow."""
+    if cells.start_lower is not None and cells.start_upper is not None and cells.first_states is None:
+        spread: Floats = cells.start_upper.max(axis=3) - cells.start_lower.min(axis=3)
+        return spread
+    least, most = anything(units)
+    found = np.tile(most - least, (*cells.lower.shape[:2], 1))
+    for index, policy in enumerate(policies):
+        if cells.model is not None and isinstance(policy, TabularPolicy):
+            known = value_spreads(cells.model, policy, units)
+            if known is not None:
+                found[:, index] = np.minimum(found[:, index], known)
+    return found
+
+
+def without_payments(cells: Cells) -> Cells:
+    """For evidence from transitions: a task at a distance may pay otherwise and begin anywhere, so that no single sum
+    or first state contradicts a cell."""
+    if cells.model is None:
+        return cells
+    anywhere = np.full(cells.model.n_states, 1 / cells.model.n_states)
+    return replace(cells, model=replace(cells.model, reward=None, cost=None, payments=None, start=anywhere))
+
+
+def _most_each(cells: Cells, units: Units, spread: Floats) -> Floats:
+    """[J] the largest distance at which the safe policy is sure to be feasible: the slack grows in proportion."""
+    slope = theory.shift_bound(units.cost_scale, spread[:, 0, 1:], units.effective_discount) + spread[:, 0, 1:]
+    most: Floats = (cells.lower[:, 0, 1:] / slope).min(axis=1)
+    return most
+
+
+def _check_kept(cells: Cells, kept: Mask, risk: float, shift: float, most: Floats) -> None:
+    """What is left out must weigh less than the risk; where nobody knows what cells weigh, none may be."""
+    known = cells.source in KNOWN_PRIOR
+    if kept.all() or (known and kept.any() and cells.uncovered + _weight(cells, ~kept) < risk):
+        return
+    largest = max((each for each in most if cells.uncovered + _weight(cells, most < each) < risk), default=0.0)
+    if not known:
+        largest = most.min()
+    raise InvalidInput(
+        f"shift must be at most {max(0.999 * largest, 0.0):.4g}, up to which the safe policy keeps its budgets on all "
+        f"tasks around {'enough of the cells for this risk' if known else 'every cell'} (a safer safe policy would "
+        f"raise it; assume_safe=True says that it is known to be feasible on this very system), got {shift:g}"
+    )
+
+
+def _weight(cells: Cells, some: Mask) -> float:
+    """No less than the probability of these cells: `prior` is that of all cells times something below 1 - uncovered."""
+    return float(cells.prior[some].sum()) / (1 - cells.uncovered)
+
+
+def _model_around(model: TransitionModel, kept: Mask, shift: float) -> TransitionModel:
+    return replace(model, probability=model.probability[kept], radius=model.radius[kept] + shift)

@@ -1,0 +1,125 @@
+"""A learner that is told of a distance: what is widened, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guarantees import mutants
+from guarantees.mutants import STAY_CALM, STAY_RICH
+from surefoot.errors import InvalidInput
+from surefoot.learning.certified.method import Certified
+from surefoot.learning.certified.replanning import Replanner
+from surefoot.learning.certified.widening import widened
+from surefoot.methods import adapt, learner
+from surefoot.policyset.cells import Cells
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.robust import worst_within
+
+SHIFT = 0.008
+
+
+@cache
+def policies() -> PolicyValueSet:
+    return mutants.rooms_policies()
+
+
+def cells() -> Cells:
+    found = policies().cells
+    assert found is not None
+    return found
+
+
+def made(method: str = "certified-ball", **options: Any) -> Certified:
+    found = learner(policies(), method=method, **options).method
+    assert isinstance(found, Certified)
+    return found
+
+
+def test_bounds_hold_on_the_worst_tasks_around_every_cell() -> None:
+    wide = widened(policies(), cells(), 0.5, SHIFT, False)
+    for k in range(0, len(wide), 9):
+        for index, policy in enumerate((STAY_CALM, STAY_RICH)):
+            for edge in (wide.low[k], wide.high[k]):
+                worst = evaluate(worst_within(mutants.rooms().task(edge), policy, SHIFT), policy)
+                assert wide.lower[k, index, 1] <= worst.margin[0]
+                assert wide.lower[k, index, 1] >= worst.margin[0] - 0.35, "or nothing could be deployed"
+
+
+def test_planned_policies_have_bounds_for_the_tasks_around() -> None:
+    model = cells().model
+    assert model is not None
+    planner = Replanner(model, policies().units, SHIFT)
+    everything = np.ones(len(cells()), dtype=bool)
+    (plan,) = planner.extended((), cells(), everything, everything, 500)
+    for k in range(0, len(cells()), 13):
+        worst = evaluate(worst_within(mutants.rooms().task(cells().low[k]), plan.policy, SHIFT), plan.policy)
+        assert plan.margin[k, 0] <= worst.margin[0]
+
+
+def test_cells_left_out_count_as_uncovered() -> None:
+    largest = largest_shift(0.05)
+    wide = made(shift=0.99 * largest).cells
+    assert wide.prior.sum() + wide.uncovered == pytest.approx(1.0)
+    assert (wide.lower[:, 0, 1:] >= 0).all()
+    assert len(wide) <= len(cells())
+
+
+def test_too_large_a_shift_is_refused_with_the_largest_that_would_do() -> None:
+    largest = largest_shift(0.05)
+    made(shift=largest)
+    with pytest.raises(InvalidInput, match="shift must be at most"):
+        made(shift=1.01 * largest)
+    made(shift=2 * largest, assume_safe=True)
+
+
+def largest_shift(risk: float) -> float:
+    with pytest.raises(InvalidInput, match="shift must be at most") as refused:
+        made(shift=0.5, risk=risk)
+    found = re.search(r"at most ([0-9.e-]+),", str(refused.value))
+    assert found is not None
+    return float(found.group(1))
+
+
+def test_evidence_knows_of_the_shift() -> None:
+    known = cells().model
+    assert known is not None
+    chosen = made(shift=SHIFT).evidence
+    assert chosen.model.radius == pytest.approx(known.radius[: len(chosen.model.radius)] + SHIFT)  # type: ignore[attr-defined]
+    assert chosen.model.reward is None  # type: ignore[attr-defined]
+    assert (chosen.model.start > 0).all()  # type: ignore[attr-defined]
+    assert (made("certified-returns", shift=SHIFT).evidence.cells.lower <= cells().lower).all()  # type: ignore[attr-defined]
+
+
+def test_certified_is_one_that_allows_a_shift() -> None:
+    assert "certified-ball" in made("certified", shift=SHIFT).note
+    assert "certified-returns" in made("certified", shift=SHIFT, observes="sums").note
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("certified-likelihood", {"shift": 0.01}, "use certified-ball or certified-returns"),
+        ("certified-ball", {"shift": -0.1}, "shift must be a distance"),
+        ("certified-ball", {"shift": float("nan")}, "shift must be"),
+        ("certified-ball", {"assume_safe": True}, "without a shift"),
+        ("certified-model-free", {"shift": 0.01}, "takes no option 'shift'"),
+    ],
+)
+def test_what_is_refused(method: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        learner(policies(), method=method, **options)
+
+
+def test_no_shift_changes_nothing() -> None:
+    task = mutants.rooms().task([0.1])
+    plain, told = (
+        adapt(policies(), task, method="certified-ball", episodes=60, seed=3, **options)
+        for options in ({}, {"shift": 0.0})
+    )
+    assert np.array_equal(plain.regret, told.regret)

@@ -1,0 +1,122 @@
+"""Values near known tasks: the worst task within a distance, and how far any value can move (Lemma 8)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from random_tasks import random_cmdp, random_policy
+from surefoot import theory
+from surefoot.arrays import Floats
+from surefoot.errors import InvalidInput
+from surefoot.tabular.distance import distance
+from surefoot.tabular.evaluate import evaluate, state_values
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.robust import moved, value_spreads, worst_within
+from surefoot.tabular.solve import solve
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.training.affine_cells import affine_cells
+
+ETA = 0.03
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_moved_mass_is_the_optimum_of_a_linear_program(seed: int) -> None:
+    rng = np.random.default_rng([1, seed])
+    law, value, mass = rng.dirichlet(np.ones(5)), rng.normal(size=5), 0.3 * rng.random()
+    # maximise (law + up - down)·value with Σup = Σdown ≤ mass, down ≤ law
+    found = linprog(
+        np.concatenate([-value, value]),
+        A_ub=[np.repeat([1.0, 0.0], 5)],
+        b_ub=[mass],
+        A_eq=[np.repeat([1.0, -1.0], 5)],
+        b_eq=[0.0],
+        bounds=[(0, None)] * 5 + [(0, each) for each in law],
+    )
+    new = moved(law, value, mass)
+    assert new @ value == pytest.approx(law @ value - found.fun)
+    assert new.min() >= 0
+    assert new.sum() == pytest.approx(1.0)
+    assert np.abs(new - law).sum() / 2 <= mass + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_worst_task_is_near_and_as_dear_as_robust_value_iteration_says(seed: int) -> None:
+    task, policy = _drawn(seed)
+    worst = worst_within(task, policy, ETA)
+    assert distance(task, worst) <= ETA + 1e-12
+    value = _robust_values(task, policy)
+    start = moved(task.start, value, ETA)
+    assert evaluate(worst, policy).cost[0] == pytest.approx(start @ value, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_value_moves_further_than_the_lemma_says(seed: int) -> None:
+    task, policy = _drawn(seed)
+    worst = worst_within(task, policy, ETA)
+    spread = np.ptp(state_values(task, policy.probabilities), axis=1)[1]
+    scale = float(task.units.cost_scale[0])
+    slack = ETA * (theory.shift_bound(scale, spread, task.discount) + spread)
+    moved_by = evaluate(worst, policy).cost[0] - evaluate(task, policy).cost[0]
+    assert moved_by <= slack + 1e-12
+    assert moved_by >= 0.4 * slack, "or the bound would be far from sharp"
+    smooth = ETA * theory.lipschitz_constant_any_start(task.discount) * scale
+    assert slack < smooth
+    from_states = state_values(worst, policy.probabilities)[1] - state_values(task, policy.probabilities)[1]
+    assert (from_states <= ETA * theory.shift_bound(scale, spread, task.discount) + 1e-12).all()
+
+
+def test_lemma_smooth_is_the_case_in_which_nothing_is_known() -> None:
+    """c in [-1, 1], so that values differ by at most 2/(1-γ) between states."""
+    for discount in (0.5, 0.9, 0.99):
+        found = theory.shift_bound(1.0, 2 / (1 - discount), discount)
+        assert found == pytest.approx(theory.lipschitz_constant(discount))
+
+
+def test_spreads_hold_on_all_tasks_of_a_cell() -> None:
+    tasks = gridworld()
+    rng = np.random.default_rng(2)
+    policy = TabularPolicy(rng.dirichlet(np.ones(4), size=49))
+    cells = affine_cells(tasks, [solve(tasks.task([0.4])).policy, policy], 40)
+    assert cells.model is not None
+    found = value_spreads(cells.model, policy, tasks.task([0.3]).units)
+    assert found is not None
+    for k in range(0, len(cells), 7):
+        for share in (0.0, 0.31, 1.0):
+            member = tasks.task(cells.low[k] + share * (cells.high[k] - cells.low[k]))
+            exact = np.ptp(state_values(member, policy.probabilities), axis=1)
+            assert (exact <= found[k]).all()
+            assert (found[k] <= 2 * exact).all()
+
+
+def test_a_distance_is_asked_for() -> None:
+    task, policy = _drawn(0)
+    with pytest.raises(InvalidInput, match="distance must lie in"):
+        worst_within(task, policy, 1.0)
+
+
+def _drawn(seed: int) -> tuple[TabularCMDP, TabularPolicy]:
+    rng = np.random.default_rng([7, seed])
+    task = random_cmdp(rng)
+    return task, random_policy(rng, task)
+
+
+def _robust_values(task: TabularCMDP, policy: TabularPolicy) -> Floats:
+    """[S] by plain iteration, one row after the other."""
+    high = task.units.cost_range[0, 1]
+    cost = np.minimum(task.cost[0] + ETA * task.units.cost_scale[0], high)
+    rows = task.rows.toarray().reshape(task.n_states, task.n_actions, task.n_states)
+    value = np.zeros(task.n_states)
+    for _ in range(int(30 / (1 - task.discount))):
+        value = np.array(
+            [
+                sum(
+                    policy.probabilities[s, a] * (cost[s, a] + task.discount * moved(rows[s, a], value, ETA) @ value)
+                    for a in range(task.n_actions)
+                )
+                for s in range(task.n_states)
+            ]
+        )
+    return value
