@@ -54,7 +54,7 @@ def test_four_unknowns_are_trained_for_with_few_cells() -> None:
 def test_cells_of_four_unknowns_split_and_what_is_deployed_stays_safe() -> None:
     tasks, policies = trained()
     task = tasks.task(tasks.sample(1, np.random.default_rng(1))[0])
-    made = sf.learner(policies, method="certified-likelihood", risk=0.05, seed=0)
+    made = sf.learner(policies, method="certified-likelihood", risk=0.05, seed=0, split=True)
     run = run_learner(made, task, episodes=2000, seed=0)
     assert run.unsafe_episodes == 0
     assert run.regret[-1] < 2000 * (run.optimal_reward - evaluate(task, policies.safe_policy).reward)
