@@ -54,8 +54,8 @@ def certified_method(
         optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever promises most on some task
             that is still possible, instead of what is expected to earn most: it costs regret on most families, and
             finds the best policy where only trying tells which that is.
-        split: for "certified-likelihood" on affine families, halve cells that survive and limit what is deployed: for two
-            or more parameters, of which there are never enough cells.
+        split: for "certified-likelihood" on affine families, halve cells that survive and limit what is deployed: for
+            two or more parameters, of which there are never enough cells.
         observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
             and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", that the safe policy is feasible on this very system is known from
