@@ -81,7 +81,7 @@ def count(
     risk: float, tasks: int, seed: int, mutate: Mutant = lambda method: method, *, adversary: bool = False
 ) -> tuple[int, int, int]:
     """Tasks whose box was ever lost, tasks with an unsafe episode, and the most boxes that there ever were."""
-    intact = mutate(learner(policies(), method="certified-likelihood", risk=risk).method)
+    intact = mutate(learner(policies(), method="certified-likelihood", risk=risk, split=True).method)
     lost = unsafe = most = 0
     for number, parameter in enumerate(wards().sample(tasks, np.random.default_rng([seed, 0]))):
         method = intact if not adversary else with_splitter(AroundTheTask, parameter)(intact)
@@ -145,7 +145,7 @@ def test_the_smallest_boxes_around_the_task_survive_whoever_splits(risk: float) 
 
 
 def test_margins_of_boxes_hold_for_the_tasks_in_them() -> None:
-    assert broken_margins(learner(policies(), method="certified-likelihood", risk=0.05).method) == 0
+    assert broken_margins(learner(policies(), method="certified-likelihood", risk=0.05, split=True).method) == 0
 
 
 # --------------------------------------------------------------------------------------------- broken variants, caught
@@ -199,5 +199,5 @@ def test_halves_that_do_not_meet_are_caught() -> None:
 
 
 def test_bounds_of_the_better_half_are_caught() -> None:
-    method = learner(policies(), method="certified-likelihood", risk=0.05).method
+    method = learner(policies(), method="certified-likelihood", risk=0.05, split=True).method
     assert broken_margins(with_splitter(BetterHalf)(method)) > 0

@@ -14,8 +14,8 @@ from surefoot.methods import learner
 from surefoot.simulate.runner import run_learner
 
 
-def after(episodes: int, seed: int = 0, **options: bool) -> Learner:
-    made = learner(policies(), method="certified-likelihood", risk=0.05, seed=seed, **options)
+def after(episodes: int, seed: int = 0) -> Learner:
+    made = learner(policies(), method="certified-likelihood", risk=0.05, seed=seed, split=True)
     run_learner(made, wards().task(np.array([0.12, 0.3])), episodes=episodes, seed=seed, optimal_reward=0.0)
     return made
 
@@ -67,7 +67,7 @@ def test_splitting_pays() -> None:
 def test_blocks_of_episodes_make_no_difference() -> None:
     task, states = wards().task(np.array([0.12, 0.3])), []
     for block in (1, 7):
-        made = learner(policies(), method="certified-likelihood", risk=0.05, seed=3)
+        made = learner(policies(), method="certified-likelihood", risk=0.05, seed=3, split=True)
         rng = np.random.default_rng(0)
         outcomes = task.episodes(STAY_RICH, made.horizon).run(120, rng, transitions=True)
         while made.state.episode < 120:

@@ -42,7 +42,7 @@ def certified_method(
     replan: bool | None = None,
     pairs: bool = False,
     optimistic: bool = False,
-    split: bool | None = None,
+    split: bool = False,
     observes: Observes = "transitions",
     assume_safe: bool = False,
     shift: float = 0.0,
@@ -58,8 +58,8 @@ def certified_method(
         optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever promises most on some task
             that is still possible, instead of what is expected to earn most: it costs regret on most families, and
             finds the best policy where only trying tells which that is.
-        split: halve cells that survive and limit what is deployed; by default where transitions of an affine family of
-            two or more parameters are observed, of which there are never enough cells.
+        split: for "certified-likelihood" on affine families, halve cells that survive and limit what is deployed: for
+            two or more parameters, of which there are never enough cells.
         observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
             and discounted sums, its first state and the sums, or the sums alone.
         assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
@@ -171,14 +171,12 @@ def _replanner(policies: PolicyValueSet, model: TransitionModel | None, shift: f
     return Replanner(model, policies.units, shift)
 
 
-def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted: bool | None) -> Splitter | None:
+def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted: bool) -> Splitter | None:
     """None where cells stay whole: their boxes have evidence and bounds of their own in affine families alone."""
+    if not wanted:
+        return None
     if not (isinstance(evidence, LikelihoodRatio) and cells.source == "affine" and evidence.model.pays):
-        if wanted:
-            raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
-        return None
-    if wanted is False or (wanted is None and cells.low.shape[1] == 1):
-        return None
+        raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
     tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy))
     return Splitter(cells, evidence, policies.units, tables)
 
