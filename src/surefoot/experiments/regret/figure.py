@@ -39,6 +39,7 @@ def regret_and_bounds(curves: Row, sweeps: Mapping[str, Sequence[Row]], methods:
             axes.set_xticks(values)
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+        over.set_ylim(bottom=0.5 * float(np.min([curves[method] for method in methods])))
         over.yaxis.set_major_locator(LogLocator(numticks=20))
         over.yaxis.set_minor_formatter(NullFormatter())
         figure.legend(*over.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
@@ -57,4 +58,3 @@ def _draw(axes: Axes, where: Sequence[float], numbers: Row, methods: Sequence[st
         axes.plot(where, numbers[method], color=colour, label=f"measured, {method}", **look)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_ylim(bottom=0.5 * float(np.min([numbers[method] for method in methods])))

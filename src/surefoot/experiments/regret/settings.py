@@ -24,8 +24,8 @@ EPSILON, DELTA = 0.004, 0.05  # of training, as for the reproduction of the grid
 
 @dataclass(frozen=True)
 class Family:
-    """A gridworld. The spread of its noise moves C and nothing else of the bound; the noise that its safe policy is the
-    best for moves ξ."""
+    """A gridworld. The spread of its noise moves C, and ξ as far as a safe policy has less margin on rarer tasks; the
+    noise that its safe policy is the best for moves ξ alone."""
 
     std: float = 0.03
     safe_noise: float = 0.4
