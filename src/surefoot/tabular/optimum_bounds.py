@@ -47,7 +47,6 @@ def _best_responses(affine: AffineTables, discount: float, prices: Floats, centr
         for k, slope in enumerate(slopes):
             base = base + centre[:, [k]] * slope + half[:, [k]] * np.abs(slope)
         better = base.reshape(-1, *shape).max(axis=2)
-        excess = np.maximum(better - values, 0.0).max(axis=1) / (1 - discount)
-        if excess.max() <= ACCURACY * max(1e-300, float(np.abs(better).max())):
-            return values + excess[:, None]
-        values = better
+        before, change, values = values, better - values, better
+        if np.abs(change).max() <= (1 - discount) * ACCURACY * max(1e-300, float(np.abs(better).max())):
+            return before + np.maximum(change, 0.0).max(axis=1)[:, None] / (1 - discount)

@@ -18,7 +18,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import solve
 from surefoot.tabular.two_tasks import Pair, divergences, most_information, most_reward
 
-LEVELS = 60  # of the probability of having left what is safe on an alternative
+LEVELS = (5, 15, 60)  # of the probability of having left what is safe on an alternative; few for few episodes
 RATES = np.geomspace(0.3, 100.0, 6)  # ω: information, in episodes' worth, that a unit of excess regret may buy
 PLAIN = np.array([0.0, 0.3, 1.0, 3.0])  # ω': the same for regret that nobody avoids
 EXCESSES, ROUNDS = 40, 20  # excess regrets that are told apart, and steps of bisection
@@ -71,6 +71,8 @@ def least_regret(known: Limits, episodes: int, risk: float) -> float:
     """The largest R such that nobody can have an excess E and an unavoidable regret N with E + N < R: for every E it would
     be that N < Σ_i (g_i - g_{i-1})·T_i(E, N), which is at most the unavoidable regret."""
     low, high = 0.0, float(known.gap[-1]) * episodes
+    if not high:
+        return 0.0
     for _ in range(ROUNDS):
         middle = (low + high) / 2
         excess = np.concatenate([[0.0], np.geomspace(0.01 * middle, middle, EXCESSES)])
@@ -93,12 +95,18 @@ def safe_episodes(information: Floats, bought: Floats, episodes: int, risk: floa
 
     With probability p it has by then, kl(p ‖ δ) ≤ information·T + bought, and each episode adds at least 1-p to T.
     """
-    p = np.linspace(risk, 1, LEVELS + 1)
+    return np.stack([_climbed(information, bought, episodes, risk, levels) for levels in LEVELS]).max(axis=0)
+
+
+def _climbed(information: Floats, bought: Floats, episodes: int, risk: float, levels: int) -> Floats:
+    """[...] T with p rounded up to one of so many levels: on each T climbs by 1-p an episode, and leaves it within the
+    episodes that this takes and one more."""
+    p = np.linspace(risk, 1, levels + 1)
     asked = rel_entr(p, risk) + rel_entr(1 - p, 1 - risk)
-    level = np.maximum(asked - bought[..., None], 0.0) / np.maximum(information, 1e-300)[..., None]
-    climb, rate = np.diff(level, axis=-1), np.maximum(1 - p[1:], 1e-300)
-    needed = np.where(climb > 0, np.floor(climb / rate) + 1, 0.0)
-    begun = np.cumsum(np.minimum(needed, 1e18), axis=-1) - np.minimum(needed, 1e18)
+    level = np.maximum(asked - bought[..., None], 0.0) / np.maximum(information, 1e-200)[..., None]
+    climb, rate = np.diff(level, axis=-1), np.maximum(1 - p[1:], 1e-100)
+    needed = np.where(climb > 0, np.floor(np.minimum(climb / rate, 1e15)) + 1, 0.0)
+    begun = np.cumsum(needed, axis=-1) - needed
     reached = np.minimum(level[..., :-1] + np.maximum(episodes - begun, 0.0) * rate, level[..., 1:])
     found: Floats = np.minimum(np.where(begun <= episodes, reached, 0.0).max(axis=-1), episodes)
     return found

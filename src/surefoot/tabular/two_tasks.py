@@ -73,11 +73,10 @@ def most_reward(pair: Pair) -> tuple[float, Floats]:
     values = paid.max(axis=1)
     while True:
         better = pair.best(paid, discount * values)
-        excess = max(0.0, float((better - values).max())) / (1 - discount)
-        if excess <= ACCURACY * float(np.abs(better).max()):
-            values = values + excess
-            return float(pair.from_start(values)[0]) + pair.due, values
-        values = better
+        before, change, values = values, better - values, better
+        if np.abs(change).max() <= (1 - discount) * ACCURACY * float(np.abs(better).max()):
+            bound = before + max(0.0, float(change.max())) / (1 - discount)
+            return float(pair.from_start(bound)[0]) + pair.due, bound
 
 
 def most_information(pair: Pair, told: Floats, rates: Floats, lasting: Floats) -> Floats:
