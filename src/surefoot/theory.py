@@ -143,7 +143,7 @@ def mixture_value(candidate: Any, safe: Any, weight: float) -> Any:
     return weight * candidate + (1 - weight) * safe
 
 
-# -------------------------------------------------------------------------------------------------- regret (Theorem 4.2)
+# ------------------------------------------------------------------------------------------------- regret (Theorem 4.2)
 
 
 def most_candidates(cover_number: int, delta: float) -> float:

@@ -12,7 +12,7 @@ from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.regret_limit import PLAIN, RATES, least_regret, limits, regret_limit, safe_episodes
+from surefoot.tabular.regret_limit import PLAIN, RATES, least_regret, limits, safe_episodes
 from surefoot.tabular.solve import solve
 from surefoot.tabular.two_tasks import Pair, divergences, most_information, most_reward
 
@@ -27,7 +27,7 @@ def machine(breaks: float, budget: float = 0.3) -> TabularCMDP:
     return TabularCMDP(transitions, [[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]], budget, [1.0, 0.0], 0.6)
 
 
-# ------------------------------------------------------------------------------------- one policy on two tasks, by trees
+# ------------------------------------------------------------------------------------ one policy on two tasks, by trees
 
 
 def by_tree(task: TabularCMDP, other: TabularCMDP, price: float, told: float, steps: int) -> float:
@@ -74,10 +74,10 @@ def test_rewards_and_information_are_those_of_all_histories(breaks: float, price
 
 
 def test_nobody_earns_more_within_the_budget_of_the_other_task() -> None:
-    """Of mixtures of all deterministic policies, whose values are linear: by a grid over pairs of them."""
-    task, other = machine(0.3), machine(0.4)
-    prices = np.maximum(solve(other).dual, 0.0)
-    most, _ = most_reward(Pair.of(task, other, prices))
+    """Whatever the price: of mixtures of deterministic policies, whose values are linear, by a grid over pairs of them.
+    At the best price the bound is nearly reached, where the other task is near; else memory is worth something."""
+    task, other = machine(0.3), machine(0.302)
+    most = [most_reward(Pair.of(task, other, np.array([price])))[0] for price in np.linspace(0, 6, 61)]
     policies = [TabularPolicy(np.eye(2)[list(choice)]) for choice in product((REST, WORK), repeat=2)]
     earned = np.array([evaluate(task, policy).reward for policy in policies])
     spent = np.array([evaluate(other, policy).cost[0] for policy in policies])
@@ -85,15 +85,15 @@ def test_nobody_earns_more_within_the_budget_of_the_other_task() -> None:
     reward = share * earned[:, None] + (1 - share) * earned
     kept = share * spent[:, None] + (1 - share) * spent <= float(other.budget[0])
     best = reward[kept].max()
-    assert best <= most <= best + 0.01 * abs(best), "no more, and hardly less"
+    assert best <= min(most) <= 1.02 * best
 
 
 # --------------------------------------------------------------------------------------------------- tests of two coins
 
 
 def episodes_of_best_test(here: float, there: float, episodes: int, risk: float) -> float:
-    """The least E[episodes before a test of level `risk` decides against `there`], of all sequential tests of `episodes`
-    tosses of a coin: by Lagrange, min E[time] + μ·P'(decides), over the count of heads, for the best μ."""
+    """The least E[episodes before a test of level `risk` decides against `there`], of all sequential tests of
+    `episodes` tosses of a coin: by Lagrange, min E[time] + μ·P'(decides), over the count of heads, for the best μ."""
     best = 0.0
     for price in np.geomspace(0.1, 1e4, 200):
         heads = np.arange(episodes + 1)
@@ -110,7 +110,7 @@ def episodes_of_best_test(here: float, there: float, episodes: int, risk: float)
 @pytest.mark.parametrize(("there", "episodes"), [(0.7, 60), (0.6, 120), (0.8, 40)])
 @pytest.mark.parametrize("risk", [0.05, 0.2])
 def test_no_sequential_test_decides_sooner(there: float, episodes: int, risk: float) -> None:
-    """Episodes are tosses of a coin; the best of all tests, found by dynamic programming, takes longer than the bound."""
+    """Episodes are tosses of a coin; the best of all tests, by dynamic programming, takes longer than the bound."""
     here = 0.5
     nats = float(rel_entr(here, there) + rel_entr(1 - here, 1 - there))
     bound = float(safe_episodes(np.array(nats), np.array(0.0), episodes, risk))
@@ -134,14 +134,13 @@ def test_the_limit_grows_with_episodes_and_falls_with_risk() -> None:
     assert found == sorted(found)
     assert found[-1] < 0.5 * 10_000 * known.gap[-1]
     assert least_regret(known, 1000, 0.2) < least_regret(known, 1000, 0.05)
-    assert regret_limit(task, others, 1000, 0.05) == found[2]
 
 
 def test_a_likelihood_ratio_test_with_the_best_policies_has_more_regret() -> None:
-    """Whoever knows that it is one of two tasks deploys the best policy for both until the ratio has reached 1/risk, and
-    the best one for the task from then on: safe on the other with 1 - risk by Ville, and still above the limit."""
+    """Whoever knows that it is one of two tasks deploys the best policy for both until the ratio has reached 1/risk,
+    and the best one for the task from then on: safe on the other with 1 - risk by Ville, and still above the limit."""
     task, other, episodes, risk = machine(0.3), machine(0.4), 400, 0.05
-    limit = regret_limit(task, [other], episodes, risk)
+    limit = least_regret(limits(task, [other]), episodes, risk)
     cautious, bold = solve(other), solve(task)
     gap = bold.values.reward - evaluate(task, cautious.policy).reward
     here, there = (np.asarray(each.transitions) for each in (task, other))

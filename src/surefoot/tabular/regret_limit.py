@@ -31,8 +31,8 @@ class Limits:
     Attributes:
         gap: [n] whoever deploys a policy that is safe on alternative i gives up g_i or more in that episode.
         told: [n] nats against alternative i in a unit of information, at most.
-        free: [r, r'] units of information in an episode, at most, beyond ω for each unit of excess regret and ω' for each
-            unit of the gap of the most dangerous alternative that its policy is safe on; ω of RATES, ω' of PLAIN.
+        free: [r, r'] units of information in an episode, at most, beyond ω for each unit of excess regret and ω' for
+            each unit of the gap of the most dangerous alternative that its policy is safe on; ω of RATES, ω' of PLAIN.
     """
 
     gap: Floats
@@ -40,18 +40,13 @@ class Limits:
     free: Floats
 
 
-def regret_limit(task: TabularCMDP, others: Sequence[TabularCMDP], episodes: int, risk: float) -> float:
-    """No method that is unsafe on each of the others with probability at most `risk` has less expected regret on `task`
-    in so many episodes."""
-    return least_regret(limits(task, others), episodes, risk)
-
-
 def limits(task: TabularCMDP, others: Sequence[TabularCMDP]) -> Limits:
     """Gaps and information by dynamic programming over all policies."""
     best = solve(task)
     here, optimum = np.maximum(best.dual, 0.0), float(best.values.reward)
     nats = np.stack([divergences(task, other) for other in others])
-    unit = nats[len(nats) // 2] / float((nats[len(nats) // 2] * best.occupancy).sum())  # about one for an optimal policy
+    middle = nats[len(nats) // 2]
+    unit = middle / float((middle * best.occupancy).sum())  # an episode of an optimal policy has about one
     gap, free = np.zeros(len(others)), np.full((len(RATES), len(PLAIN)), -np.inf)
     for i, other in enumerate(others):
         there = np.maximum(solve(other).dual, 0.0)
@@ -68,8 +63,12 @@ def limits(task: TabularCMDP, others: Sequence[TabularCMDP]) -> Limits:
 
 
 def least_regret(known: Limits, episodes: int, risk: float) -> float:
-    """The largest R such that nobody can have an excess E and an unavoidable regret N with E + N < R: for every E it would
-    be that N < Σ_i (g_i - g_{i-1})·T_i(E, N), which is at most the unavoidable regret."""
+    """No method that is unsafe with probability at most `risk` on each alternative has less expected regret on the task in
+    so many episodes.
+
+    The largest R such that nobody can have an excess E and an unavoidable regret N with E + N < R: for every E it
+    would be that N < Σ_i (g_i - g_{i-1})·T_i(E, N), which is at most the unavoidable regret.
+    """
     low, high = 0.0, float(known.gap[-1]) * episodes
     if not high:
         return 0.0
@@ -90,8 +89,8 @@ def _cautious(known: Limits, excess: float, unavoidable: float, episodes: int, r
 
 
 def safe_episodes(information: Floats, bought: Floats, episodes: int, risk: float) -> Floats:
-    """[...] T: the least expected number of episodes, out of `episodes`, before a method first deploys what is unsafe on
-    an alternative, if each tells at most `information` nats against it and `bought` [...] come on top of them all.
+    """[...] T: the least expected number of episodes, out of `episodes`, before a method first deploys what is unsafe
+    on an alternative, if each tells at most `information` nats against it and `bought` [...] come on top of them all.
 
     With probability p it has by then, kl(p ‖ δ) ≤ information·T + bought, and each episode adds at least 1-p to T.
     """

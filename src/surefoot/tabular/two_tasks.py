@@ -64,8 +64,8 @@ class Pair:
 
 
 def most_reward(pair: Pair) -> tuple[float, Floats]:
-    """No policy within the budgets of the other task earns more on the task: V_r(π) ≤ V_r(π) - λ·(V'_c(π) - budget). And
-    values [S, N, 1] that bound it from every state on.
+    """No policy within the budgets of the other task earns more on the task: V_r(π) ≤ V_r(π) - λ·(V'_c(π) - budget).
+    And values [S, N, 1] that bound it from every state on.
 
     V ≥ TV implies that V bounds the values of all policies, and V + e/(1-γ) does this if TV ≤ V + e.
     """

@@ -35,9 +35,7 @@ def gridworld_page(results: Results) -> Report:
     figures: dict[str, bytes] = {}
     if "figure1" in results:  # runs of earlier versions have it as a picture only
         figures["figure1.png"] = png(policies_and_values([_panel(**panel) for panel in results["figure1"]]))
-    figures["figure2.png"] = png(
-        learning_curves(results["methods"], budgets=[BUDGET], limit=results.get("limit"))
-    )
+    figures["figure2.png"] = png(learning_curves(results["methods"], budgets=[BUDGET], limit=results.get("limit")))
     page = Page(
         title="The paper's gridworld, reproduced",
         lead=_lead(results),
@@ -163,9 +161,9 @@ def _limit_note(results: Results) -> tuple[str, ...]:
     if "limit" not in results:
         return ()
     return (
-        f"The limit is {results['limit']['mean'][-1]:,.0f} in the mean: no method that is unsafe with a probability of at "
-        f"most {results['settings']['risk']:g} on every single gridworld that the certified methods speak of has less "
-        "expected regret, whatever it deploys (docs/guarantees.md, Theorem 9). It says nothing of methods that are "
+        f"The limit is {results['limit']['mean'][-1]:,.0f} in the mean: no method that is unsafe with a probability of "
+        f"at most {results['settings']['risk']:g} on every single gridworld that the certified methods speak of has "
+        "less expected regret, whatever it deploys (docs/guarantees.md, Theorem 9). It says nothing of methods that are "
         "unsafe.",
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.experiments.regret.figure import regret_and_bounds
-from surefoot.experiments.regret.settings import DELTA, EPSILON, SWEEPS, TITLES, Family
+from surefoot.experiments.regret.settings import DELTA, EPSILON, SWEEPS, Family
 from surefoot.experiments.results import Report, Results
 from surefoot.report.figures import png
 from surefoot.report.page import Page, Section, versions

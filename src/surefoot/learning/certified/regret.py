@@ -1,4 +1,4 @@
-"""Regret that is certified while a method runs: the most that cells which are still possible allow (docs, Theorem 8)."""
+"""Regret that is certified while a method runs: the most that surviving cells allow (docs, Theorem 8)."""
 
 from __future__ import annotations
 
