@@ -21,7 +21,7 @@ from surefoot.tabular.two_tasks import Pair, divergences, most_information, most
 LEVELS = (5, 15, 60)  # of the probability of having left what is safe on an alternative; few for few episodes
 RATES = np.geomspace(0.3, 100.0, 6)  # ω: information, in episodes' worth, that a unit of excess regret may buy
 PLAIN = np.array([0.0, 0.3, 1.0, 3.0])  # ω': the same for regret that nobody avoids
-EXCESSES, ROUNDS = 40, 20  # excess regrets that are told apart, and steps of bisection
+EXCESSES, ROUNDS = 25, 18  # excess regrets that are told apart, and steps of bisection
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,8 @@ def limits(task: TabularCMDP, others: Sequence[TabularCMDP]) -> Limits:
 
 
 def least_regret(known: Limits, episodes: int, risk: float) -> float:
-    """No method that is unsafe with probability at most `risk` on each alternative has less expected regret on the task in
-    so many episodes.
+    """No method that is unsafe with probability at most `risk` on each alternative has less expected regret on the task
+    in so many episodes.
 
     The largest R such that nobody can have an excess E and an unavoidable regret N with E + N < R: for every E it
     would be that N < Σ_i (g_i - g_{i-1})·T_i(E, N), which is at most the unavoidable regret.

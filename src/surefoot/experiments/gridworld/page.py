@@ -163,8 +163,8 @@ def _limit_note(results: Results) -> tuple[str, ...]:
     return (
         f"The limit is {results['limit']['mean'][-1]:,.0f} in the mean: no method that is unsafe with a probability of "
         f"at most {results['settings']['risk']:g} on every single gridworld that the certified methods speak of has "
-        "less expected regret, whatever it deploys (docs/guarantees.md, Theorem 9). It says nothing of methods that are "
-        "unsafe.",
+        "less expected regret, whatever it deploys (docs/guarantees.md, Theorem 9). It says nothing of methods that "
+        "are unsafe.",
     )
 
 
