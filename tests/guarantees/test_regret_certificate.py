@@ -24,7 +24,7 @@ from surefoot.tabular.optimum_bounds import optimum_bounds
 
 FALSE_ALARM = 1e-4
 ROOMS, POLICIES = mutants.rooms(), mutants.rooms_policies()
-OPTIMA = cell_optima(learner(POLICIES, method="certified-likelihood").method)  # type: ignore[arg-type]
+OPTIMA = cell_optima(learner(POLICIES, method="certified-likelihood").method)
 
 
 def exceeded(
@@ -39,7 +39,7 @@ def exceeded(
     intact = learner(POLICIES, method=method, risk=risk).method
     count = 0
     for number, parameter in enumerate(ROOMS.sample(tasks, np.random.default_rng(7))):
-        chosen = Learner(mutate(intact), seed=number)  # type: ignore[arg-type]
+        chosen = Learner(mutate(intact), seed=number)
         certificate = RegretCertificate(chosen, optima)
         task = ROOMS.task(parameter)
         run = run_learner(chosen, task, episodes=episodes, seed=number, observer=certificate.note)
@@ -65,7 +65,7 @@ def test_regret_stays_below_what_was_certified(method: str) -> None:
     ],
 )
 def test_broken_certificates_are_caught(broken: dict[str, object]) -> None:
-    assert p_value(exceeded(0.05, 30, **broken), 30, 0.05) < FALSE_ALARM  # type: ignore[arg-type]
+    assert p_value(exceeded(0.05, 30, **broken), 30, 0.05) < FALSE_ALARM
 
 
 def test_no_task_of_a_box_has_a_better_optimum() -> None:
@@ -95,4 +95,4 @@ def test_other_methods_are_refused() -> None:
         RegretCertificate(learner(POLICIES, method="safe-only"), OPTIMA)
     finite = mutants.rooms_policies(tasks=mutants.two_rooms())
     with pytest.raises(InvalidInput, match="cells must be boxes of an affine family"):
-        cell_optima(learner(finite, method="certified-likelihood").method)  # type: ignore[arg-type]
+        cell_optima(learner(finite, method="certified-likelihood").method)

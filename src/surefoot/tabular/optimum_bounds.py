@@ -49,4 +49,5 @@ def _best_responses(affine: AffineTables, discount: float, prices: Floats, centr
         better = base.reshape(-1, *shape).max(axis=2)
         before, change, values = values, better - values, better
         if np.abs(change).max() <= (1 - discount) * ACCURACY * max(1e-300, float(np.abs(better).max())):
-            return before + np.maximum(change, 0.0).max(axis=1)[:, None] / (1 - discount)
+            bound: Floats = before + np.maximum(change, 0.0).max(axis=1)[:, None] / (1 - discount)
+            return bound

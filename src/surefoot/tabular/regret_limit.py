@@ -94,7 +94,8 @@ def safe_episodes(information: Floats, bought: Floats, episodes: int, risk: floa
 
     With probability p it has by then, kl(p ‖ δ) ≤ information·T + bought, and each episode adds at least 1-p to T.
     """
-    return np.stack([_climbed(information, bought, episodes, risk, levels) for levels in LEVELS]).max(axis=0)
+    found: Floats = np.max([_climbed(information, bought, episodes, risk, levels) for levels in LEVELS], axis=0)
+    return found
 
 
 def _climbed(information: Floats, bought: Floats, episodes: int, risk: float, levels: int) -> Floats:

@@ -24,7 +24,6 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
-from surefoot.tabular.evaluate import evaluate
 from surefoot.tasks.gridworld_tasks import MEAN_NOISE, gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.covering_number import covering_number
@@ -100,7 +99,7 @@ def measured(family: Family, made: Trained, method: str, quantile: float, settin
         "episode": (kept + 1).tolist(),
         "regret": run.regret[kept].tolist(),
         "certified": certified[kept].tolist(),
-        "safe_gap": run.optimal_reward - float(evaluate(task, made.policies.safe_policy).reward),
+        "safe_gap": run.optimal_reward - float(task.values(made.policies.safe_policy).reward),
         "exceeded": bool((run.regret > certified * (1 + ROUNDING)).any()),
         "unsafe": bool(run.unsafe.any()),
     }
@@ -111,7 +110,7 @@ def measured(family: Family, made: Trained, method: str, quantile: float, settin
 
 def bounds(family: Family, policies: PolicyValueSet, settings: Settings) -> dict[str, Any]:
     """The paper's bound for this family, on the way to the last episode, in the user's units."""
-    tasks, units, xi = gridworld(**asdict(family)), policies.units, policies.xi
+    tasks, units, xi = gridworld(**asdict(family)), policies.units, float(policies.xi or 0.0)
     episodes = np.unique(np.geomspace(1, settings.episodes, POINTS).round().astype(np.int64)).tolist()
     cover, choices = cover_number(tasks, EPSILON / 2, DELTA), accuracies(tasks, xi, settings.risk)
     in_units = {

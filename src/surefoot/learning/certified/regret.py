@@ -10,6 +10,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
 from surefoot.tabular.expansion import anything, box_values
 from surefoot.tabular.optimum_bounds import optimum_bounds
 
@@ -64,8 +65,10 @@ def largest_gap(optimum: Floats, reward_lower: Floats, surviving: Mask) -> float
     return max(0.0, float(gap[surviving].max() if surviving.any() else gap.max()))
 
 
-def cell_optima(method: Certified) -> Floats:
+def cell_optima(method: Method) -> Floats:
     """[J] upper bounds on the optimal reward of every task of each cell, for boxes of an affine family."""
+    if not isinstance(method, Certified):
+        raise InvalidInput(f"method must be a certified one with cells, got {method.name}")
     cells = method.cells
     if cells.model is None or cells.model.affine is None:
         raise InvalidInput(f"cells must be boxes of an affine family for bounds on optima, got {cells.source!r} ones")
@@ -78,4 +81,5 @@ def _planned_lower(method: Certified, policy: Any) -> Floats:
     cells, least = method.cells, anything(method.units)[0][0]
     example = cells.model.task(cells.centre[0], method.units)  # type: ignore[union-attr]
     lower, _ = box_values(cells.model.affine_tables(), example, policy, cells.low, cells.high, np.zeros(0, np.int64))  # type: ignore[union-attr]
-    return np.maximum(lower[:, 0, 0], least)
+    bound: Floats = np.maximum(lower[:, 0, 0], least)
+    return bound
