@@ -13,7 +13,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 
 # Called from outside: the suites by authors of oracles, and formulas of the paper that document it.
 CALLED_BY_USERS = {"conforms_to_check_oracle", "conforms_to_optimal_oracle", "conforms_to_feasible_oracle", "cpo"}
-FORMULAS = {"lipschitz_constant_any_start", "weight_limit", "regret_bound"}
+FORMULAS = {"lipschitz_constant_any_start", "weight_limit"}
 # Overrides what a library calls.
 OVERRIDES = {"list_commands"}
 

@@ -390,3 +390,32 @@ def test_sample_complexity_makes_the_average_regret_small(
     episodes = theory.sample_complexity(cover, accuracy, xi, discount) * (1 - discount)
     average = theory.regret_bound(episodes, cover, 0, xi, discount) / episodes
     assert average == pytest.approx(accuracy, rel=1e-9)
+
+
+def test_regret_bound_with_constants_is_the_sum_of_the_four_terms():
+    """An independent transcription of the proof, term by term, with its weights by the closed form (exponent m-1)."""
+    K, C, eps, xi, delta, g = 1e7, 30, 2e-6, 0.05, 1e-3, 0.9
+    L = 1 / (1 - g) + 2 * g / (1 - g) ** 2
+    slack = (4 * L + 9) * eps
+    base = (2 * xi + slack) / (3 * xi)
+    steps = int(np.ceil(np.log(eps) / np.log(base)))
+    first = (xi - 2 * eps * (L + 2)) / (xi - 2 * eps * (L + 2) + 2 / (1 - g))
+    last = (xi - slack) * first / (xi * first + (xi - slack - xi * first) * base ** (steps - 1))
+    E = 2 * C * np.log(1 / delta)
+    log = np.log(4 * K * E * (steps + 1) / delta)
+    one = 4 * eps * L * K * (1 + 1 / (xi * (1 - g)))
+    two = 2 * K * (1 - last) / (1 - g) + 32 * np.sqrt(E * (steps + 1) * K * log) / ((1 - g) ** 2 * xi)
+    three = eps * (L + 1) * K + np.sqrt(2 * E * (steps + 1) * K * log) / (1 - g) + E / (1 - g)
+    four = eps * K + np.sqrt(2 * E * (steps + 1) * K * log) / (1 - g)
+    assert theory.regret_bound_with_constants(K, C, eps, xi, delta, g) == pytest.approx(one + two + three + four)
+
+
+def test_regret_bound_grows_with_episodes_and_cover_and_falls_with_the_margin():
+    def bound(K=1e6, C=20, xi=0.05):
+        return theory.regret_bound_with_constants(K, C, 1e-6, xi, 1e-3, 0.9)
+
+    assert bound() < bound(K=2e6)
+    assert bound() < bound(C=40)
+    assert bound() > bound(xi=0.1)
+    assert bound() > theory.trivial_regret(1e6, 0.9), "vacuous at a million episodes"
+    assert bound(K=1e15) < theory.trivial_regret(1e15, 0.9)

@@ -2,7 +2,7 @@
 
 Everything here is in the paper's unit scale: r in [0, 1], c in [-1, 1], a policy is feasible when V_c >= 0.
 `cmdp.units.Units` converts to and from the user's "cost <= budget". Where the paper is in error the repair is
-named by its row in docs/guarantees.md, section "Errata" (E1 ... E14).
+named by its row in docs/guarantees.md, section "Errata" (E1 ... E15).
 """
 
 from __future__ import annotations
@@ -152,10 +152,52 @@ def mixture_value(candidate: Any, safe: Any, weight: float) -> Any:
     return weight * candidate + (1 - weight) * safe
 
 
+# ------------------------------------------------------------------------------------------------- regret (Theorem 4.2)
+
+
+def most_candidates(cover_number: int, delta: float) -> float:
+    """2C ln(1/δ) ≥ |Û|, Lemma "size_of_u", with C_{ε/2} for C (E6)."""
+    return 2 * cover_number * math.log(1 / delta)
+
+
+def trivial_regret(episodes: float, discount: float) -> float:
+    """K/(1-γ): with rewards in [0, 1] nobody has more. A bound above it says nothing."""
+    return episodes / (1 - discount)
+
+
+def regret_bound_with_constants(
+    episodes: float, cover_number: int, epsilon: float, xi: float, delta: float, discount: float
+) -> float:
+    """The regret bound of the theorem with the constants of its proof: the sum of its terms (i) to (iv).
+
+    With v_{l,s} ≥ ξ throughout, as its last step has it; sums over the episodes of a phase inside absolute values, and
+    one episode more per candidate (E7); weights by their recursion (E2); the union over phases (E4), of which there are
+    ⌈m(l)⌉ + 1 per candidate. It needs (8L+18)ε ≤ ξ.
+    """
+    steps = weight_steps(xi, epsilon, discount)
+    candidates = most_candidates(cover_number, delta)
+    phases = candidates * (steps + 1)
+    log = math.log(4 * episodes * phases / delta)
+    constant, root = lipschitz_constant(discount), math.sqrt(phases * episodes * log)
+    training = 4 * epsilon * constant * episodes * (1 + 1 / (xi * (1 - discount)))
+    rest = 1 - _last_weight(xi, epsilon, discount, steps)
+    mixing = 2 * rest * episodes / (1 - discount) + 32 * root / ((1 - discount) ** 2 * xi)
+    testing = epsilon * (constant + 2) * episodes + 2 * math.sqrt(2) * root / (1 - discount)
+    return training + mixing + testing + candidates / (1 - discount)
+
+
+def _last_weight(safe_margin: float, epsilon: float, discount: float, steps: int) -> float:
+    """α_m after m = `steps` raises."""
+    weight = first_weight(safe_margin, epsilon, discount, 1 / (1 - discount))
+    for _ in range(steps - 1):
+        weight = next_weight(weight, safe_margin, epsilon, discount)
+    return weight
+
+
 # ------------------------------------------------------------------------------------------------- bounds, no constants
 
 
-def regret_bound(episodes: int, cover_number: int, epsilon: float, xi: float, discount: float) -> float:
+def regret_bound(episodes: float, cover_number: int, epsilon: float, xi: float, discount: float) -> float:
     """√(C K)/((1-γ)² ξ) + εK/(ξ(1-γ)³): the theorem's regret bound without constants and logarithms."""
     statistical = math.sqrt(cover_number * episodes) / ((1 - discount) ** 2 * xi)
     return statistical + epsilon * episodes / (xi * (1 - discount) ** 3)

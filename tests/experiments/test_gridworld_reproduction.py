@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.experiments.gridworld.page import compared_with, gridworld_page
+from surefoot.experiments.gridworld.page import TEST, compared_with, gridworld_page, tables
 from surefoot.experiments.gridworld.run import noises_under_test, reproduce
 from surefoot.experiments.gridworld.settings import DISCREPANCIES, Settings
 from surefoot.experiments.results import check_folder, write_report
@@ -284,3 +284,16 @@ def test_the_published_numbers(tmp_path: Path) -> None:
     for name in ("safe-only", "paper"):
         assert methods[name]["unsafe_episodes"] == 0
         assert methods[name]["min_margin"] > 0.3
+
+
+def test_the_limit_is_shown_and_no_method_that_keeps_the_promise_is_below_it(results: dict[str, Any]) -> None:
+    """Certified methods beside it are run at length by the command itself; never adapting keeps the promise too."""
+    limit = results["limit"]
+    assert limit["episode"][-1] == QUICK.episodes
+    assert limit["mean"] == sorted(limit["mean"])
+    assert 0 < limit["mean"][-1] == pytest.approx(np.mean(limit["tasks"]))
+    assert all(
+        least < regret for least, regret in zip(limit["tasks"], results["methods"]["safe-only"]["regret"], strict=True)
+    )
+    headers = tables(results)[TEST].headers
+    assert "times the limit" in headers

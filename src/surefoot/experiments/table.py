@@ -34,6 +34,9 @@ from surefoot.experiments.lower_bound import settings as lower_bound_settings
 from surefoot.experiments.promise import page as promise_pages
 from surefoot.experiments.promise import run as promise
 from surefoot.experiments.promise import settings as promise_settings
+from surefoot.experiments.regret import page as regret_pages
+from surefoot.experiments.regret import run as regret
+from surefoot.experiments.regret import settings as regret_settings
 from surefoot.experiments.results import Report, Results
 from surefoot.experiments.shift import page as shift_pages
 from surefoot.experiments.shift import run as shift
@@ -172,6 +175,17 @@ EXPERIMENTS = (
         lower_bound_pages.tables,
         "lower-bound.png and results.json beside it",
         lower_bound_settings.QUICK,
+    ),
+    Experiment(
+        "regret",
+        "Measured regret beside what is certified while a method runs, and beside the paper's bound.",
+        regret_settings.Settings,
+        regret_settings.Settings,
+        regret.reproduce,
+        regret_pages.regret_page,
+        regret_pages.tables,
+        "regret.png and results.json beside it",
+        regret_settings.QUICK,
     ),
     Experiment(
         "tail",

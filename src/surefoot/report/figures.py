@@ -46,6 +46,7 @@ MARKERS = ("", "o", "s", "^")
 
 REFERENCE = "safe-only"
 BUDGET_COLOUR = "#b3261e"
+LIMIT: Any = {"color": "#111111", "linestyle": (0, (1, 1.2)), "linewidth": 2.2, "label": "limit of any method"}
 FEW = 6  # methods that still leave room for bands in full and a legend below
 
 
@@ -67,7 +68,13 @@ def stroke(method: str) -> Stroke:
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
 
 
-def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float], title: str = "") -> Figure:
+def learning_curves(
+    methods: Mapping[str, Summary],
+    *,
+    budgets: Sequence[float],
+    title: str = "",
+    limit: Mapping[str, Any] | None = None,
+) -> Figure:
     """Figure 2 of the paper: reward regret and constraint value of every method against the episodes.
 
     Lines are means over the tasks, bands their 10 % to 90 % quantiles, with the intervals of values that are estimated.
@@ -78,13 +85,19 @@ def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float],
         methods: summaries by method name.
         budgets: of the constraints. With one, the lower panel shows its cost, budget - margin; with several, by how
             much a cost exceeds its budget, the largest of them.
+        limit: a third panel shows regret on logarithmic axes, and what nobody stays below who keeps the promise: its
+            `mean` after each number of episodes in `episode`.
     """
     if not methods:
         raise InvalidInput("methods must hold at least one summary, got none")
     budget = budgets[0] if len(budgets) == 1 else 0.0
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.0, 6.2) if len(methods) <= FEW else (11.0, 7.0), layout="constrained")
-        earned, cost = figure.subplots(2, 1, sharex=True, height_ratios=[1.15, 1])
+        width, height = (8.0, 6.2) if len(methods) <= FEW else (11.0, 7.0)
+        panels = 2 if limit is None else 3
+        figure = Figure(figsize=(width, height * panels / 2), layout="constrained")
+        earned, cost, *closer = figure.subplots(panels, 1, height_ratios=[1.15, 1, 1.15][:panels])
+        earned.sharex(cost)
+        earned.tick_params(labelbottom=False)
         band = 0.14 if len(methods) <= FEW else 0.08
         for order, (name, summary) in enumerate(_back_to_front(methods), start=2):
             _draw_earned(earned, name, summary, "regret" if regret_known(methods) else "reward", band, order)
@@ -99,10 +112,12 @@ def learning_curves(methods: Mapping[str, Summary], *, budgets: Sequence[float],
         cost.set_xlabel("episode")
         cost.set_xlim(0, max(summary["curve"]["episode"][-1] for summary in methods.values()))
         cost.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        if limit is not None:
+            _draw_closer(closer[0], methods, limit)
         figure.align_ylabels()
         if title:
             figure.suptitle(title, fontsize=11, fontweight="bold")
-        _legend(figure, methods, band)
+        _legend(figure, methods, band, limited=limit is not None)
     return figure
 
 
@@ -152,6 +167,19 @@ def _draw_earned(axes: Axes, name: str, summary: Summary, what: str, band: float
     low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
     axes.fill_between(curve["episode"], low, high, color=stroke(name).colour, alpha=band, linewidth=0)
     axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
+
+
+def _draw_closer(axes: Axes, methods: Mapping[str, Summary], limit: Mapping[str, Any]) -> None:
+    """Regret on logarithmic axes, above what nobody stays below who keeps the promise."""
+    for name, summary in _back_to_front(methods):
+        curve: Mapping[str, Any] = summary["curve"]
+        if curve["regret_mean"][0] is not None:
+            axes.plot(curve["episode"], curve["regret_mean"], **{**_line(name, summary), "marker": ""})
+    if any(limit["mean"]):
+        axes.plot(limit["episode"], limit["mean"], **LIMIT)
+        axes.fill_between(limit["episode"], limit["mean"], color=LIMIT["color"], alpha=0.06, linewidth=0)
+    axes.set(xscale="log", yscale="log", xlabel="episode, logarithmic", ylabel="reward regret")
+    axes.margins(x=0)
 
 
 def _draw_cost(axes: Axes, name: str, summary: Summary, budget: float, band: float, order: int) -> None:
@@ -207,7 +235,7 @@ def _label(name: str, summary: Summary) -> str:
     return name if summary["certified"] else f"{name} (uncertified)"
 
 
-def _legend(figure: Figure, methods: Mapping[str, Summary], band: float) -> None:
+def _legend(figure: Figure, methods: Mapping[str, Summary], band: float, limited: bool) -> None:
     """One list for both panels, in the order in which the regret curves end, top to bottom; below if it is short."""
     ranked = sorted(methods.items(), key=lambda item: -(item[1]["regret_mean"] or 0.0))
     handles: list[Any] = []
@@ -218,6 +246,9 @@ def _legend(figure: Figure, methods: Mapping[str, Summary], band: float) -> None
         labels.append(_label(name, summary))
     handles.append(Line2D([], [], color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2))
     labels.append("budget")
+    if limited:
+        handles.append(Line2D([], [], **LIMIT))
+        labels.append(LIMIT["label"])
     if any(summary["unsafe_tasks"] for summary in methods.values()):
         handles.append(Line2D([], [], color="#444444", marker="X", markersize=7, linestyle="none"))
         labels.append("worst policy deployed")

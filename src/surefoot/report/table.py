@@ -47,13 +47,16 @@ class Table:
 
 
 def results_table(
-    methods: Mapping[str, Totals], compared_with: Mapping[str, str] = MappingProxyType({"safe-only": "safe-only"})
+    methods: Mapping[str, Totals],
+    compared_with: Mapping[str, str] = MappingProxyType({"safe-only": "safe-only"}),
+    limit: float | None = None,
 ) -> Table:
     """One row per method, in the order given. What is estimated is called so, with how far it may be off.
 
     Args:
         compared_with: whose regret the others' is also given as a multiple of, where they are present: what to call
             them, and their names.
+        limit: a regret that no method stays below which keeps its promise.
     """
     present = {label: methods[name] for label, name in compared_with.items() if name in methods}
     told = any("reward_mean" in found for found in methods.values())
@@ -64,6 +67,7 @@ def results_table(
         f"regret, mean{estimated}",
         "95 % interval",
         *(f"times {label}" for label in present),
+        *([] if limit is None else ["times the limit"]),
         *([f"reward, mean{estimated}"] if told else []),
         "unsafe tasks",
         "unsafe episodes",
@@ -76,6 +80,7 @@ def results_table(
             regret(found),
             interval(found["regret_interval"]),
             *(_times(found["regret_mean"], other["regret_mean"]) for other in present.values()),
+            *([] if limit is None else [_times(found["regret_mean"], limit)]),
             *([_reward(found)] if told else []),
             unsafe_tasks(found),
             unsafe_episodes(found),
@@ -83,7 +88,7 @@ def results_table(
         )
         for name, found in methods.items()
     )
-    optional = tuple(range(3, 4 + len(present)))  # the interval and the multiples
+    optional = tuple(range(3, 4 + len(present) + (limit is not None)))  # the interval and the multiples
     return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=optional)
 
 
