@@ -89,7 +89,7 @@ def test_the_inner_step_of_meta_cpo_solves_its_problem(seed: int) -> None:
     np.testing.assert_allclose(found, by_the_dual(g, b, c, 0.05), atol=2e-4)
 
 
-@pytest.mark.parametrize("c", [-2.0, -0.1, 0.05, 0.2, 2.0])
+@pytest.mark.parametrize("c", [0.05, *(pytest.param(each, marks=pytest.mark.long) for each in (-2.0, -0.1, 0.2, 2.0))])
 def test_its_derivative_is_that_of_the_solution(c: float) -> None:
     """Free, on the edge from either side, and with no way to keep the budget."""
     rng = np.random.default_rng(3)
@@ -122,7 +122,7 @@ def actor_from(theta: Floats) -> Actor:
     return actor
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 2))])
 def test_the_meta_gradient_of_maml_is_that_of_the_adapted_policies_worth(seed: int) -> None:
     """Against differences of an expectation over the table, its inner gradient by differences too."""
     tasks, _, theta = two_tasks(seed)
@@ -155,7 +155,9 @@ def test_the_meta_gradient_of_maml_is_that_of_the_adapted_policies_worth(seed: i
     assert np.abs(first_order - expected).max() > 5e-3
 
 
-@pytest.mark.parametrize(("seed", "local"), [(0, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("seed", "local"), [(0, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 1), (2, 2)))]
+)
 def test_the_meta_step_of_meta_cpo_is_the_next_step_pulled_back(seed: int, local: int) -> None:
     tasks, excesses, theta = two_tasks(seed)
     rules = MetaCpoRules(divergence=0.05)

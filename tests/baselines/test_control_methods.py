@@ -141,7 +141,9 @@ def test_outcomes_without_steps_are_refused(name: str) -> None:
 # ---------------------------------------------------------------------------------------------------- the contract
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [each if each == "meta-cpo" else pytest.param(each, marks=pytest.mark.long) for each in NAMES]
+)
 def test_the_contract_of_learners(name: str) -> None:
     suite.check(maker(name), world(name), episodes=45)
 

@@ -127,6 +127,7 @@ def test_before_any_episode_has_ended_a_policy_learns_all_the_same(name: str) ->
     assert gain_of(trained) > 0.05
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_policy() -> None:
     brief = Settings(steps=8_000, batch=4_000, hidden=(8,))
     first, again = (

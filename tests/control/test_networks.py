@@ -127,7 +127,8 @@ def test_advantages_are_the_sums_they_are_defined_by(seed: int) -> None:
             assert found[t, k] == pytest.approx(total)
 
 
-@pytest.mark.parametrize("discrete", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("discrete", [False, True])
 def test_conjugate_gradients_solve_with_the_hessian_of_the_divergence(discrete: bool) -> None:
     actor, _, rng = random_actor(7, discrete)
     inputs = jnp.asarray(rng.standard_normal((30, 4)), jnp.float32)

@@ -250,6 +250,7 @@ def killed_at_random(driver: Driver, folder: Path, method: str, episodes: int, k
     raise AssertionError("the deployments were too short to be killed")
 
 
+@pytest.mark.long
 def test_killed_at_random_instants(driver: Driver, tmp_path: Path) -> None:
     killed_at_random(driver, tmp_path, "certified-returns", 60, kills=20, seed=0)
 
