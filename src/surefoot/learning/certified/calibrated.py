@@ -90,7 +90,7 @@ def told_calibration(told: Any) -> Calibration:
 
 # Options of a method where nobody chose them.
 UNSET: Mapping[str, Any] = MappingProxyType(
-    {"replan": None, "pairs": False, "optimistic": False, "split": None, "shift": 0.0}
+    {"replan": None, "pairs": False, "optimistic": False, "split": False, "shift": 0.0, "assume_safe": False}
 )
 
 
@@ -112,7 +112,7 @@ def calibrated(
         raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
     if risk < found.risk:
         raise InvalidInput(f"risk must be at least the {found.risk:g} of the calibration, got {risk:g}")
-    asked = {**options, "method": method.name, "horizon": horizon, "digest": method.policies.digest()}
+    asked = {**UNSET, **options, "method": method.name, "horizon": horizon, "digest": method.policies.digest()}
     had = {**UNSET, **found.options, "method": found.method}
     had |= {"horizon": found.horizon, "digest": found.digest}
     for name, value in asked.items():

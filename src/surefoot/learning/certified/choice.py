@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
@@ -46,7 +46,6 @@ def certified_method(
     observes: Observes = "transitions",
     assume_safe: bool = False,
     shift: float = 0.0,
-    calibration: Mapping[str, Any] | None = None,
 ) -> Method:
     """A certified method of total risk `risk`.
 
@@ -65,8 +64,6 @@ def certified_method(
         assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
             is known from elsewhere and need not be paid for.
         shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
-        calibration: what `surefoot.calibrate` found for this very method, set and options, as plain data: the level
-            then is the one that simulation allows, for as many episodes as were calibrated.
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
@@ -89,11 +86,7 @@ def certified_method(
     replanner = _replanner(policies, cells.model, shift) if wanted else None
     wait = SOONEST.get(kind, LEAST_WAIT)
     splitter = _splitter(policies, cells, evidence, split)
-    made = Certified(name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter)
-    if calibration is None:
-        return made
-    options = {"replan": replan, "pairs": pairs, "optimistic": optimistic, "split": split, "shift": shift}
-    return calibrated(made, told_calibration(calibration), risk, horizon, options)
+    return Certified(name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter)
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
@@ -218,8 +211,15 @@ def _model_free(
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _made(policies: PolicyValueSet, terms: Terms, **options: Any) -> Method:
-    return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
+def _made(
+    policies: PolicyValueSet, terms: Terms, calibration: Mapping[str, Any] | None = None, **options: Any
+) -> Method:
+    """`calibration`: what `surefoot.calibrate` found for this very method, set and options, as plain data. The level
+    then is the one that simulation allows, for as many episodes as were calibrated."""
+    method = certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
+    if calibration is None:
+        return method
+    return calibrated(cast(Certified, method), told_calibration(calibration), terms.risk, terms.horizon, options)
 
 
 _WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy)
