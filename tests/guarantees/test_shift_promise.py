@@ -39,6 +39,7 @@ from surefoot.training.envelopes import Envelopes, build_cells
 FALSE_ALARM = 1e-4
 TASKS = 24
 BALL, RETURNS, MODEL_FREE = "certified-ball", "certified-returns", "certified-model-free"
+BALL_HERE = [BALL, pytest.param(RETURNS, marks=pytest.mark.long)]
 Mutant = Callable[[Certified], Method]
 
 
@@ -148,19 +149,19 @@ def p_value(unsafe: int, tasks: int, risk: float) -> float:
 ROOMS_SHIFT = 0.008
 
 
-@pytest.mark.parametrize("method", [BALL, RETURNS])
+@pytest.mark.parametrize("method", BALL_HERE)
 def test_promise_is_kept_on_tasks_at_a_distance(method: str) -> None:
     unsafe = unsafe_rooms(method, 0.2, TASKS, ROOMS_SHIFT)
     assert p_value(unsafe, TASKS, 0.2) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("method", [BALL, RETURNS])
+@pytest.mark.parametrize("method", BALL_HERE)
 def test_bounds_that_are_not_widened_are_caught(method: str) -> None:
     unsafe = unsafe_rooms(method, 0.2, TASKS, ROOMS_SHIFT, bounds_not_widened)
     assert p_value(unsafe, TASKS, 0.2) < FALSE_ALARM
 
 
-@pytest.mark.parametrize("method", [BALL, RETURNS])
+@pytest.mark.parametrize("method", BALL_HERE)
 def test_evidence_that_is_not_widened_is_caught(method: str) -> None:
     near = lamps().task([DANGEROUS])
     assert distance(near, misleading()) <= LAMP_SHIFT + 1e-12
@@ -168,7 +169,7 @@ def test_evidence_that_is_not_widened_is_caught(method: str) -> None:
     assert p_value(unsafe_lamps(method, 0.1, 12), 12, 0.1) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("method", [BALL, RETURNS])
+@pytest.mark.parametrize("method", BALL_HERE)
 def test_a_widened_learner_still_learns(method: str) -> None:
     """On the mild lamp itself, whose lights are farther from the dangerous one's than the shift."""
     chosen = learner(lamp_policies(), method=method, risk=0.1, shift=LAMP_SHIFT).method

@@ -129,7 +129,7 @@ def p_value(failures: int, tasks: int, risk: float) -> float:
     return float(stats.binomtest(failures, tasks, risk, alternative="greater").pvalue)
 
 
-@pytest.mark.parametrize("risk", [0.05, 0.5])
+@pytest.mark.parametrize("risk", [pytest.param(0.05, marks=pytest.mark.long), 0.5])
 def test_boxes_around_the_task_survive_and_nothing_unsafe_is_deployed(risk: float) -> None:
     lost, unsafe, most = count(risk, TASKS, seed=1)
     assert p_value(lost, TASKS, risk) > FALSE_ALARM
@@ -137,6 +137,7 @@ def test_boxes_around_the_task_survive_and_nothing_unsafe_is_deployed(risk: floa
     assert most > 30, "a count of cells that are never split would say nothing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("risk", [0.2, 0.5])
 def test_the_smallest_boxes_around_the_task_survive_whoever_splits(risk: float) -> None:
     lost, _, _ = count(risk, TASKS, seed=2, adversary=True)
@@ -188,11 +189,13 @@ def with_splitter(kind: type[Splitter], *more: Any) -> Mutant:
     return mutate
 
 
+@pytest.mark.long
 def test_numerator_fitted_to_the_data_is_caught() -> None:
     lost, _, _ = count(0.2, TASKS, 2, fitted_numerator, adversary=True)
     assert p_value(lost, TASKS, 0.2) < FALSE_ALARM
 
 
+@pytest.mark.long
 def test_halves_that_do_not_meet_are_caught() -> None:
     lost, _, _ = count(0.05, TASKS, 1, with_splitter(GapBetween))
     assert p_value(lost, TASKS, 0.05) < FALSE_ALARM

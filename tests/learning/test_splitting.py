@@ -55,6 +55,7 @@ def test_evidence_of_a_box_is_the_numerator_of_its_cell_over_the_likelihood_of_t
         assert exact - 0.05 * max(1.0, abs(exact)) - 0.2 <= found[number] <= exact + 1e-9
 
 
+@pytest.mark.long
 def test_splitting_pays() -> None:
     task, method = wards().task(np.array([0.12, 0.3])), "certified-likelihood"
     whole, split = (
