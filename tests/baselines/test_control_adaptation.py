@@ -246,6 +246,7 @@ def test_published_adaptation_stays_near_and_its_multipliers_bounded() -> None:
     assert rel_entr(table(stopped), 1 / A).sum(axis=1).mean() < 0.1
 
 
+@pytest.mark.long
 def test_every_adaptation_gains_reward_and_heeds_the_cost() -> None:
     """On exact advantages: with room to spare reward rises; with none the cost falls, but for the penalty's sake."""
     rng = np.random.default_rng(1)

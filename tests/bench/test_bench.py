@@ -28,9 +28,19 @@ from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS
 TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4)
 
 
+Stages = list[tuple[str, int, int]]
+
+
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return run(True, lambda what, done, total: None, TINY)
+def bench() -> tuple[list[Row], Stages]:
+    """Rows, and the progress that was told on the way."""
+    seen: Stages = []
+    return run(True, lambda *stage: seen.append(stage), TINY), seen
+
+
+@pytest.fixture
+def rows(bench: tuple[list[Row], Stages]) -> list[Row]:
+    return bench[0]
 
 
 def test_every_comparison_has_its_row(rows: list[Row]) -> None:
@@ -45,10 +55,8 @@ def test_rows_are_plain_data(rows: list[Row]) -> None:
     assert json.loads(json.dumps([row.as_dict() for row in rows], allow_nan=False))[0]["what"] == rows[0].what
 
 
-def test_progress_names_the_stages() -> None:
-    seen: list[tuple[str, int, int]] = []
-    run(True, lambda *stage: seen.append(stage), TINY)
-    assert [(done, total) for _, done, total in seen] == [(done, 9) for done in range(9)]
+def test_progress_names_the_stages(bench: tuple[list[Row], Stages]) -> None:
+    assert [(done, total) for _, done, total in bench[1]] == [(done, 9) for done in range(9)]
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ def test_a_neighbour_is_a_good_start() -> None:
     assert abs(gain_of(warm) - best) < abs(gain_of(cold) - best) / 2
 
 
-@pytest.mark.parametrize("name", ONE_OF_THEM)
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(UPDATES))
 def test_before_any_episode_has_ended_a_policy_learns_all_the_same(name: str) -> None:
     """Nothing is known of its cost yet: it climbs the reward, within its region."""
     brief = Settings(steps=4_000, batch=400, hidden=(8,), discount=0.9, log_std=-1.5)
