@@ -1,4 +1,4 @@
-"""`surefoot report`: parsing and printing only."""
+"""`surefoot report` and `surefoot watch`: parsing and printing only."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.terminal import Json, print_json, print_path
+from surefoot.cli.deployment import learner_of
+from surefoot.cli.journals import JournalPath, KeyFile, read_key
+from surefoot.cli.terminal import Json, print_json, print_lines, print_path
+from surefoot.deploy.follow import Follower
 from surefoot.deploy.page import deployment_page
+from surefoot.deploy.verify import read_header
+from surefoot.deploy.watch import WatchServer, serve
+from surefoot.errors import InvalidInput
 from surefoot.experiments.results import redraw
 from surefoot.experiments.table import PAGES
 from surefoot.files import check_file, write_file
-from surefoot.report.page import render
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+Policies = Annotated[
+    Path | None,
+    typer.Option(
+        "--policies",
+        metavar="SET",
+        help="The policy set that was deployed: shows what is still possible in the parameters of its tasks.",
+    ),
+]
 
 app = typer.Typer()
 
@@ -20,11 +35,14 @@ app = typer.Typer()
 @app.command("report")
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier run, or journal of a deployment.")],
+    policies: Policies = None,
     as_json: Json = False,
 ) -> None:
     """Draw the figures and the HTML page of an earlier run, or of a deployment, again."""
     if run.is_file():
-        page = report_journal(run)
+        page = report_journal(run, policies=policies)
+    elif policies is not None:
+        raise InvalidInput(f"--policies must be left out unless RUN is the journal of a deployment, got {run}")
     else:
         redraw(run, lambda results: PAGES[results["experiment"]](results))
         page = run / "report.html"
@@ -34,9 +52,29 @@ def report_command(
         print_path(page)
 
 
-def report_journal(path: Path, out: Path | None = None) -> Path:
+@app.command("watch")
+def watch_command(
+    path: JournalPath,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for any that is free.")] = 8787,
+    policies: Policies = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it."""
+    known = None if policies is None else PolicyValueSet.load(policies)
+    follower = Follower(path, read_key(key), None if known is None else lambda header: learner_of(known, header))
+    server = WatchServer(follower, port)
+    if as_json:
+        print_json({"url": server.url, "journal": str(follower.path)})
+    else:
+        print_lines([f"{server.url} shows {follower.path}, on this machine only; Ctrl-C ends it"])
+    serve(server)
+
+
+def report_journal(path: Path, out: Path | None = None, policies: Path | None = None) -> Path:
     """The HTML page of a journal; by default beside it."""
     target = out if out is not None else path.with_name(path.name + ".html")
     check_file(target)
-    write_file(target, render(deployment_page(path)).encode())
+    learner = None if policies is None else learner_of(PolicyValueSet.load(policies), read_header(path))
+    write_file(target, deployment_page(path, learner).encode())
     return target
