@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "status": Command("journals", "Where a deployment stands, while it runs or afterwards."),
     "watch": Command(
-        "reporting",
+        "watching",
         "Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it.",
     ),
     "verify": Command(

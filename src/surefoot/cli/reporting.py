@@ -1,4 +1,4 @@
-"""`surefoot report` and `surefoot watch`: parsing and printing only."""
+"""`surefoot report`: parsing and printing only."""
 
 from __future__ import annotations
 
@@ -8,26 +8,15 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.deployment import learner_of
-from surefoot.cli.journals import JournalPath, KeyFile, read_key
-from surefoot.cli.terminal import Json, print_json, print_lines, print_path
-from surefoot.deploy.follow import Follower
+from surefoot.cli.watching import Policies
+from surefoot.cli.terminal import Json, print_json, print_path
 from surefoot.deploy.page import deployment_page
 from surefoot.deploy.verify import read_header
-from surefoot.deploy.watch import WatchServer, serve
 from surefoot.errors import InvalidInput
 from surefoot.experiments.results import redraw
 from surefoot.experiments.table import PAGES
 from surefoot.files import check_file, write_file
 from surefoot.policyset.policy_value_set import PolicyValueSet
-
-Policies = Annotated[
-    Path | None,
-    typer.Option(
-        "--policies",
-        metavar="SET",
-        help="The policy set that was deployed: shows what is still possible in the parameters of its tasks.",
-    ),
-]
 
 app = typer.Typer()
 
@@ -50,25 +39,6 @@ def report_command(
         print_json({"report": str(page)})
     else:
         print_path(page)
-
-
-@app.command("watch")
-def watch_command(
-    path: JournalPath,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for any that is free.")] = 8787,
-    policies: Policies = None,
-    key: KeyFile = None,
-    as_json: Json = False,
-) -> None:
-    """Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it."""
-    known = None if policies is None else PolicyValueSet.load(policies)
-    follower = Follower(path, read_key(key), None if known is None else lambda header: learner_of(known, header))
-    server = WatchServer(follower, port)
-    if as_json:
-        print_json({"url": server.url, "journal": str(follower.path)})
-    else:
-        print_lines([f"{server.url} shows {follower.path}, on this machine only; Ctrl-C ends it"])
-    serve(server)
 
 
 def report_journal(path: Path, out: Path | None = None, policies: Path | None = None) -> Path:

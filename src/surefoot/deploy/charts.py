@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 from markupsafe import Markup
 
 from surefoot.deploy.drawing import Frame, Point, above, band, block, chart, frame, level, line, moment, steps
 from surefoot.deploy.history import History, Stretch
+from surefoot.deploy.observed import LEVEL, RunningMean, mixture_boundary
 from surefoot.deploy.possible import Possible
 from surefoot.deploy.status import ALARMS, Status, possible_in_words
 from surefoot.learning.method import SAFE
@@ -18,6 +20,9 @@ from surefoot.report.table import number
 MOST_POLICIES = 6  # that get a row of their own
 RECENT = 20  # stretches of the reward's second curve
 MOST_ALARMS = 50
+
+
+Seen = tuple[float, float, float, float]  # episode, mean, low, high
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def cost_card(history: History, status: Status, k: int) -> Card:
     """What constraint k is certified to cost, and what it was seen to cost, against its budget."""
     budget, means = status.budget[k], history.means.values
     claimed = [(each.episode, budget - each.margin[k]) for each in history.decided.values if each.margin is not None]
-    seen = [(each.episode, *each.costs[k]) for each in means]
+    seen = _intervals([each.episode for each in means], [each.costs[k] for each in means])
     shown = frame(status.episodes, [budget, *(y for _, y in claimed), *_telling(seen)])
     word = "certified at most" if status.certified else "predicted, not certified"
     picture = chart(
@@ -54,8 +59,8 @@ def cost_card(history: History, status: Status, k: int) -> Card:
             above(shown, budget, "over"),
             band(shown, [(x, low, high) for x, _, low, high in seen], "band seen"),
             line(shown, [(x, mean) for x, mean, _, _ in seen], "seen"),
-            level(shown, budget, "budget"),
             steps(shown, claimed, "claimed"),
+            level(shown, budget, "budget"),
             *_alarms(history, shown),
         ],
     )
@@ -63,12 +68,13 @@ def cost_card(history: History, status: Status, k: int) -> Card:
     return Card(
         f"Cost{which} against its budget",
         picture,
-        (("budget", f"budget {number(budget)}"), ("claimed", word), ("seen", "observed mean so far, 95 % interval")),
+        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", "observed mean so far, 95 % interval")),
     )
 
 
 def reward_card(history: History, status: Status) -> Card:
-    seen = [(each.episode, *each.reward) for each in history.means.values]
+    means = history.means.values
+    seen = _intervals([each.episode for each in means], [each.reward for each in means])
     recent = _recent(history)
     shown = frame(status.episodes, [*_telling(seen), *(y for _, y in recent)] or [0.0, 1.0])
     mean = f"{number(history.reward.mean)} so far" if history.reward.count else "nothing told yet"
@@ -102,8 +108,12 @@ def orders_card(history: History, status: Status) -> Card:
                 up = (len(names) - row - 0.82, len(names) - row - 0.18)
                 marks.append(block(shown, across, up, share, "safe" if names[row] == "safe" else "other"))
     ticks = [(len(names) - row - 0.5, name) for row, name in enumerate(names)]
-    counts = ", ".join(f"{policy_name(policy)} {history.ordered[policy]:,} times" for policy in rows)
-    label = f"Orders: {counts}." if counts else "Nothing was ordered yet."
+    counts = ", ".join(f"{policy_name(policy)}: {history.ordered[policy]:,}" for policy in rows)
+    label = (
+        f"How often each policy was ordered: {counts}{f', others: {rest:,}' if rest else ''}."
+        if counts
+        else "Nothing was ordered yet."
+    )
     picture = chart(label, shown, [*marks, *_alarms(history, shown)], ticks or [(0.5, "none")])
     key = (("safe", "safe policy"), ("other", "another; darker: more often"))
     return Card("Policies ordered", picture, key, f"{label} Policy numbers are those of the policy set.")
@@ -137,7 +147,18 @@ def policy_name(policy: int) -> str:
     return "safe" if policy == SAFE else f"no. {policy}"
 
 
-def _telling(seen: Sequence[tuple[float, float, float, float]]) -> list[float]:
+def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Seen]:
+    """(episode, mean, low, high) of each, all at once."""
+    if not means:
+        return []
+    low, high = means[0].low, means[0].high
+    counts, middle = (np.array([getattr(each, name) for each in means]) for name in ("count", "mean"))
+    radius = mixture_boundary([each.squares for each in means], high - low, LEVEL / 2) / counts
+    lower, upper = np.maximum(low, middle - radius), np.minimum(high, middle + radius)
+    return list(zip(episodes, middle.tolist(), lower.tolist(), upper.tolist(), strict=True))
+
+
+def _telling(seen: Sequence[Seen]) -> list[float]:
     """The values that decide what is shown: all means but the first few, and the interval of the later half. The
     interval of a few episodes is as wide as all that is possible, and would flatten everything else."""
     later = seen[len(seen) // 2 :]
@@ -174,4 +195,4 @@ def _cost_in_words(history: History, status: Status, k: int, claimed: Sequence[P
         f"observed mean {number(seen.mean)}, interval {number(low)} to {number(high)}" if seen.count else "no data"
     )
     bound = f"{'certified' if status.certified else 'predicted'} {number(claimed[-1][1])}" if claimed else "no bound"
-    return f"Cost {k + 1} over {status.episodes} episodes: budget {number(status.budget[k])}, {bound}, {observed}."
+    return f"Cost {k + 1} over {status.episodes} episodes: budget {status.budget[k]:g}, {bound}, {observed}."

@@ -108,7 +108,9 @@ def block(shown: Frame, across: Point, up: Point, share: float, kind: str) -> Ma
     left, right = map(shown.x, across)
     top, bottom = shown.y(up[1]), shown.y(up[0])
     path = f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}Z"
-    return Markup('<path class="{}" opacity="{:.2f}" d="{}"/>').format(kind, 0.15 + 0.85 * share, path)
+    return Markup('<path class="{}" opacity="{:.2f}" shape-rendering="crispEdges" d="{}"/>').format(
+        kind, 0.15 + 0.85 * share, path
+    )
 
 
 def _path(kind: str, path: str) -> Markup:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from surefoot.deploy.chain import BEGINNING, RawRow, checked_rows, located, named, understood
+from surefoot.deploy.chain import BEGINNING, Damaged, RawRow, checked_rows, located, named, understood
 from surefoot.deploy.forms import opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
@@ -62,7 +62,8 @@ class Follower:
                 self._show(self._read(self._rows, time.monotonic() + seconds))
         except SurefootError as error:
             self._restart()
-            self._show(View(self.path.name, "Damaged", "bad", f"{error}."))
+            word = "Damaged" if isinstance(error, Damaged) else "Unreadable"
+            self._show(View(self.path.name, word, "bad", f"{error}."))
 
     def _read(self, rows: Iterator[RawRow], deadline: float) -> View:
         for raw in rows:

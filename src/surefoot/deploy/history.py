@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -20,17 +20,20 @@ from surefoot.errors import InvalidInput
 
 POINTS = 256  # of a curve at least, once there are so many; at most twice as many
 LARGEST = 1e300
+NOTEWORTHY = 0.001  # a plan may leave the safe policy once in a million episodes, which is not yet running
+
+Standing = Literal["running", "safe", "alarm"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Means:
-    """After an episode: mean, low and high of the reward, and of each cost."""
+    """Of the reward and of each cost, after an episode."""
 
     episode: int
-    reward: tuple[float, float, float]
-    costs: tuple[tuple[float, float, float], ...]
+    reward: RunningMean
+    costs: tuple[RunningMean, ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ class History:
     """Rows in, pictures out. What one row costs does not depend on how many there were.
 
     Attributes:
-        since: the episode since which the standing is what it is.
+        standing: "running" if the safe policy is left now and then, "safe" if hardly or never, "alarm" if never again.
+        since: the episode since which that is so.
         ordered: how often each policy was ordered.
         stretches, stretch: consecutive runs of episodes, and how many episodes each has.
     """
@@ -97,8 +101,8 @@ class History:
         self.stretch = 1
         self.ordered: Counter[int] = Counter()
         self.abandoned: list[dict[str, Any]] = []
+        self.standing: Standing = "safe"
         self.since = 0
-        self._standing = ""
         self._last: Row | None = None
 
     def add(self, row: Row) -> None:
@@ -149,19 +153,18 @@ class History:
         values = [float(outcome.reward), *map(float, np.atleast_1d(outcome.cost))]
         if not all(math.isfinite(value) and abs(value) < LARGEST for value in values):
             raise Damaged(f"row {row.n} must tell finite sums, found {values}", row.n)
-        for mean, value in zip((self.reward, *self.costs), values, strict=True):
-            mean.add(value)
+        means = zip((self.reward, *self.costs), values, strict=True)
+        self.reward, *self.costs = (mean.told(value) for mean, value in means)
         stretch = self._stretch_of(data["episode"])
         stretch.reward, stretch.told = stretch.reward + values[0], stretch.told + 1
-        told = [(mean.mean, *mean.interval) for mean in (self.reward, *self.costs)]
-        self.means.add(Means(data["episode"] + 1, told[0], tuple(told[1:])))
+        self.means.add(Means(data["episode"] + 1, self.reward, tuple(self.costs)))
 
     def _stand(self, episode: int) -> None:
         """Take note of when the standing changed."""
-        weight = self.decision.get("weight", 0.0)
-        standing = "alarm" if self.tally.alarmed is not None else "running" if weight else "waiting"
-        if standing != self._standing:
-            self._standing, self.since = standing, episode
+        running = self.decision.get("weight", 0.0) >= NOTEWORTHY
+        standing: Standing = "alarm" if self.tally.alarmed is not None else "running" if running else "safe"
+        if standing != self.standing:
+            self.standing, self.since = standing, episode
 
     def _stretch_of(self, episode: int) -> Stretch:
         while episode // self.stretch >= 2 * POINTS:

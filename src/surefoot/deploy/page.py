@@ -121,11 +121,9 @@ def _template(name: str) -> jinja2.Template:
 
 
 def _state(history: History, status: Status) -> tuple[str, str]:
-    if history.tally.alarmed is not None:
-        return "Safe", "bad"
-    if not status.weight:
-        return "Safe", ""
-    return "Running", "good" if status.certified else "bad"
+    if history.standing == "running":
+        return "Running", "good" if status.certified else "bad"
+    return "Safe", "bad" if history.standing == "alarm" else ""
 
 
 def _verdict(history: History, status: Status) -> str:
@@ -133,16 +131,15 @@ def _verdict(history: History, status: Status) -> str:
     if not history.decision:
         return "The journal is open; nothing has been ordered yet."
     since = f"since episode {history.since:,}" if history.since else "since the beginning"
-    if history.tally.alarmed is not None:
+    if history.standing == "alarm":
         return f"Only the safe policy is ordered, {since}: {history.tally.alarmed}."
-    if not status.weight:
-        return f"Only the safe policy is ordered, {since}: nothing else may be deployed yet."
+    if history.standing == "safe":
+        how = f"in all but {share(status.weight)} of episodes" if status.weight else "alone"
+        return f"The safe policy is ordered {how}, {since}: nothing else may be deployed yet."
     left = f"The safe policy has been left {since}, now in {share(status.weight)} of all episodes"
     if not status.certified:
         return f"{left}. Nothing of this is certified: {status.method} promises no safety."
-    if status.margin is None:
-        return f"{left}."
-    within = "the budget" if len(status.budget) == 1 else "every budget"
+    within = "its budget" if len(status.budget) == 1 else "every budget"
     return f"{left}; what is ordered is certified to stay within {within}."
 
 
@@ -151,16 +148,17 @@ def _margin(status: Status) -> Figure:
     if status.margin is None:
         return Figure(name, "none", "nothing is claimed of what is ordered now")
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
-    which = "" if len(status.budget) == 1 else f", the smallest of {len(status.budget)} (constraint {least + 1})"
-    beside = f"below the budget {number(status.budget[least])} on the {status.kind}{which}"
-    return Figure(name, number(status.margin[least]), beside, "bad" if status.margin[least] < 0 else "")
+    margin, budget = status.margin[least], status.budget[least]
+    which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
+    beside = f"at most {number(budget - margin)} of the budget {budget:g}, {status.kind}{which}"
+    return Figure(name, number(margin), beside, "bad" if margin < 0 else "")
 
 
 def _observed(history: History, status: Status) -> Figure:
     """Of the constraint that was seen closest to its budget."""
     rooms = [budget - seen.mean for budget, seen in zip(status.budget, history.costs, strict=True)]
     k = rooms.index(min(rooms))
-    seen, budget = history.costs[k], number(status.budget[k])
+    seen, budget = history.costs[k], f"{status.budget[k]:g}"
     if not seen.count:
         return Figure("Observed cost", "none", f"no episode was told yet; budget {budget}")
     low, high = seen.interval
@@ -184,7 +182,7 @@ def _alarms(history: History, status: Status) -> Figure:
     alarms = [event for event in history.tally.events if event["kind"] in ALARMS]
     if not alarms:
         return Figure("Alarms", "0", f"in {status.episodes:,} episodes, {status.abandoned:,} of them abandoned")
-    force = "in force" if history.tally.alarmed is not None else "over again"
+    force = "in force" if history.standing == "alarm" else "over again"
     return Figure("Alarms", f"{len(alarms):,}", f"the last after episode {alarms[-1]['episode']:,}, {force}", "bad")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import secrets
 import threading
-from contextlib import suppress
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -114,9 +113,3 @@ class Answer(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing: requests come every second."""
-
-
-def serve(server: WatchServer) -> None:
-    """Until interrupted."""
-    with suppress(KeyboardInterrupt), server:
-        server.serve_forever()
