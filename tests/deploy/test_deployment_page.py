@@ -130,9 +130,9 @@ def test_parameters_that_are_possible_come_from_the_policy_set(tmp_path: Path) -
     assert cells is not None
     assert followed.everything == ((cells.low.min(), cells.high.max()),)
     assert followed.ranges.values[0].episode == 0
-    assert "Parameter of the system" in deployment_page(tmp_path / "journal", fresh())
+    assert "Parameter of the system" in deployment_page(tmp_path / "journal", Possible(fresh()))
     with pytest.raises(ArtifactError, match="was begun with settings"):
-        deployment_page(tmp_path / "journal", fresh(seed=6))
+        deployment_page(tmp_path / "journal", Possible(fresh(seed=6)))
 
 
 def test_thinning_keeps_the_end_and_the_smallest_margin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.deployment import learner_of
-from surefoot.cli.watching import Policies
 from surefoot.cli.terminal import Json, print_json, print_path
+from surefoot.cli.watching import Policies
 from surefoot.deploy.page import deployment_page
+from surefoot.deploy.possible import Possible
 from surefoot.deploy.verify import read_header
 from surefoot.errors import InvalidInput
 from surefoot.experiments.results import redraw
@@ -45,6 +46,6 @@ def report_journal(path: Path, out: Path | None = None, policies: Path | None = 
     """The HTML page of a journal; by default beside it."""
     target = out if out is not None else path.with_name(path.name + ".html")
     check_file(target)
-    learner = None if policies is None else learner_of(PolicyValueSet.load(policies), read_header(path))
-    write_file(target, deployment_page(path, learner).encode())
+    possible = None if policies is None else Possible(learner_of(PolicyValueSet.load(policies), read_header(path)))
+    write_file(target, deployment_page(path, possible).encode())
     return target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +47,8 @@ def watch_command(
 
 def _maker(policies: Path) -> Maker:
     from surefoot.cli.deployment import learner_of  # all methods: not needed to look at a journal
+    from surefoot.deploy.possible import Possible
     from surefoot.policyset.policy_value_set import PolicyValueSet
 
-    return partial(learner_of, PolicyValueSet.load(policies))
+    known = PolicyValueSet.load(policies)
+    return lambda header: Possible(learner_of(known, header))

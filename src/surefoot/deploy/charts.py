@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
+from surefoot.cmdp.wording import number
 from surefoot.deploy.drawing import Frame, Point, above, band, block, chart, frame, level, line, moment, steps
 from surefoot.deploy.history import History, Stretch
 from surefoot.deploy.observed import LEVEL, RunningMean, mixture_boundary
-from surefoot.deploy.possible import Possible
 from surefoot.deploy.status import ALARMS, Status, possible_in_words
 from surefoot.learning.method import SAFE
-from surefoot.report.table import number
+
+if TYPE_CHECKING:  # who looks without a policy set needs none of what replays it
+    from surefoot.deploy.possible import Possible
 
 MOST_POLICIES = 6  # that get a row of their own
 RECENT = 20  # stretches of the reward's second curve

@@ -6,23 +6,24 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surefoot.deploy.chain import BEGINNING, Damaged, RawRow, checked_rows, located, named, understood
 from surefoot.deploy.forms import opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
 from surefoot.deploy.page import SEALED, View, view
-from surefoot.deploy.possible import Possible
 from surefoot.deploy.seals import checked_key
 from surefoot.errors import SurefootError
-from surefoot.learning.learner import Learner
+
+if TYPE_CHECKING:
+    from surefoot.deploy.possible import Possible
 
 SETTLED = 2.0  # seconds after which a file that looks the same is taken to be the same
 CHECKED = "Sealed with this key."
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
-Maker = Callable[[Mapping[str, Any]], Learner]
+Maker = Callable[[Mapping[str, Any]], "Possible"]
 
 
 class Follower:
@@ -33,7 +34,7 @@ class Follower:
     or is not what it was, everything is read anew.
 
     Args:
-        maker: makes a fresh learner of row 0, where the policy set is at hand; it follows too (see `Possible`).
+        maker: makes of row 0 what replays the journal, where the policy set is at hand; it follows too.
     """
 
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None, maker: Maker | None = None) -> None:
@@ -79,7 +80,7 @@ class Follower:
     def _take(self, raw: RawRow) -> None:
         row = named(raw, self.path)
         if row.n == 0 and self._maker is not None:
-            self._possible = Possible(self._maker(opening(row, str(self.path))))
+            self._possible = self._maker(opening(row, str(self.path)))
         self._history.add(row)
         if self._possible is not None:
             self._possible.add(row)
@@ -95,8 +96,10 @@ class Follower:
         return old is not None and new is not None and old[:2] != new[:2]
 
     def _restart(self) -> None:
-        self._history, self._possible = History(), None
-        self._end, self._rows = Mark(0, BEGINNING), None
+        self._history = History()
+        self._possible: Possible | None = None
+        self._end = Mark(0, BEGINNING)
+        self._rows: Iterator[RawRow] | None = None
 
     def _waiting(self) -> View:
         text = f"There is no journal at {self.path} yet. This page fills when a deployment begins it."

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-import numpy as np
-
 from surefoot.cmdp.units import Units
 from surefoot.deploy.chain import Damaged, Row
 from surefoot.deploy.forms import checked, opening
 from surefoot.deploy.observed import RunningMean
-from surefoot.deploy.outcomes import outcome_of
 from surefoot.deploy.status import Status, Tally
+from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput
 
 POINTS = 256  # of a curve at least, once there are so many; at most twice as many
@@ -149,8 +147,8 @@ class History:
         self._stand(data["episode"])
 
     def _tell(self, row: Row, data: Mapping[str, Any]) -> None:
-        outcome = outcome_of(data, self.opened["discount"])
-        values = [float(outcome.reward), *map(float, np.atleast_1d(outcome.cost))]
+        reward, cost = sums_of(data, self.opened["discount"])
+        values = [float(reward), *map(float, cost)]
         if not all(math.isfinite(value) and abs(value) < LARGEST for value in values):
             raise Damaged(f"row {row.n} must tell finite sums, found {values}", row.n)
         means = zip((self.reward, *self.costs), values, strict=True)

@@ -10,17 +10,18 @@ from functools import cache
 from importlib import resources
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from surefoot.cmdp.wording import number
 from surefoot.deploy.chain import read, understood
 from surefoot.deploy.charts import Card, cards, policy_name
 from surefoot.deploy.history import History, gather
-from surefoot.deploy.possible import Possible
 from surefoot.deploy.status import ALARMS, Status, facts
-from surefoot.learning.learner import Learner
-from surefoot.report.table import number
+
+if TYPE_CHECKING:
+    from surefoot.deploy.possible import Possible
 
 MOST_EVENTS = 200
 SEALED = "The journal is sealed. Without its key nobody can tell here whether a holder of the key wrote it."
@@ -57,10 +58,9 @@ class View:
     notes: tuple[str, ...] = ()
 
 
-def deployment_page(path: str | PathLike[str], learner: Learner | None = None) -> str:
-    """The page of the journal at `path`. With a fresh learner of its policy set, made as row 0 says, also what is still
-    possible in the parameters of the family; then every row is computed again."""
-    possible = None if learner is None else Possible(learner)
+def deployment_page(path: str | PathLike[str], possible: Possible | None = None) -> str:
+    """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
+    it also shows what is left in the parameters of the family."""
     with understood(Path(path)):
         history = History()
         for row in read(path):
