@@ -108,6 +108,23 @@ def test_a_replaced_journal_is_read_anew(tmp_path: Path) -> None:
     assert follower.view.word == "Waiting"
 
 
+def test_a_journal_put_back_in_place_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    deployments.deployed(path, 2)
+    older = path.read_bytes()
+    deployments.deployed(path, 5)
+    follower = Follower(path)
+    follower.advance(60)
+    path.write_bytes(older)
+    (tmp_path / "journal.mark").unlink()
+    for file in tmp_path.iterdir():
+        os.utime(file, (1, 1))
+    follower.advance(60)
+    assert "its head says" in follower.view.verdict
+    follower.advance(60)
+    assert ("episodes", "2 (abandoned 1)") in follower.view.facts
+
+
 @pytest.mark.parametrize("damage", ["bytes", "row", "empty", "folder"])
 def test_what_is_no_journal_is_said_and_mended_is_shown(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "journal"

@@ -43,6 +43,9 @@ class Follower:
         self.changes = 0  # of the view
         self.written = 0.0  # when the journal was written to last, in seconds since 1970
         self._stamp: Stamp = ()
+        self._possible: Possible | None = None
+        self._rows: Iterator[RawRow] | None = None  # those that are being read
+        self._first = 0  # of these
         self._restart()
 
     def advance(self, seconds: float) -> None:
@@ -57,11 +60,13 @@ class Follower:
             if stamp[0] is None:
                 self._restart()
                 return self._show(self._waiting())
-            self._rows = checked_rows(self.path, key=self._key, after=self._end)
+            self._first, self._rows = self._end.rows, checked_rows(self.path, key=self._key, after=self._end)
         try:
             with understood(self.path):
                 self._show(self._read(self._rows, time.monotonic() + seconds))
-        except SurefootError as error:
+        except (SurefootError, OSError) as error:
+            if self._first:  # not what it was: read it anew, once
+                self._stamp = ()
             self._restart()
             word = "Damaged" if isinstance(error, Damaged) else "Unreadable"
             self._show(View(self.path.name, word, "bad", f"{error}."))
@@ -71,9 +76,7 @@ class Follower:
             self._take(raw)
             if time.monotonic() > deadline:  # what an earlier row says may no longer be so
                 text = f"Reading the journal: {self._end.rows:,} rows so far. What it says comes when all are read."
-                return (
-                    View(self.path.name, "Reading", "", text) if self.view.word in ("Reading", "Waiting") else self.view
-                )
+                return View(self.path.name, "Reading", "", text)
         self._rows = None
         return view(self.path.name, self._history, self._possible, SEALED if self._key is None else CHECKED)
 
@@ -97,9 +100,8 @@ class Follower:
 
     def _restart(self) -> None:
         self._history = History()
-        self._possible: Possible | None = None
+        self._possible, self._rows = None, None
         self._end = Mark(0, BEGINNING)
-        self._rows: Iterator[RawRow] | None = None
 
     def _waiting(self) -> View:
         text = f"There is no journal at {self.path} yet. This page fills when a deployment begins it."
