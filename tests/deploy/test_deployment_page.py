@@ -16,8 +16,8 @@ from surefoot.deploy import history
 from surefoot.deploy.chain import read
 from surefoot.deploy.charts import cards
 from surefoot.deploy.drawing import Frame, nice
-from surefoot.deploy.history import Decided, Thinned, gather
-from surefoot.deploy.page import deployment_page, rendered, share, view
+from surefoot.deploy.history import Decided, Thinned
+from surefoot.deploy.page import deployment_page, read_history, rendered, share, view
 from surefoot.deploy.possible import Possible
 from surefoot.deploy.session import Deployment
 from surefoot.errors import ArtifactError
@@ -48,7 +48,7 @@ class Checked(HTMLParser):
 
 
 def drawn(path: Path) -> Any:
-    found = gather(read(path))
+    found = read_history(path)
     return found, {card.title: card for card in cards(found, found.status(), None)}
 
 
@@ -82,7 +82,7 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
     with Deployment.open(tmp_path / "journal", fresh()) as deployment:
         deployments.drive(deployment, 10)
         order = deployment.ask()
-        page = view("journal", gather(read(tmp_path / "journal")))
+        page = view("journal", read_history(tmp_path / "journal"))
         assert (page.word, page.tone) == ("Running", "good")
         assert "has been left since the beginning, now in over 99.9 % of all episodes" in page.verdict
         names = [figure.name for figure in page.figures]
@@ -91,7 +91,7 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
         assert page.figures[3].value == "0"
         deployment.tell(order, reward=99.0, cost=0.5, first_state=0, breach=True)
         deployment.ask()
-    page = view("journal", gather(read(tmp_path / "journal")))
+    page = view("journal", read_history(tmp_path / "journal"))
     assert (page.word, page.tone) == ("Safe", "bad")
     assert page.verdict.startswith("Only the safe policy is ordered, since episode 11:")
     assert "certificate void" in page.verdict
@@ -150,7 +150,7 @@ def test_thinning_keeps_the_end_and_the_smallest_margin(monkeypatch: pytest.Monk
 def test_orders_are_counted_in_bounded_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     deployments.deployed(tmp_path / "journal", 30)
     monkeypatch.setattr(history, "POINTS", 2)
-    found = gather(read(tmp_path / "journal"))
+    found = read_history(tmp_path / "journal")
     assert len(found.stretches) <= 4
     assert sum((each.ordered for each in found.stretches), start=type(found.ordered)()) == found.ordered
     assert sum(each.told for each in found.stretches) == found.reward.count

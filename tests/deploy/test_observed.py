@@ -38,7 +38,7 @@ def misses(*factors: float) -> list[int]:
 
 def test_it_ever_misses_as_rarely_as_it_says_and_a_narrower_one_does_not() -> None:
     most = int(binom.isf(FALSE_ALARM, RUNS, LEVEL))
-    right, narrow = misses(1.0, 0.5)
+    right, narrow = misses(1.0, 0.4)  # at 0.5 it would take more runs to tell
     assert right <= most < narrow
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -173,13 +173,6 @@ class History:
         place = episode // self.stretch
         self.stretches += [Stretch() for _ in range(place + 1 - len(self.stretches))]
         return self.stretches[place]
-
-
-def gather(rows: Iterable[Row]) -> History:
-    history = History()
-    for row in rows:
-        history.add(row)
-    return history
 
 
 def _lower(one: Decided, other: Decided) -> Decided:

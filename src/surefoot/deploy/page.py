@@ -17,7 +17,7 @@ import jinja2
 from surefoot.cmdp.wording import number
 from surefoot.deploy.chain import read, understood
 from surefoot.deploy.charts import Card, cards, policy_name
-from surefoot.deploy.history import History, gather
+from surefoot.deploy.history import History
 from surefoot.deploy.status import ALARMS, Status, facts
 
 if TYPE_CHECKING:
@@ -61,18 +61,19 @@ class View:
 def deployment_page(path: str | PathLike[str], possible: Possible | None = None) -> str:
     """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
     it also shows what is left in the parameters of the family."""
+    history = read_history(path, possible)
     with understood(Path(path)):
-        history = History()
+        return rendered(view(Path(path).name, history, possible))
+
+
+def read_history(path: str | PathLike[str], possible: Possible | None = None) -> History:
+    history = History()
+    with understood(Path(path)):
         for row in read(path):
             history.add(row)
             if possible is not None:
                 possible.add(row)
-        return rendered(view(Path(path).name, history, possible))
-
-
-def read_history(path: str | PathLike[str]) -> History:
-    with understood(Path(path)):
-        return gather(read(path))
+    return history
 
 
 def view(name: str, history: History, possible: Possible | None = None, sealed: str = SEALED) -> View:
