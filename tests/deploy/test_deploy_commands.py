@@ -132,9 +132,11 @@ def test_report(journal: Path, tmp_path: Path) -> None:
     page = report_journal(journal)
     text = page.read_text(encoding="utf-8")
     assert page == journal.with_name("journal.html")
-    assert text.count("<img") == 1
+    assert text.count('role="img"') == 4
     assert "operator pressed stop" in text
     assert "30 (abandoned 5)" in text
+    deployments.tiny_set().save(tmp_path / "set")
+    assert "Parameter of the system" in report_journal(journal, policies=tmp_path / "set").read_text(encoding="utf-8")
     with pytest.raises(ArtifactError):
         report_journal(journal, journal / "page.html")
 

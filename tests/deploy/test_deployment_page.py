@@ -1,48 +1,175 @@
-"""The page of a deployment: what it draws is what the journal says."""
+"""The page of a deployment: what it says and draws is what the journal says."""
 
 from __future__ import annotations
 
+import re
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import deployments
 import numpy as np
+import pytest
 from deployments import fresh
 
+from surefoot.deploy import history
 from surefoot.deploy.chain import read
-from surefoot.deploy.page import deployment_page, gather, history_figure
+from surefoot.deploy.charts import cards
+from surefoot.deploy.drawing import Frame, nice
+from surefoot.deploy.history import Decided, Thinned
+from surefoot.deploy.page import deployment_page, read_history, rendered, share, view
+from surefoot.deploy.possible import Possible
 from surefoot.deploy.session import Deployment
-from surefoot.report.page import render
+from surefoot.errors import ArtifactError
+
+VOID = {"meta", "link", "path"}
+
+
+class Checked(HTMLParser):
+    """Every element that is opened is closed in order, every id is there once, nothing is loaded from elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids += [str(given["id"])] if "id" in given else []
+        self.links += [str(given[name]) for name in ("href", "src") if name in given]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def drawn(path: Path) -> Any:
+    found = read_history(path)
+    return found, {card.title: card for card in cards(found, found.status(), None)}
 
 
 def test_the_history_is_that_of_the_journal(tmp_path: Path) -> None:
     deployments.deployed(tmp_path / "journal", 40)
-    history = gather(read(tmp_path / "journal"))
-    assert len(history.told) == 34
-    assert [each["episode"] for each in history.abandoned] == [1, 8, 15, 22, 29, 36]
-    outcome = next(row.data for row in read(tmp_path / "journal") if row.kind == "outcome")
-    expected = 0.7 - 0.5 ** np.arange(len(outcome["costs"])) @ np.array(outcome["costs"])[:, 0]
-    assert history.margin[0, 0] == expected
-    assert history.decided[0] == 0
-    assert (np.diff(history.decided) > 0).all()
-    assert history.surviving[0] == 4
-    margin, weight, surviving = history_figure(history).axes
-    assert weight.lines[0].get_ydata()[-1] == history.weight[-1]
-    assert surviving.lines[0].get_ydata()[0] == 4
-    assert margin.lines[0].get_ydata()[0] == history.claimed[0, 0]
+    found, pictures = drawn(tmp_path / "journal")
+    rows = [(row.kind, row.data) for row in read(tmp_path / "journal")]
+    told = [data for kind, data in rows if kind == "outcome"]
+    costs = [0.5 ** np.arange(len(each["costs"])) @ np.array(each["costs"])[:, 0] for each in told]
+    assert len(told) == found.costs[0].count == 34
+    assert found.costs[0].mean == pytest.approx(np.mean(costs), rel=1e-12)
+    assert [each.episode for each in found.means.values] == [each["episode"] + 1 for each in told]
+    assert [each["episode"] for each in found.abandoned] == [1, 8, 15, 22, 29, 36]
+    assert [each.surviving for each in found.decided.values] == [d["surviving"] for k, d in rows if k == "decision"]
+    assert sum(found.ordered.values()) == 40
+    assert f"observed mean {np.mean(costs):.3f}" in pictures["Cost against its budget"].picture
+    assert f"no. 3: {found.ordered[3]:,}" in pictures["Policies ordered"].caption
 
 
-def test_an_alarm_is_on_the_page(tmp_path: Path) -> None:
+def test_several_constraints_have_a_chart_each(tmp_path: Path) -> None:
+    deployments.deployed(tmp_path / "journal", 20, "paper")
+    found, pictures = drawn(tmp_path / "journal")
+    assert list(pictures)[:2] == ["Cost 1 of 2 against its budget", "Cost 2 of 2 against its budget"]
+    assert found.status().margin is not None
+    page = view("journal", found)
+    least = int(np.argmin(found.status().margin or []))
+    assert f"of cost {least + 1}" in page.figures[0].beside
+
+
+def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
     with Deployment.open(tmp_path / "journal", fresh()) as deployment:
-        deployment.tell(deployment.ask(), reward=99.0, cost=0.5, first_state=0, breach=True)
+        deployments.drive(deployment, 10)
+        order = deployment.ask()
+        page = view("journal", read_history(tmp_path / "journal"))
+        assert (page.word, page.tone) == ("Running", "good")
+        assert "has been left since the beginning, now in over 99.9 % of all episodes" in page.verdict
+        names = [figure.name for figure in page.figures]
+        assert names == ["Certified margin", "Observed cost", "Next order", "Alarms"]
+        assert page.figures[2].value == f"no. {order.policy_index}"
+        assert page.figures[3].value == "0"
+        deployment.tell(order, reward=99.0, cost=0.5, first_state=0, breach=True)
         deployment.ask()
-    page = deployment_page(tmp_path / "journal")
-    assert "certificate void" in page.lead
-    assert "1 alarm on the way" in page.lead
-    figure = history_figure(gather(read(tmp_path / "journal")))
-    assert all(any(line.get_linestyle() == ":" for line in axes.lines) for axes in figure.axes)
-    assert '<td class="bad">alarm</td>' in render(page)
+    page = view("journal", read_history(tmp_path / "journal"))
+    assert (page.word, page.tone) == ("Safe", "bad")
+    assert page.verdict.startswith("Only the safe policy is ordered, since episode 11:")
+    assert "certificate void" in page.verdict
+    assert (page.figures[2].value, page.figures[3].value) == ("safe", "1")
+    text = rendered(page)
+    assert '<td class="bad">alarm</td>' in text
+    assert text.count('<path class="alarm"') == len(page.cards)
 
 
 def test_a_journal_without_an_order_has_a_page(tmp_path: Path) -> None:
     Deployment.open(tmp_path / "journal", fresh()).close()
-    assert "0 episodes" in deployment_page(tmp_path / "journal").lead
+    assert "nothing has been ordered yet" in deployment_page(tmp_path / "journal")
+
+
+@pytest.mark.parametrize("method", ["certified-returns", "paper"])
+def test_the_page_is_one_sound_document_without_outside_references(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "<b>journal"
+    deployments.deployed(path, 12, method)
+    text = deployment_page(path)
+    found = Checked(text)
+    assert found.open == []
+    assert len(set(found.ids)) == len(found.ids)
+    assert all(link == "data:," or link[1:] in found.ids for link in found.links)
+    assert "<b>" not in text
+    assert "://" not in text
+    assert "<script" not in text
+    assert all(len(label) > 20 for label in re.findall('role="img" aria-label="([^"]*)"', text))
+
+
+def test_parameters_that_are_possible_come_from_the_policy_set(tmp_path: Path) -> None:
+    deployments.deployed(tmp_path / "journal", 40)
+    followed = Possible(fresh())
+    for row in read(tmp_path / "journal"):
+        followed.add(row)
+    cells = deployments.tiny_set().cells
+    assert cells is not None
+    assert followed.everything == ((cells.low.min(), cells.high.max()),)
+    assert followed.ranges.values[0].episode == 0
+    assert "Parameter of the system" in deployment_page(tmp_path / "journal", Possible(fresh()))
+    with pytest.raises(ArtifactError, match="was begun with settings"):
+        deployment_page(tmp_path / "journal", Possible(fresh(seed=6)))
+
+
+def test_thinning_keeps_the_end_and_the_smallest_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "POINTS", 4)
+    kept: Thinned[Decided] = Thinned(history._lower)
+    margins = np.random.default_rng(0).random(100)
+    for k, margin in enumerate(margins):
+        kept.add(Decided(k, k / 100, 100 - k, (margin,)))
+        assert len(kept.values) < 8
+        assert kept.values[0].episode == 0
+        assert kept.values[-1].weight == k / 100
+        assert min(each.margin for each in kept.values if each.margin)[0] == margins[: k + 1].min()
+
+
+def test_orders_are_counted_in_bounded_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    deployments.deployed(tmp_path / "journal", 30)
+    monkeypatch.setattr(history, "POINTS", 2)
+    found = read_history(tmp_path / "journal")
+    assert len(found.stretches) <= 4
+    assert sum((each.ordered for each in found.stretches), start=type(found.ordered)()) == found.ordered
+    assert sum(each.told for each in found.stretches) == found.reward.count
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.37, 0.41), (1e-9, 2e-9), (1e6, 3e7), (-1e300, 1e300)])
+def test_ticks_are_few_and_within(low: float, high: float) -> None:
+    ticks = nice(low, high)
+    assert 1 <= len(ticks) <= 11
+    assert all(low - 1e-12 <= tick <= high + 1e-12 for tick in ticks)
+
+
+def test_what_lies_outside_is_cut_off_and_not_far_away() -> None:
+    shown = Frame(10, 0.0, 1.0)
+    assert shown.y(1e300) == shown.y(2.0)
+    assert shown.x(1e300) == shown.x(10)
+
+
+def test_shares_are_whole_only_if_they_are() -> None:
+    assert [share(value) for value in (0, 1e-9, 0.1234, 1 - 1e-9, 1)] == [
+        "0 %", "under 0.1 %", "12.3 %", "over 99.9 %", "100 %",
+    ]  # fmt: skip

@@ -62,6 +62,10 @@ COMMANDS = {
         "deployment", "Ask and tell in JSON lines on standard input and output, for controllers in any language."
     ),
     "status": Command("journals", "Where a deployment stands, while it runs or afterwards."),
+    "watch": Command(
+        "watching",
+        "Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it.",
+    ),
     "verify": Command(
         "deployment",
         "Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.",

@@ -11,13 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.cli.calibrating import read_calibration
-from surefoot.cli.journals import JournalPath
+from surefoot.cli.journals import JournalPath, KeyFile, read_key
 from surefoot.cli.terminal import Json, print_json, printable
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
-from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
@@ -26,9 +25,6 @@ from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
-KeyFile = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
-]
 Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The policy set that was deployed.")]
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
@@ -75,7 +71,9 @@ def deploy_command(
         if calibration is not None:
             given["calibration"] = read_calibration(calibration)
         policies = PolicyValueSet.load(path)
-        deployment = Deployment.open(journal, lambda header: _learner(policies, journal, header, given), key=_key(key))
+        deployment = Deployment.open(
+            journal, lambda header: _learner(policies, journal, header, given), key=read_key(key)
+        )
     except SurefootError as error:
         _send(json.dumps(failure(error)))
         raise
@@ -98,8 +96,8 @@ def verify_command(
 
     Whether the outcomes in it are what happened, it cannot tell.
     """
-    made = _made(PolicyValueSet.load(policies), _recorded(read_header(path)))
-    verdict = verify(path, made, head=head, key=_key(key))
+    made = learner_of(PolicyValueSet.load(policies), read_header(path))
+    verdict = verify(path, made, head=head, key=read_key(key))
     if as_json:
         print_json(verdict.as_dict())
     else:
@@ -135,7 +133,7 @@ def export_policy_command(
     policies = PolicyValueSet.load(path)
     known: Any = policies.policies
     if journal is not None:
-        chosen = _made(policies, _recorded(read_header(journal)))
+        chosen = learner_of(policies, read_header(journal))
         verdict = verify(journal, chosen)
         if not verdict.holds:
             raise ArtifactError(f"{journal}: {verdict.reason}")
@@ -167,14 +165,9 @@ def _learner(
     return _made(policies, recorded)
 
 
-def _key(file: Path | None) -> bytes | None:
-    if file is None:
-        return None
-    try:
-        with file.open("rb") as stream:
-            return stream.read(LONGEST + 1)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"key: cannot read {file} ({getattr(error, 'strerror', None) or error})") from None
+def learner_of(policies: PolicyValueSet, header: Mapping[str, Any]) -> Learner:
+    """A fresh learner, made as row 0 of a journal says."""
+    return _made(policies, _recorded(header))
 
 
 def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,15 @@ import typer
 from surefoot.cli.terminal import Json, print_json, printable
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import read, understood
+from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.status import facts, read_status
+from surefoot.errors import ArtifactError
 from surefoot.files import check_file, write_file
 
 JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
+]
 
 app = typer.Typer()
 
@@ -70,3 +75,13 @@ def backup_command(
         print_json({"file": str(file), "rows": rows, "head": head.hex()})
     else:
         typer.echo(printable(f"{file}: {rows:,} rows; head {head.hex()}"))
+
+
+def read_key(file: Path | None) -> bytes | None:
+    if file is None:
+        return None
+    try:
+        with file.open("rb") as stream:
+            return stream.read(LONGEST + 1)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"key: cannot read {file} ({getattr(error, 'strerror', None) or error})") from None

@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from surefoot.cli.deployment import learner_of
 from surefoot.cli.terminal import Json, print_json, print_path
+from surefoot.cli.watching import Policies
 from surefoot.deploy.page import deployment_page
+from surefoot.deploy.possible import Possible
+from surefoot.deploy.verify import read_header
+from surefoot.errors import InvalidInput
 from surefoot.experiments.results import redraw
 from surefoot.experiments.table import PAGES
 from surefoot.files import check_file, write_file
-from surefoot.report.page import render
+from surefoot.policyset.policy_value_set import PolicyValueSet
 
 app = typer.Typer()
 
@@ -20,11 +25,14 @@ app = typer.Typer()
 @app.command("report")
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier run, or journal of a deployment.")],
+    policies: Policies = None,
     as_json: Json = False,
 ) -> None:
     """Draw the figures and the HTML page of an earlier run, or of a deployment, again."""
     if run.is_file():
-        page = report_journal(run)
+        page = report_journal(run, policies=policies)
+    elif policies is not None:
+        raise InvalidInput(f"--policies must be left out unless RUN is the journal of a deployment, got {run}")
     else:
         redraw(run, lambda results: PAGES[results["experiment"]](results))
         page = run / "report.html"
@@ -34,9 +42,10 @@ def report_command(
         print_path(page)
 
 
-def report_journal(path: Path, out: Path | None = None) -> Path:
+def report_journal(path: Path, out: Path | None = None, policies: Path | None = None) -> Path:
     """The HTML page of a journal; by default beside it."""
     target = out if out is not None else path.with_name(path.name + ".html")
     check_file(target)
-    write_file(target, render(deployment_page(path)).encode())
+    possible = None if policies is None else Possible(learner_of(PolicyValueSet.load(policies), read_header(path)))
+    write_file(target, deployment_page(path, possible).encode())
     return target

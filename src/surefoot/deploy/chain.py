@@ -97,13 +97,17 @@ def named(row: RawRow, path: Path) -> Row:
         raise Damaged(f"{path}: row {n} must be of a kind that is text, found {kind[:20]!r}", n) from None
 
 
-def checked_rows(path: Path, *, key: bytes | None = None, mark: Mark | None = None) -> Iterator[RawRow]:
+def checked_rows(
+    path: Path, *, key: bytes | None = None, mark: Mark | None = None, after: Mark | None = None
+) -> Iterator[RawRow]:
     """The rows in order; `Damaged` at the first one that is missing, altered, out of place or unreadable.
 
-    There may be millions: they are passed on as SQLite returns them. `mark` is by default the journal's own.
+    There may be millions: they are passed on as SQLite returns them. `mark` is by default the journal's own. Who has
+    read and checked the rows up to `after` gets those that follow; that the former are as they were is not looked at.
     """
     count, marked = mark or needed_mark(path) or Mark(0, BEGINNING)
-    previous, n, end = BEGINNING, 0, None
+    n, previous = after or Mark(0, BEGINNING)
+    end = None
     while end is None:
         rows, end = _piece(path, n)
         for row in rows:

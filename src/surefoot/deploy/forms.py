@@ -43,6 +43,10 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_number, value))
 
 
+def _counts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_count, value))
+
+
 def _text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -69,6 +73,8 @@ FORMS: dict[str, dict[str, Check]] = {
     "decision": {
         "episode": _count,
         "weight": _number,
+        "policies": _counts,
+        "weights": _numbers,
         "surviving": _count,
         "total": _count,
         "margin": _maybe(_numbers),

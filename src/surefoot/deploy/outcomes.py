@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, finite_array, refuse
-from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, discounted_sum, first_breach
+from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, first_breach
 from surefoot.cmdp.units import Units
+from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import signals_of
 from surefoot.learning.method import Method
@@ -105,11 +106,7 @@ def told_part(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
     """The learner's view of a record; where there are signals it needs nothing of what they were computed from."""
-    if "rewards" in plain:
-        rewards, costs = np.array(plain["rewards"]), np.array(plain["costs"])
-        reward, cost = float(discounted_sum(rewards, discount)), discounted_sum(costs, discount)
-    else:
-        reward, cost = plain["reward"], np.array(plain["cost"], dtype=np.float64)
+    reward, cost = sums_of(plain, discount)
     if "signals" in plain:
         return Outcome(reward, cost, signals=np.array(plain["signals"], dtype=np.float64))
     if "observations" in plain:

@@ -1,179 +1,204 @@
-"""A deployment as one HTML page, from its journal alone: margin, weight, what survives, and alarms over time."""
+"""A deployment as one HTML page: the verdict, four large figures, then charts, events and settings.
+
+The same page is a file (`surefoot report JOURNAL`) and is served while rows are written (`surefoot watch JOURNAL`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+import jinja2
 
-from surefoot.arrays import Floats
-from surefoot.deploy.chain import Row, read, understood
-from surefoot.deploy.forms import checked
-from surefoot.deploy.outcomes import outcome_of
-from surefoot.deploy.status import ALARMS, Status, Tally, facts
-from surefoot.report.figures import BUDGET_COLOUR, COLOURS, STYLE, png
-from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import Cell, Table
+from surefoot.cmdp.wording import number
+from surefoot.deploy.chain import read, understood
+from surefoot.deploy.charts import Card, cards, policy_name
+from surefoot.deploy.history import History
+from surefoot.deploy.status import ALARMS, Status, facts
 
-WINDOWS = 60  # points of the observed curve
+if TYPE_CHECKING:
+    from surefoot.deploy.possible import Possible
+
 MOST_EVENTS = 200
+SEALED = "The journal is sealed. Without its key nobody can tell here whether a holder of the key wrote it."
 
 
-@dataclass(frozen=True, eq=False)
-class History:
-    """What the page shows of a journal; n told episodes, d decisions.
+@dataclass(frozen=True)
+class Figure:
+    """One large number or word; `tone` is good, bad or nothing."""
+
+    name: str
+    value: str
+    beside: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """All that a page says.
 
     Attributes:
-        told, margin: [n] episode numbers and [n, m] budget - observed cost.
-        decided: [d] episodes from which on the decisions hold; weight [d], surviving [d], claimed [d, m] (NaN: none).
+        word: the state in one word, in its `tone`.
+        verdict: why, and since when, in a sentence.
+        notes: sentences below it that whoever looks should know.
     """
 
-    status: Status
-    told: Floats
-    margin: Floats
-    decided: Floats
-    weight: Floats
-    surviving: Floats
-    claimed: Floats
-    events: list[dict[str, Any]]
-    abandoned: list[dict[str, Any]]
+    name: str
+    word: str
+    tone: str
+    verdict: str
+    figures: tuple[Figure, ...] = ()
+    cards: tuple[Card, ...] = ()
+    events: tuple[tuple[int, str, str], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def deployment_page(path: str | PathLike[str]) -> Page:
-    history = read_history(path)
+def deployment_page(path: str | PathLike[str], possible: Possible | None = None) -> str:
+    """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
+    it also shows what is left in the parameters of the family."""
+    history = read_history(path, possible)
     with understood(Path(path)):
-        return _page(history)
+        return rendered(view(Path(path).name, history, possible))
 
 
-def read_history(path: str | PathLike[str]) -> History:
+def read_history(path: str | PathLike[str], possible: Possible | None = None) -> History:
+    history = History()
     with understood(Path(path)):
-        return gather(read(path))
+        for row in read(path):
+            history.add(row)
+            if possible is not None:
+                possible.add(row)
+    return history
 
 
-def _page(history: History) -> Page:
-    status = history.status
-    alarms = len(status.alarms)
-    lead = (
-        f"{status.episodes:,} episodes, {status.abandoned:,} of them abandoned, with the method {status.method}. "
-        f"Now: {status.why}. "
-        + (f"{alarms} alarm{'s' if alarms != 1 else ''} on the way." if alarms else "No alarm on the way.")
-    )
-    return Page(
-        "Deployment",
-        lead,
+def view(name: str, history: History, possible: Possible | None = None, sealed: str = SEALED) -> View:
+    """What is known, in words; `sealed` is the note for a journal with a seal."""
+    status = history.status()
+    word, tone = _state(history, status)
+    return View(
+        name,
+        word,
+        tone,
+        _verdict(history, status),
+        (_margin(status), _observed(history, status), _order(history, status), _alarms(history, status)),
+        tuple(cards(history, status, possible)),
+        _events(history),
         facts(status),
-        (
-            Section(
-                "Over time",
-                figure=png(history_figure(history)),
-                caption=(
-                    f"Margin: budget minus {status.kind}, smallest over the constraints. The line is what the method "
-                    "claims of the mixture in force (a lower bound if it is certified), the dots are means of observed "
-                    "episodes. Weight: probability of leaving the safe policy. Surviving: cells or candidates that are "
-                    "not ruled out. Dashed lines are alarms."
-                ),
-            ),
-            Section("Events", table=_events_table(history)),
-        ),
-        "Read from the journal alone; surefoot verify recomputes it from the policy set. "
-        + ", ".join(f"{name} {version}" for name, version in versions()),
+        (sealed,) if history.opened.get("key") else (),
     )
 
 
-def gather(rows: Iterable[Row]) -> History:
-    tally, opened, last = Tally(), {}, None
-    told: list[int] = []
-    cost: list[Floats] = []
-    decisions: list[dict[str, Any]] = []
-    abandoned: list[dict[str, Any]] = []
-    for row in rows:
-        tally.add(row)
-        last = row
-        match row.kind:
-            case "open":
-                opened = checked(row)
-            case "outcome":
-                data = checked(row)
-                told.append(data["episode"])
-                cost.append(outcome_of(data, opened["discount"]).cost)
-            case "decision":
-                decisions.append(checked(row))
-            case "abandoned":
-                abandoned.append(checked(row))
-    budget = np.array(opened["budget"])
-    nothing = [float("nan")] * len(budget)
-    claimed = [each["margin"] if each["margin"] is not None else nothing for each in decisions]
-    return History(
-        tally.status(last.n + 1 if last else 0, last.hash if last else b""),
-        np.array(told, dtype=np.float64),
-        budget - np.array(cost).reshape(-1, len(budget)),
-        np.array([each["episode"] for each in decisions], dtype=np.float64),
-        np.array([each["weight"] for each in decisions], dtype=np.float64),
-        np.array([each["surviving"] for each in decisions], dtype=np.float64),
-        np.array(claimed, dtype=np.float64).reshape(-1, len(budget)),
-        tally.events,
-        abandoned,
+def rendered(shown: View, **live: Any) -> str:
+    """The page as one HTML document, every text escaped.
+
+    Args:
+        live: `token` and `written`, where the page is served and asks for news by itself.
+    """
+    return _template("page").render(view=shown, live=live or None, alarms=ALARMS) + "\n"
+
+
+def rendered_body(shown: View, **live: Any) -> str:
+    """What changes of a page that is served."""
+    return _template("body").render(view=shown, live=live or None, alarms=ALARMS)
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
+    environment.loader = jinja2.FunctionLoader(
+        lambda file: resources.files("surefoot.deploy").joinpath(file).read_text(encoding="utf-8")
+    )
+    return environment.get_template(f"{name}.html.j2")
 
 
-def history_figure(history: History) -> Figure:
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.0, 6.4), layout="constrained")
-        margin, weight, surviving = figure.subplots(3, 1, sharex=True, height_ratios=[1.4, 1, 1])
-        end = max(history.status.episodes, 1)
-        if len(history.claimed):
-            _steps(margin, history.decided, history.claimed.min(axis=1), end, COLOURS[0], "claimed")
-        if len(history.told):
-            middle, mean = _windows(history.told, history.margin)
-            margin.plot(middle, mean, ".", color=COLOURS[1], label="observed mean")
-        margin.axhline(0.0, color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, label="budget")
-        margin.legend(loc="best", fontsize=8)
-        _steps(weight, history.decided, history.weight, end, COLOURS[2])
-        _steps(surviving, history.decided, history.surviving, end, COLOURS[4])
-        for axes, label in ((margin, "margin"), (weight, "weight"), (surviving, "surviving")):
-            axes.set_ylabel(label)
-            for event in history.events:
-                if event["kind"] in ALARMS:
-                    axes.axvline(event["episode"], color=BUDGET_COLOUR, linestyle=":", linewidth=1.2)
-        weight.set_ylim(-0.03, 1.03)
-        surviving.set_ylim(bottom=0)
-        surviving.set_xlabel("episode")
-        surviving.set_xlim(0, end)
-        surviving.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        figure.align_ylabels()
-    return figure
+# ------------------------------------------------------------------------------------------------------------- in words
 
 
-def _steps(axes: Axes, at: Floats, values: Floats, end: float, colour: str, label: str = "") -> None:
-    if len(at):
-        places, heights = np.append(at, end), np.append(values, values[-1])
-        axes.plot(places, heights, drawstyle="steps-post", color=colour, linewidth=1.8, label=label)
+def _state(history: History, status: Status) -> tuple[str, str]:
+    if history.standing == "running":
+        return "Running", "good" if status.certified else "bad"
+    return "Safe", "bad" if history.standing == "alarm" else ""
 
 
-def _windows(told: Floats, margin: Floats) -> tuple[Floats, Floats]:
-    """Middle and smallest mean margin of at most `WINDOWS` runs of episodes."""
-    parts = np.array_split(np.arange(len(told)), min(WINDOWS, len(told)))
-    middle = np.array([told[part].mean() for part in parts])
-    return middle, np.array([margin[part].mean(axis=0).min() for part in parts])
+def _verdict(history: History, status: Status) -> str:
+    """Running or safe, why, and since when."""
+    if not history.decision:
+        return "The journal is open; nothing has been ordered yet."
+    since = f"since episode {history.since:,}" if history.since else "since the beginning"
+    if history.standing == "alarm":
+        return f"Only the safe policy is ordered, {since}: {history.tally.alarmed}."
+    if history.standing == "safe":
+        how = f"in all but {share(status.weight)} of episodes" if status.weight else "alone"
+        return f"The safe policy is ordered {how}, {since}: nothing else may be deployed yet."
+    left = f"The safe policy has been left {since}, now in {share(status.weight)} of all episodes"
+    if not status.certified:
+        return f"{left}. Nothing of this is certified: {status.method} promises no safety."
+    within = "its budget" if len(status.budget) == 1 else "every budget"
+    return f"{left}; what is ordered is certified to stay within {within}."
 
 
-def _events_table(history: History) -> Table:
-    rows: list[tuple[int, str, str]] = [
-        (event["episode"], event["kind"], event["message"]) for event in history.events
-    ] + [(each["episode"], "abandoned", each["reason"]) for each in history.abandoned]
+def _margin(status: Status) -> Figure:
+    name = "Certified margin" if status.certified else "Claimed margin, uncertified"
+    if status.margin is None:
+        return Figure(name, "none", "nothing is claimed of what is ordered now")
+    least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
+    margin, budget = status.margin[least], status.budget[least]
+    which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
+    beside = f"at most {number(budget - margin)} of the budget {budget:g}, {status.kind}{which}"
+    return Figure(name, number(margin), beside, "bad" if margin < 0 else "")
+
+
+def _observed(history: History, status: Status) -> Figure:
+    """Of the constraint that was seen closest to its budget."""
+    rooms = [budget - seen.mean for budget, seen in zip(status.budget, history.costs, strict=True)]
+    k = rooms.index(min(rooms))
+    seen, budget = history.costs[k], f"{status.budget[k]:g}"
+    if not seen.count:
+        return Figure("Observed cost", "none", f"no episode was told yet; budget {budget}")
+    low, high = seen.interval
+    beside = f"mean of {seen.count:,} episodes, 95 % interval {number(low)} to {number(high)}; budget {budget}"
+    name = "Observed cost" if len(rooms) == 1 else f"Observed cost {k + 1}"
+    return Figure(name, number(seen.mean), beside, "bad" if low > status.budget[k] else "")
+
+
+def _order(history: History, status: Status) -> Figure:
+    if status.outstanding is not None:
+        name = policy_name(history.order["policy"])
+        return Figure("Next order", name, f"episode {status.outstanding:,}: ordered, its outcome is awaited")
+    if not history.decision:
+        return Figure("Next order", "none", "nothing was ordered yet")
+    parts = sorted(zip(history.decision["weights"], history.decision["policies"], strict=True), reverse=True)
+    mixed = ", ".join(f"{policy_name(policy)} {share(weight)}" for weight, policy in parts[:4])
+    return Figure("Next order", policy_name(parts[0][1]), f"most likely for episode {status.episodes:,}: {mixed}")
+
+
+def _alarms(history: History, status: Status) -> Figure:
+    alarms = [event for event in history.tally.events if event["kind"] in ALARMS]
+    if not alarms:
+        return Figure("Alarms", "0", f"in {status.episodes:,} episodes, {status.abandoned:,} of them abandoned")
+    force = "in force" if history.standing == "alarm" else "over again"
+    return Figure("Alarms", f"{len(alarms):,}", f"the last after episode {alarms[-1]['episode']:,}, {force}", "bad")
+
+
+def _events(history: History) -> tuple[tuple[int, str, str], ...]:
+    """The first and the last of many."""
+    rows = [(event["episode"], event["kind"], event["message"]) for event in history.tally.events]
+    rows += [(each["episode"], "abandoned", each["reason"]) for each in history.abandoned]
     rows.sort(key=lambda row: row[0])
-    shown = rows if len(rows) <= MOST_EVENTS else rows[: MOST_EVENTS // 2] + rows[-MOST_EVENTS // 2 :]
-    return Table(
-        ("episode", "event", "what"),
-        tuple(
-            (f"{episode:,}", Cell(kind, "bad") if kind in ALARMS else kind, message) for episode, kind, message in shown
-        ),
-        numbers=(0,),
-    )
+    return tuple(rows if len(rows) <= MOST_EVENTS else rows[: MOST_EVENTS // 2] + rows[-MOST_EVENTS // 2 :])
+
+
+def share(weight: float) -> str:
+    """A probability as a percentage that is 0 or 100 only if it is."""
+    if 0 < weight < 0.001:
+        return "under 0.1 %"
+    if 0.999 < weight < 1:
+        return "over 99.9 %"
+    return f"{100 * weight:.3g} %"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -55,22 +55,36 @@ class Status:
 
 def facts(status: Status) -> tuple[tuple[str, str], ...]:
     """A status in words, as the terminal and the page show it."""
-    claimed = "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
+    risk = status.settings.get("risk")
+    claim = "certified margin" if status.certified else "claimed margin"
+    margin = "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
     budget = ", ".join(f"{value:g}" for value in status.budget)
     return (
         ("state", f"{status.state}: {status.why}"),
-        ("method", f"{status.method} ({'certified' if status.certified else 'no certificate'})"),
+        ("method", f"{status.method}, {'with a certificate' if status.certified else 'uncertified'}"),
+        *(() if risk is None else (("risk", f"{risk}, the probability of ever ordering what breaks a budget"),)),
         ("episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"),
         ("outstanding order", "none" if status.outstanding is None else f"episode {status.outstanding:,}"),
-        ("weight", f"{status.weight:.6g}"),
-        ("surviving", f"{status.surviving:,} of {status.total:,}"),
+        ("weight", f"{status.weight:.6g}, the probability of leaving the safe policy"),
+        ("still possible", possible_in_words(status)),
         ("budget", f"{budget} on the {status.kind}"),
-        ("claimed margin", claimed),
+        (claim, margin),
         *(("alarm", alarm) for alarm in status.alarms),
-        ("settings", ", ".join(f"{name} {value}" for name, value in sorted(status.settings.items()))),
+        ("settings", _settings_in_words(status.settings) or "as by default"),
         ("policy set", status.policies or "not recorded"),
         ("head", f"{status.head} ({status.rows:,} rows)"),
     )
+
+
+def possible_in_words(status: Status) -> str:
+    """How many cells or candidates are left."""
+    return f"{status.surviving:,} of {status.total:,}" if status.total else "this method rules nothing out"
+
+
+def _settings_in_words(settings: Mapping[str, Any]) -> str:
+    """Those that were given; method and risk stand by themselves."""
+    given = {name: value for name, value in settings.items() if name not in ("method", "risk") and value is not None}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(given.items()))
 
 
 class Tally:
@@ -80,12 +94,16 @@ class Tally:
         self.counts: dict[str, int] = {}
         self.latest: dict[str, Row] = {}
         self.events: list[Any] = []
+        self.alarmed: str | None = None  # the message of the alarm in force
 
     def add(self, row: Row) -> None:
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         self.latest[row.kind] = row
         if row.kind == "event":
-            self.events.append(checked(row))
+            event = checked(row)
+            self.events.append(event)
+            if event["kind"] in (*ALARMS, "recovered"):
+                self.alarmed = event["message"] if event["kind"] in ALARMS else None
 
     def status(self, rows: int, head: bytes, fault: str | None = None) -> Status:
         opened = checked(self.latest["open"])
@@ -118,9 +136,8 @@ class Tally:
     def _standing(self, decision: dict[str, Any], fault: str | None) -> tuple[str, str]:
         if fault is not None:
             return "fault", f"the safe policy is ordered, since {fault}"
-        turning = [event for event in self.events if event["kind"] in (*ALARMS, "recovered")]
-        if turning and turning[-1]["kind"] in ALARMS:
-            return "safe", turning[-1]["message"]
+        if self.alarmed is not None:
+            return "safe", self.alarmed
         weight = decision.get("weight", 0.0)
         if not weight:
             return "learning", "nothing but the safe policy may be deployed yet"

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from surefoot.cmdp.wording import number as number
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.report.metrics import Totals
 
-MISSING, UNKNOWN = "–", "unknown"
+MISSING = "–"
 
 
 @dataclass(frozen=True)
@@ -169,18 +170,6 @@ def _times(value: float | None, base: float | None) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
-
-
-def number(value: float | None) -> str:
-    """Three to four telling digits, thousands set apart, a true minus sign; below 1e-9 is rounding, shown as 0."""
-    if value is None:
-        return UNKNOWN
-    size = abs(value)
-    if size < 1e-9:
-        return "0"
-    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
-    text = f"{value:.1e}" if size < 1e-3 else f"{value:,.{digits}f}"
-    return text.replace("-", "−")
 
 
 def interval(ends: Sequence[float] | None, form: str = "") -> str:

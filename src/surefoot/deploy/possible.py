@@ -1,0 +1,81 @@
+"""What is still possible in the parameters of the family. The journal does not say; its policy set does, by replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surefoot.arrays import Floats
+from surefoot.deploy.chain import Damaged, Row
+from surefoot.deploy.forms import opening
+from surefoot.deploy.history import Thinned
+from surefoot.deploy.replay import Departure, Replay, check_header
+from surefoot.learning.learner import Learner
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Left:
+    """From an episode on, the smallest and the largest value of each parameter that is not ruled out."""
+
+    episode: int
+    ranges: tuple[Range, ...]
+
+
+class Possible:
+    """Follows a journal with a fresh learner, made as its row 0 says; every row is computed again on the way.
+
+    Attributes:
+        everything: the range of each parameter over all cells or candidates.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._replay = Replay(learner)
+        low, high = _boxes(learner.method)
+        self.everything: tuple[Range, ...] = _ranges(low, high)
+        self.ranges: Thinned[Left] = Thinned(lambda one, other: Left(one.episode, other.ranges))
+
+    def add(self, row: Row) -> None:
+        learner = self._replay.learner
+        if row.n == 0:
+            found = opening(row, "the journal")
+            check_header(found, learner, "the journal", found.get("key"))
+            return
+        try:
+            self._replay.follow(row)
+        except Departure as error:
+            raise Damaged(f"row {row.n} does not follow from the policy set: {error}", row.n) from None
+        if row.kind == "decision":
+            left = _left(learner)
+            if left:
+                self.ranges.add(Left(row.data["episode"], left))
+
+
+def _left(learner: Learner) -> tuple[Range, ...]:
+    """Of the cells that survive, or the candidates that are alive; none if nothing is left."""
+    state: Any = learner.state.method
+    alive = getattr(state, "surviving", None)
+    kept = list(getattr(state, "alive", ())) if alive is None else np.flatnonzero(alive)
+    low, high = _boxes(learner.method)
+    return _ranges(low[kept], high[kept]) if len(kept) and len(low) else ()
+
+
+def _boxes(method: Any) -> tuple[Floats, Floats]:
+    """[J, d] corners of the cells, or the parameters of the candidates twice; J = 0 for a method that has neither."""
+    cells = getattr(method, "cells", None)
+    if cells is not None:
+        return cells.low, cells.high
+    policies = getattr(method, "policies", None)
+    if policies is None:
+        return np.empty((0, 0)), np.empty((0, 0))
+    centres = np.array([entry.parameter for entry in policies.entries])
+    return centres, centres
+
+
+def _ranges(low: Floats, high: Floats) -> tuple[Range, ...]:
+    if not len(low):
+        return ()
+    return tuple(zip(low.min(axis=0).tolist(), high.max(axis=0).tolist(), strict=True))
