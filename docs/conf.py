@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -39,9 +40,7 @@ html_copy_source = False
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 
-PUBLIC = {
-    name: f"{package.__name__}.{name}" for package in (surefoot.tasks, surefoot) for name in package.__all__
-}
+PUBLIC = {name: f"{package.__name__}.{name}" for package in (surefoot.tasks, surefoot) for name in package.__all__}
 
 
 def public_name(app: Sphinx, env: BuildEnvironment, node: Any, content: nodes.TextElement) -> nodes.reference | None:
@@ -53,5 +52,11 @@ def public_name(app: Sphinx, env: BuildEnvironment, node: Any, content: nodes.Te
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
 
 
+def plain_bars(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """|x| in a docstring is an absolute value, and not a substitution of reStructuredText."""
+    lines[:] = [re.sub(r"(`[^`]*`)|\|", lambda found: found[1] or r"\|", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     app.connect("missing-reference", public_name)
+    app.connect("autodoc-process-docstring", plain_bars)

@@ -88,7 +88,9 @@ class Reader:
         done = subprocess.run(
             ["bash", "-c", block.code], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300
         )
-        assert done.returncode == 0, f"{page.name}:{block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, (
+            f"{page.name}:{block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        )
         return done.stdout
 
 
