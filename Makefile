@@ -32,8 +32,8 @@ test-all: lint
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(READY_DEV)
-	$(BIN)/ruff check src tests examples docs
-	$(BIN)/ruff format --check src tests examples docs
+	$(BIN)/ruff check src tests examples docs/conf.py
+	$(BIN)/ruff format --check src tests examples docs/conf.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

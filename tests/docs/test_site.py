@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, every link leads somewhere, nothing comes from the network."""
+"""The documentation as a site: no warning, every link leads somewhere, nothing comes from the network."""
 
 from __future__ import annotations
 
