@@ -17,9 +17,9 @@ project_copyright = author
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 exclude_patterns = ["conf.py"]
+highlight_language = "text"  # of blocks that name none
 
 myst_heading_anchors = 3
-suppress_warnings = ["misc.highlighting_failure"]  # snippets with "…" in them are no Python
 
 # Docstrings are plain text with Google's sections and names in single backticks.
 default_role = "code"
