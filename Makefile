@@ -6,10 +6,11 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 LOCKED := --require-hashes --only-binary :all:
 
-.PHONY: help demo test test-all lint bench lock clean
+.PHONY: help demo docs test test-all lint bench lock clean
 
 help:
 	@echo "make demo      reproduce the paper's gridworld into out/gridworld (report.html, figure1.png, figure2.png)"
+	@echo "make docs      the documentation as a site, into out/docs (open out/docs/index.html)"
 	@echo "make test      lint, types, import contracts and the test suite"
 	@echo "make test-all  the same with the long statistical runs"
 	@echo "make bench     speed against the plain way, as ratios"
@@ -17,6 +18,9 @@ help:
 
 demo: $(READY)
 	$(BIN)/surefoot reproduce gridworld --out out/gridworld
+
+docs: $(READY_DEV)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs out/docs
 
 # Two processes of one thread each: more threads than cores make small matrices several times slower.
 test test-all: export OPENBLAS_NUM_THREADS := 1
@@ -29,8 +33,8 @@ test-all: lint
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(READY_DEV)
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples docs/conf.py
+	$(BIN)/ruff format --check src tests examples docs/conf.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -43,7 +47,7 @@ clean:
 lock:
 	$(call compile,requirements.lock,pyproject.toml)
 	$(call compile,requirements-build.lock,-c requirements.lock --group build)
-	$(call compile,requirements-dev.lock,-c requirements.lock -c requirements-build.lock --extra dev --extra control pyproject.toml)
+	$(call compile,requirements-dev.lock,-c requirements.lock -c requirements-build.lock --extra dev --extra control --group docs pyproject.toml)
 
 $(READY): pyproject.toml requirements.lock requirements-build.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Surefoot needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

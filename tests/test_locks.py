@@ -45,6 +45,7 @@ def test_the_locks_agree_and_hold_what_the_project_asks_for() -> None:
     tools = wanted(project["project"]["optional-dependencies"]["dev"])
     assert tools <= dev.keys()
     assert not tools & (run.keys() | build.keys())
+    assert wanted(project["dependency-groups"]["docs"]) <= dev.keys() - run.keys()
     assert wanted(project["dependency-groups"]["build"]) | wanted(project["build-system"]["requires"]) <= build.keys()
 
 
