@@ -84,7 +84,8 @@ def possible_in_words(status: Status) -> str:
 def _settings_in_words(settings: Mapping[str, Any]) -> str:
     """Those that were given; method and risk stand by themselves."""
     given = {name: value for name, value in settings.items() if name not in ("method", "risk") and value is not None}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(given.items()))
+    words = {name: f"for level {value['level']}" if name == "calibration" else value for name, value in given.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(words.items()))
 
 
 class Tally:
