@@ -25,12 +25,13 @@ docs: $(READY_DEV)
 # Two processes of one thread each: more threads than cores make small matrices several times slower.
 test test-all: export OPENBLAS_NUM_THREADS := 1
 
+# Tests of one file go to one process, which makes once what they share.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not long"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not long"
 
 test-all: export SUREFOOT_EXAMPLES := 60
 test-all: lint
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY_DEV)
 	$(BIN)/ruff check src tests examples docs/conf.py

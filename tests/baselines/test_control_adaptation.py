@@ -32,8 +32,6 @@ from surefoot.control.networks import Actor, Network
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 S, A = 3, 3  # states and choices of the tables below: networks without a hidden layer that see which state it is
 UNIFORM = Actor(Network((jnp.zeros((A, S)),), (jnp.zeros(A),)), jnp.zeros(0))
 EVERY_STATE, EVERY_ACTION = np.repeat(np.arange(S), A), np.tile(np.arange(A), S)

@@ -34,8 +34,6 @@ from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner
 from surefoot.testing import learner_suite as suite
 from told_point import STEPS, told_set, told_task
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 NAMES = tuple(CONTROL_METHODS)
 BATCH = 20
 

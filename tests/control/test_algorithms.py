@@ -21,8 +21,6 @@ from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 QUICK = Settings(steps=240_000, batch=4_000, hidden=(8,), discount=0.9, log_std=-1.5)
 UPDATES: dict[str, Update] = {
     "cpo": cpo(Region(divergence=0.02)),

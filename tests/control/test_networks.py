@@ -25,8 +25,6 @@ from surefoot.control.normaliser import Normaliser
 from surefoot.control.trust_region import Region, climbed, compared, moved, natural_step, slope, solved
 from surefoot.deploy.policy_files import write_policy
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 seeds = st.integers(0, 10**6)
 few = settings(max_examples=20)
 

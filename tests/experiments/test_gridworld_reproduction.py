@@ -187,6 +187,7 @@ def test_another_seed_gives_others(results: dict[str, Any], tmp_path: Path) -> N
     assert other["methods"]["published"]["regret"] != results["methods"]["published"]["regret"]
 
 
+@pytest.mark.long
 def test_worker_processes_change_nothing(results: dict[str, Any], tmp_path: Path) -> None:
     methods = ("safe-only", "published")
     with mock.patch.object(plan, "TRIAL_EPISODES", 20), pytest.warns(UserWarning, match="theorem does not apply"):

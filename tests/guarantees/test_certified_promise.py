@@ -92,7 +92,8 @@ def p_value(unsafe: int, tasks: int, risk: float) -> float:
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
-@pytest.mark.parametrize("risk", [pytest.param(0.05, marks=pytest.mark.long), 0.5])
+@pytest.mark.long
+@pytest.mark.parametrize("risk", [0.05, 0.5])
 def test_likelihood_method_keeps_its_promise_on_the_gridworld(risk: float) -> None:
     unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 60, 1000, seed=1)
     assert p_value(unsafe, tasks, risk) > FALSE_ALARM
@@ -167,7 +168,12 @@ MUTANTS: dict[str, tuple[str, float, int, int, Mutant, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+LONGEST = "square root of the threshold"
+
+
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(each, marks=pytest.mark.long) if each == LONGEST else each for each in MUTANTS]
+)
 def test_broken_variant_is_caught(mutant: str) -> None:
     method, risk, tasks, episodes, mutate, options = MUTANTS[mutant]
     unsafe, tasks = count_unsafe(method, risk, tasks, episodes, 5, mutate, **options)

@@ -19,8 +19,6 @@ from surefoot.control.trust_region import Region
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles.learned import Schooling, learned_experts, learned_safe_policy
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 QUICK = Schooling(
     ppo_lagrangian(Clipping(rate=1e-2, minibatch=500)),
     Settings(steps=200_000, batch=4_000, hidden=(8,), discount=0.9, log_std=-1.5),

@@ -24,8 +24,6 @@ from surefoot.oracles import check_by_episodes, learned_experts, learned_safe_po
 from surefoot.oracles.learned import Schooling
 from surefoot.testing import oracle_suite
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 QUICK = Schooling(
     ppo_lagrangian(Clipping(rate=1e-2, minibatch=500)),
     Settings(steps=48_000, batch=4_000, hidden=(8,), discount=0.9, log_std=-1.5),

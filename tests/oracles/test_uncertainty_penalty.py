@@ -21,8 +21,6 @@ from surefoot.oracles.learned import Course, Schooling
 from surefoot.oracles.uncertainty_penalty import PenalisedWorld, disagreement, uncertainty_penalised_policy
 from surefoot.testing import oracle_suite
 
-pytestmark = pytest.mark.xdist_group("jax")  # one process compiles for all of them
-
 QUICK = Schooling(
     ppo_lagrangian(Clipping(rate=1e-2, minibatch=500)),
     Settings(steps=120_000, batch=4_000, hidden=(8,), discount=0.9, log_std=-1.5),
