@@ -176,6 +176,7 @@ def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")
 
 
+@pytest.mark.long
 def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     page = baselines_page(results).page
     section = next(section for section in page.sections if section.title == "inventory")

@@ -196,6 +196,7 @@ def test_worker_processes_change_nothing(results: dict[str, Any], tmp_path: Path
         assert parallel["methods"][name] == results["methods"][name]
 
 
+@pytest.mark.long
 def test_a_run_may_be_repeated_into_the_same_folder(tmp_path: Path) -> None:
     tiny = Settings(episodes=20, tasks=1, methods=("safe-only",))
     (tmp_path / "mine.txt").write_text("mine")

@@ -141,6 +141,7 @@ def check_caught(families: list[RandomFamily]) -> None:
         assert count.chance(0.02) < FALSE_ALARM, f"{method}: {count}"
 
 
+@pytest.mark.long
 def test_alternatives_that_are_no_laws_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the edge of a triangle of parameters transitions are no probabilities; most of these tasks lie on it."""
     families = [family for family in drawn("triangle of points", 24) if _share_on_edge(family) > 0.9]
@@ -150,6 +151,7 @@ def test_alternatives_that_are_no_laws_are_caught(monkeypatch: pytest.MonkeyPatc
     check_caught(families[:7])
 
 
+@pytest.mark.long
 def test_rows_merged_in_the_unit_of_the_parameter_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     families = [each for each in drawn("affine, large units", 12) if each.tasks.distribution.support.max() > 1e11]
     monkeypatch.setattr(affine_cells, "affine_model", mutants.merged_in_the_unit_of_the_parameter)

@@ -242,6 +242,7 @@ def two_further(task: Lever, outcomes: Outcomes) -> Outcomes:
     return replace(outcomes, states=states)
 
 
+@pytest.mark.long
 def test_a_signal_that_differs_in_deployment_is_caught() -> None:
     assert caught(14, told=two_further)
 

@@ -124,6 +124,7 @@ def test_other_families_are_no_models() -> None:
 # ----------------------------------------------------------------------------------------------------------- the oracle
 
 
+@pytest.mark.long
 def test_penalties_make_a_policy_as_cautious_as_they_should() -> None:
     """E[cost] + λ E[disagreement] = (1 + λ Var gains) k² per step: of the policies a = kx that is closed form. Without
     penalties the middle task is all there is, and the strongest one is unsafe."""

@@ -331,6 +331,7 @@ def test_a_fresh_task_breaks_the_bounds_with_probability_at_most_uncovered() -> 
     assert count > 5, "bounds that are never broken would show nothing"
 
 
+@pytest.mark.long
 def test_bounds_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same count for bounds that hold on their own sample only."""
     monkeypatch.setattr(sampled_cells, "widening_of", lambda scores, granted: (0.0, 0.0))
@@ -364,6 +365,7 @@ def infeasible_probability() -> float:
     return float(np.mean([evaluate(hurting(t**2, BUDGET), CAREFUL).margin[0] < 0 for t in np.linspace(0, 1, 10_001)]))
 
 
+@pytest.mark.long
 def test_the_probability_of_an_infeasible_safe_policy_comes_on_top_when_it_is_too_large() -> None:
     """No draw of held-out tasks is refused for it, so that nobody is tempted to draw until one pleases."""
     tasks, true = squared_family(Uniform(0.0, 1.0), budget=BUDGET), infeasible_probability()
