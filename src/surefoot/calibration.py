@@ -32,7 +32,7 @@ from surefoot.tasks.task_distribution import TaskDistribution
 ERROR = 0.1  # of the risk, for a calibration that goes wrong
 LEVELS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)  # in risks
 LARGEST_LEVEL = 0.9
-BATCH = 10  # runs per unit of parallel work
+ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too many, and per unit of parallel work
 
 
 def calibrate(
@@ -124,13 +124,15 @@ class _Trial:
 
     def unsafe(self, level: float, ready: Workers, show: Progress) -> int:
         """Unsafe tasks among all runs, or among the first of them if these are too many already."""
-        runs = self.found.runs
-        calls = [(level, range(first, min(first + BATCH, runs))) for first in range(0, runs, BATCH)]
-        count = 0
-        for batch in ready.each(f"level {level:g}", self._batch, calls, show):
-            count += batch
+        runs, count = self.found.runs, 0
+        for first in range(0, runs, ROUND):
+            show(f"level {level:g}", first, runs)
+            last = min(first + ROUND, runs)
+            calls = [(level, range(k, min(k + BATCH, last))) for k in range(first, last, BATCH)]
+            count += sum(ready.each(f"level {level:g}", self._batch, calls))
             if not self.found.passes(count):
                 break
+        show(f"level {level:g}", runs, runs)
         return count
 
     def _batch(self, level: float, numbers: range) -> int:
