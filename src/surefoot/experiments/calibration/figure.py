@@ -42,7 +42,8 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
             "risk less the error of the test", (0.01, 100 * most), xycoords=("axes fraction", "data"),
             xytext=(0, 3), textcoords="offset points", fontsize=8.5, color="0.35",
         )  # fmt: skip
-        axes.set_ylim(bottom=0)
+        axes.set_xlim(0, 1.25 * max(level for level, _ in calibration["counts"]))
+        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
         axes.set_xlabel("nominal level")
         axes.set_ylabel("unsafe tasks in %")
         axes.legend(loc="lower right")
