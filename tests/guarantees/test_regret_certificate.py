@@ -93,6 +93,8 @@ def test_the_gap_is_the_largest_over_the_cells_that_survive() -> None:
 def test_other_methods_are_refused() -> None:
     with pytest.raises(InvalidInput, match="learner must be one of a certified method with cells, got safe-only"):
         RegretCertificate(learner(POLICIES, method="safe-only"), OPTIMA)
+    with pytest.raises(InvalidInput, match=r"learner must have no shift: .* got shift 0.001"):
+        RegretCertificate(learner(POLICIES, method="certified-ball", shift=0.001), OPTIMA)
     finite = mutants.rooms_policies(tasks=mutants.two_rooms())
     with pytest.raises(InvalidInput, match="cells must be boxes of an affine family"):
         cell_optima(learner(finite, method="certified-likelihood").method)

@@ -16,7 +16,7 @@ import surefoot as sf
 from guarantees import mutants
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, fewer_or_as_many, raised, told_calibration
+from surefoot.learning.certified.calibrated import Calibration, raised, told_calibration
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.testing import learner_suite
 
@@ -52,12 +52,6 @@ def learner(**changes: Any) -> sf.Learner:
 # ---------------------------------------------------------------------------------------------------- how it is found
 
 
-@pytest.mark.parametrize(("count", "trials", "probability"), [(0, 30, 0.1), (7, 30, 0.2), (29, 30, 0.9), (30, 30, 0.5)])
-def test_tails_are_those_of_the_binomial_law(count: int, trials: int, probability: float) -> None:
-    expected = stats.binom.cdf(count, trials, probability)
-    np.testing.assert_allclose(fewer_or_as_many(count, trials, probability), expected, rtol=1e-12)
-
-
 UNTRIED = Calibration("certified-likelihood", 100, 0.05, 0.005, None, 2000, (), 20, "0" * 64)
 
 
@@ -69,6 +63,13 @@ def test_levels_rise_until_one_fails() -> None:
     assert tried.level == 0.1
     assert tried.counts == ((0.1, 66), (0.2, 67))
     assert raised(UNTRIED, [0.2], counts.__getitem__).level is None
+
+
+@pytest.mark.parametrize(("runs", "risk", "error"), [(30, 0.3, 0.1), (400, 0.05, 0.005), (2000, 0.1, 0.01)])
+def test_what_passes_is_what_the_binomial_law_says(runs: int, risk: float, error: float) -> None:
+    found = replace(UNTRIED, runs=runs, risk=risk, error=error)
+    law = stats.binom.cdf(np.arange(runs + 1), runs, risk - error) <= error
+    assert [found.passes(unsafe) for unsafe in range(runs + 1)] == law.tolist()
 
 
 def test_a_level_that_did_not_pass_cannot_be_claimed() -> None:

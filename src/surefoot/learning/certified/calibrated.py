@@ -13,14 +13,13 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
-from scipy.special import betainc
-
-from surefoot.arrays import Integers, fraction, whole
+from surefoot.arrays import Integers, Mask, fraction, whole
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
+from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.method import Certified
+from surefoot.learning.certified.method import Certified, CertifiedState
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 
@@ -64,7 +63,7 @@ class Calibration:
 
     def passes(self, unsafe: int) -> bool:
         """Whether so few unsafe tasks have at most the probability `error` if the risk exceeds what is left of it."""
-        return fewer_or_as_many(unsafe, self.runs, self.risk - self.error) <= self.error
+        return binomial_upper(unsafe, self.runs, self.error) <= self.risk - self.error
 
 
 def raised(untried: Calibration, levels: Sequence[float], unsafe: Callable[[float], int]) -> Calibration:
@@ -94,11 +93,6 @@ UNSET: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def fewer_or_as_many(count: int, trials: int, probability: float) -> float:
-    """P(Binomial(trials, probability) ≤ count)."""
-    return 1.0 if count >= trials else float(betainc(trials - count, count + 1, 1 - probability))
-
-
 def at_level(method: Certified, level: float) -> Certified:
     """A method that rules out cells at a nominal level, whatever its proof allows. *Uncertified* as it stands."""
     return replace(method, risk_split={**method.risk_split, "elimination": level}, certified=False)
@@ -126,8 +120,13 @@ def calibrated(
 class CalibratedState:
     """That of the method, and whether the promise has come to its end."""
 
-    inner: Any
+    inner: CertifiedState
     ended: bool = False
+
+    @property
+    def surviving(self) -> Mask:
+        """[J] what the page of a deployment shows of it."""
+        return self.inner.surviving
 
 
 @dataclass(frozen=True, eq=False)

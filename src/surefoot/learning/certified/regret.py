@@ -28,6 +28,11 @@ class RegretCertificate:
         """
         if not isinstance(learner.method, Certified):
             raise InvalidInput(f"learner must be one of a certified method with cells, got {learner.name}")
+        if learner.settings.get("shift"):
+            raise InvalidInput(
+                "learner must have no shift: the optima are those of the tasks of its cells, not of tasks around them, "
+                f"got shift {learner.settings['shift']:g}"
+            )
         self.learner, self.method, self.optimum = learner, learner.method, optimum
         self._planned: dict[int, Floats] = {}  # [J] lower bounds on the rewards of planned policies
         self._first = learner.state.episode
