@@ -41,6 +41,8 @@ class Schooling:
         settings: of training from nothing.
         warm_steps: of training that begins with the policy of a neighbouring task, or goes on.
         lanes: side by side; of several tasks, all together.
+        loosened: multiples of the budget that training from nothing keeps to first, one after the other, since who must
+            not act much before having learned to act well never learns it: Hoppers learn to stand.
         reserve: part of the budget that training leaves unused: what it holds it misses by a little.
         allowance: part of the budget by which an expert may exceed it as far as fresh episodes show, if ε allows for
             less: an ε for which the paper's theorem would hold is far below what any number of episodes resolves.
@@ -53,6 +55,7 @@ class Schooling:
     settings: Settings = field(default_factory=Settings)
     warm_steps: int = 300_000
     lanes: int = 40
+    loosened: tuple[float, ...] = ()
     reserve: float = 0.03
     allowance: float = 0.1
     tested: int = 1_000
@@ -141,17 +144,8 @@ def trained_and_tested(
     fraction("delta", delta)
     course, trained = course or side_by_side(tasks, needed, rules), start
     for tries in range(1, retries + 1):
-        steps = rules.settings.steps if trained is None else rules.warm_steps
-        trained = improve(
-            course.world,
-            rules.update,
-            settings=replace(rules.settings, steps=steps),
-            rng=rng,
-            groups=course.groups,
-            budget=course.budget,
-            start=trained,
-            observer=rules.observer,
-        )
+        for multiple in (*(rules.loosened if trained is None else ()), 1.0):
+            trained = _trained(tightened(course, (1 - multiple) * np.abs(course.budget)), rules, rng, trained)
         tests = [_tested(task, trained, rules.tested, delta / retries / len(tasks), rng) for task in tasks]
         shortest = min(test.length for test in tests)
         if shortest < rules.least_length:  # trained on as it was, unless it has learned to end: then from nothing
@@ -166,6 +160,21 @@ def trained_and_tested(
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _trained(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:
+    """A policy for the course, from nothing or from another one."""
+    steps = rules.settings.steps if start is None else rules.warm_steps
+    return improve(
+        course.world,
+        rules.update,
+        settings=replace(rules.settings, steps=steps),
+        rng=rng,
+        groups=course.groups,
+        budget=course.budget,
+        start=start,
+        observer=rules.observer,
+    )
 
 
 def _nearest(solved: Solved, task: Any) -> Trained | None:

@@ -48,6 +48,7 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
     experts = Schooling(
         settings=Loop(steps=round(share * family.steps)),
         warm_steps=round(share * family.warm_steps),
+        loosened=family.loosened,
         least_length=family.least_length,
     )
     safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60, tested=400)  # on every centre

@@ -38,8 +38,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
 )
 EXPONENTS: Mapping[str, int] = MappingProxyType({"tasks": 1, "epsilon": 2, "xi": 2, "discount": 5})  # the bound's
 
-# Not certified-returns: its stakes are against the most dangerous cell left, here not the one that makes a promise.
-METHODS = ("certified-likelihood", "certified-ball")
+METHODS = ("certified-likelihood", "certified-ball", "certified-returns")
 QUICK: Mapping[str, Any] = MappingProxyType({"repeats": 2})
 
 

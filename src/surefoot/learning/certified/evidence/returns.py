@@ -28,6 +28,9 @@ BOLDNESS = (0.5, 1.0, 2.0)
 BET_WEIGHTS = np.array([0.3, 0.35, 0.3, 0.05])
 LOWEST_STAKE, HIGHEST_STAKE = -0.9, 50.0  # 1 + β·X stays positive for X in [0, 1]
 
+# A bet against a cell that grows by less than this part of the best one is none: what is deployed does not tell.
+TELLING = 1e-9
+
 # Cells with more evidence against them than e^this are not bet against any longer.
 SETTLED_AGAINST = 10.0
 # What the spread of scaled returns is taken for before there are data, worth this many episodes.
@@ -118,7 +121,8 @@ class ReturnProcess:
         return replace(state, capital=state.capital + (np.log1p(worst) - np.log1p(best))[:, None])
 
     def settle(self, state: ReturnState, surviving: Mask, planned: tuple[Planned, ...]) -> ReturnState:
-        """Pay out the pending bets and place new ones against the most dangerous cell that survives."""
+        """Pay out the pending bets and place new ones against the most dangerous of the surviving cells on which other
+        returns are expected of what was deployed."""
         open_cells = np.flatnonzero(self.log_evidence(state) < self.settled_against)
         if not state.pending or not open_cells.size:
             return state
@@ -155,9 +159,13 @@ class ReturnProcess:
         alive = np.flatnonzero(surviving)
         if not alive.size:
             return np.zeros_like(state.stakes)
-        worst = int(alive[np.argmax(self.cells.danger[open_cells[alive]])])
+        expected = self.belief(state)[open_cells] @ mean
         precision = np.linalg.inv(state.spread / state.episodes + 1e-12 * np.eye(len(state.spread)))
-        against_worst = precision @ (self.belief(state)[open_cells] @ mean - mean[worst])
+        apart = expected - mean[alive]
+        growth = ((apart @ precision) * apart).sum(axis=1)
+        told = alive[growth >= TELLING * growth.max()]
+        worst = int(told[np.argmax(self.cells.danger[open_cells[told]])])
+        against_worst = precision @ (expected - mean[worst])
         misfit = precision @ (state.deviation / state.episodes)
         stakes = np.stack([*(bold * against_worst for bold in BOLDNESS), misfit])
         # Scale whole vectors down, so that 1 + β·X ≥ 1 + LOWEST_STAKE whatever X in [0, 1]^k is.
