@@ -48,7 +48,7 @@ def test_only_who_is_optimistic_leaves_the_gate_that_is_known(method: str) -> No
     task, optimum = BASE.task(3), BASE.optimum(3)
     runs = {
         optimistic: sf.adapt(
-            gates(BASE), task, method=method, episodes=6000, seed=1, optimal_reward=optimum, optimistic=optimistic
+            gates(BASE), task, method=method, episodes=8000, seed=1, optimal_reward=optimum, optimistic=optimistic
         )
         for optimistic in (False, True)
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from surefoot.arrays import Floats
 from surefoot.signals.signals import Signals, bins
 from surefoot.training.settings import MOST_TASKS, Settled
-from surefoot.training.signal_fit import BINS, OUTERMOST, WINDOW, _mixed, _windows, _with_bins
+from surefoot.training.signal_fit import BINS, OUTERMOST, PARTS, WINDOW, _mixed, _windows, _with_bins, rounded_law
 
 seeds = st.integers(0, 10**6)
 
@@ -81,3 +81,16 @@ def test_surfaces_lie_through_a_number_of_tasks_that_can_be_afforded() -> None:
     assert Settled(cells=10, holdout=100, uncovered=0.03).sample == 300
     assert Settled(cells=10, holdout=10, uncovered=0.03).sample == 50
     assert Settled(cells=10, holdout=4000, uncovered=0.03).sample == MOST_TASKS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_laws_are_rounded_to_parts_that_make_a_whole(seed: int) -> None:
+    """Against counts of one's own: nothing is moved by as much as a part, and nothing is lost."""
+    rng = np.random.default_rng(seed)
+    seen = rng.exponential(size=(3, 4, BINS)) ** rng.uniform(0.5, 6)
+    law = rounded_law(seen)
+    parts = PARTS * law
+    assert np.array_equal(parts, np.round(parts))
+    assert (law.sum(axis=-1) == 1.0).all()
+    assert (law >= 0).all()
+    assert np.abs(law - seen / seen.sum(axis=-1, keepdims=True)).max() <= 1 / PARTS

@@ -43,6 +43,7 @@ WINDOW = 1.25  # half of a window, in spreads of what a map reads on one task; w
 OUTERMOST = 0.02  # part of the tasks on either side that windows need not reach
 NARROWEST = 1e-3  # spread, in ranks: of a map that always reads the same
 BINS = 24
+PARTS = 4096  # of which a law gives so many to each bin
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,15 @@ class Lesson:
     def readings(self, lower: Floats, upper: Floats, seen: Floats) -> Readings:
         """Of cells with bounds [J, P, q] on the means of signals, whose episodes were in bins [J, P, k, L]."""
         least, most = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
-        law = seen / seen.sum(axis=-1, keepdims=True)
-        return Readings(self.signals, least, most, self.edges, self.values, law)
+        return Readings(self.signals, least, most, self.edges, self.values, rounded_law(seen))
+
+
+def rounded_law(seen: Floats) -> Floats:
+    """[..., L] how often things were seen, as parts of 1 in steps of 1/`PARTS` that sum to 1 exactly. Bets need no more,
+    and files of such numbers can be compressed to a fraction of their size."""
+    upto = np.cumsum(seen, axis=-1)
+    law: Floats = np.diff(np.round(PARTS * upto / upto[..., -1:]), axis=-1, prepend=0.0) / PARTS
+    return law
 
 
 class Reader:
