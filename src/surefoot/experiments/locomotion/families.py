@@ -66,7 +66,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             400_000,
             600_000,
             0.2,
-            loosened=(4.0, 2.0),
+            loosened=(4.0, 2.0, 1.4),
             least_length=0.7,
         ),
         "half-cheetah": Family(
