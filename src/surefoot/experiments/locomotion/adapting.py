@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.baselines.told_episodes import NetworkPolicy, first_network
+from surefoot.baselines.told_episodes import first_network
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
@@ -75,7 +75,7 @@ def face(
     task, policies = FAMILIES[family].tasks().task(parameter), school.policies
     pool = Pool(task, policies, settings, [settings.seed, LEARN_STAGE, number])
     followed = {
-        name: _followed(policies, KNOWN[name], pool, settings, number, school.starts.get(name))
+        name: _followed(policies, KNOWN[name], pool, settings, number, _options(school, family, name))
         for name in methods
         if name not in NETWORKS or number < settings.network_tasks
     }
@@ -91,6 +91,13 @@ def face(
     if number < settings.experts:
         expert = _with_expert(family, task, policies, judge.mean[:own], settings, number)
     return Faced(parameter, courses, judge.mean, judge.error, judge.count, possible, expert)
+
+
+def _options(school: School, family: str, method: str) -> dict[str, Any]:
+    """Of a method that trains networks: what it begins with, and how it adapts to tasks of this family."""
+    rules = FAMILIES[family].rules.get(method)
+    options: dict[str, Any] = {} if rules is None else asdict(rules)
+    return {**options, "start": school.starts[method]} if method in school.starts else options
 
 
 def _best_of(mean: Floats, task: Task) -> Floats:
@@ -179,10 +186,9 @@ def _followed(
     pool: Pool,
     settings: Settings,
     number: int,
-    start: NetworkPolicy | None = None,
+    options: Mapping[str, Any],
 ) -> tuple[list[Span], int]:
     """What a method deploys, the last of which it keeps, and how many episodes it learns from."""
-    options: dict[str, Any] = {} if start is None else {"start": start}
     seed = int(np.random.SeedSequence([*pool.seed, number]).generate_state(1)[0])
     own = learner(policies, method=spec, episodes=settings.episodes, risk=settings.risk, seed=seed, **options)
     episodes, spans, used, done, last = lessons(policies, spec, settings), [], Counter[Key](), 0, 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from surefoot.arrays import Floats
+from surefoot.baselines.control_specs import BatchRules
 from surefoot.tasks.motor_tasks import half_cheetah_motors, hopper_motors
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.tasks.velocity_tasks import half_cheetah_velocity, hopper_velocity
@@ -32,6 +33,7 @@ class Family:
         loosened: multiples of the budget to which an expert trained from nothing keeps first.
         least_length: part of the horizon that an expert's episodes must last. Where missing steps are paid for, sums
             tell what a fall is worth, and it matters less.
+        rules: how methods that train networks adapt to a task, and are trained to, where it is not their default.
     """
 
     title: str
@@ -46,6 +48,7 @@ class Family:
     holdout: int = 140
     loosened: tuple[float, ...] = ()
     least_length: float = 0.9
+    rules: Mapping[str, BatchRules] = field(default_factory=dict)
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""

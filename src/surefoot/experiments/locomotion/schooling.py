@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from surefoot.baselines.control_specs import MetaCpoRules, PenaltyRules, SafeMetaRules
+from surefoot.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
 from surefoot.baselines.maml_penalty import trained_maml
 from surefoot.baselines.meta_cpo import trained_meta_cpo
-from surefoot.baselines.meta_training import MetaSettings
+from surefoot.baselines.meta_training import MetaSettings, MetaTrained
 from surefoot.baselines.safe_meta_networks import trained_safe_meta
 from surefoot.baselines.told_episodes import NetworkPolicy
 from surefoot.control.improvement import Settings as Loop
@@ -94,14 +94,21 @@ def meta_policies(family: Family, safe: NetworkPolicy, *, seed: int, share: floa
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
     settings = _meta_settings(share)
-    learners = {
-        "safe-meta-control": partial(trained_safe_meta, rules=SafeMetaRules()),
-        "meta-cpo": partial(trained_meta_cpo, rules=MetaCpoRules()),
-        "maml-penalty": partial(trained_maml, rules=PenaltyRules()),
+    learners: dict[str, tuple[Callable[..., MetaTrained], BatchRules]] = {
+        "safe-meta-control": (trained_safe_meta, SafeMetaRules()),
+        "meta-cpo": (trained_meta_cpo, MetaCpoRules()),
+        "maml-penalty": (trained_maml, PenaltyRules()),
     }
     return {
-        name: learn(world, groups, settings=settings, rng=np.random.default_rng([seed, k]), start=safe).policy
-        for k, (name, learn) in enumerate(learners.items())
+        name: learn(
+            world,
+            groups,
+            settings=settings,
+            rules=family.rules.get(name, rules),
+            rng=np.random.default_rng([seed, k]),
+            start=safe,
+        ).policy
+        for k, (name, (learn, rules)) in enumerate(learners.items())
     }
 
 
