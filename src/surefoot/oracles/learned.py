@@ -144,8 +144,7 @@ def trained_and_tested(
     fraction("delta", delta)
     course, trained = course or side_by_side(tasks, needed, rules), start
     for tries in range(1, retries + 1):
-        for multiple in (*(rules.loosened if trained is None else ()), 1.0):
-            trained = _trained(tightened(course, (1 - multiple) * np.abs(course.budget)), rules, rng, trained)
+        trained = _trained(course, rules, rng, trained)
         tests = [_tested(task, trained, rules.tested, delta / retries / len(tasks), rng) for task in tasks]
         shortest = min(test.length for test in tests)
         if shortest < rules.least_length:  # trained on as it was, unless it has learned to end: then from nothing
@@ -163,7 +162,13 @@ def trained_and_tested(
 
 
 def _trained(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:
-    """A policy for the course, from nothing or from another one."""
+    """A policy for the course: from another one, or from nothing by way of looser budgets."""
+    for multiple in rules.loosened if start is None else ():
+        start = _improved(tightened(course, (1 - multiple) * np.abs(course.budget)), rules, rng, start)
+    return _improved(course, rules, rng, start)
+
+
+def _improved(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:
     steps = rules.settings.steps if start is None else rules.warm_steps
     return improve(
         course.world,

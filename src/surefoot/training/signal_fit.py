@@ -61,8 +61,8 @@ class Lesson:
 
 
 def rounded_law(seen: Floats) -> Floats:
-    """[..., L] how often things were seen, as parts of 1 in steps of 1/`PARTS` that sum to 1 exactly. Bets need no more,
-    and files of such numbers can be compressed to a fraction of their size."""
+    """[..., L] how often things were seen, as parts of 1 in steps of 1/`PARTS` that sum to 1 exactly. Bets need no
+    more, and files of such numbers can be compressed to a fraction of their size."""
     upto = np.cumsum(seen, axis=-1)
     law: Floats = np.diff(np.round(PARTS * upto / upto[..., -1:]), axis=-1, prepend=0.0) / PARTS
     return law
