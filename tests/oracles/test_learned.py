@@ -12,11 +12,12 @@ from bandit_world import BUDGET, STEPS, BanditEpisodes, BanditTask
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.control.crpo import crpo
-from surefoot.control.improvement import Settings, taken_up
+from surefoot.control.improvement import Settings, improve, taken_up
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
 from surefoot.errors import Infeasible, InvalidInput
+from surefoot.oracles import learned
 from surefoot.oracles.learned import Schooling, learned_experts, learned_safe_policy
 
 QUICK = Schooling(
@@ -42,6 +43,25 @@ def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
         assert found.margin[0] > -0.1 * BUDGET * STEPS
         assert seen[-1] == (QUICK.settings.steps if k == 0 else QUICK.warm_steps)
         seen.clear()
+
+
+def test_looser_budgets_come_first_and_only_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by who trains: the budgets kept to one after the other, and from whose policy each begins."""
+    asked: list[tuple[float, bool]] = []
+
+    def noting(world: Any, update: Any, *, budget: Any, start: Any, **rest: Any) -> Any:
+        asked.append((float(budget[0]), start is None))
+        return improve(world, update, budget=budget, start=start, **rest)
+
+    monkeypatch.setattr(learned, "improve", noting)
+    brief = replace(QUICK, settings=replace(QUICK.settings, steps=4_000), warm_steps=4_000, loosened=(3.0, 1.5))
+    optimal = learned_experts(replace(brief, allowance=100.0))
+    for gain in (1.0, 1.1):
+        optimal(BanditTask(np.array([gain])), LOOSE, 0.1, np.random.default_rng(0))
+    tightest = asked[2][0]
+    assert [nothing for _, nothing in asked] == [True] + [False] * (len(asked) - 1)
+    assert [budget for budget, _ in asked[:3]] == pytest.approx([3 * tightest, 1.5 * tightest, tightest])
+    assert all(budget <= tightest * (1 + 1e-9) for budget, _ in asked[3:])
 
 
 @pytest.mark.parametrize("mildest_first", [pytest.param(True, marks=pytest.mark.long), False])
