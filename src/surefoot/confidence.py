@@ -35,6 +35,10 @@ PIECE = 1024
 # Odds 2⁻⁸ … 2⁵: small stakes for many noisy observations, large ones for observations that hardly vary.
 DEFAULT_STAKES = tuple(2.0**k / (1 + 2.0**k) for k in range(-8, 6))
 
+# x = λ·width of the bets on sums, in (0, 1), and steps of bisection.
+SUM_STAKES = tuple(2.0**k / (1 + 2.0**k) for k in range(-12, 4))
+HALVINGS = 40
+
 # Newton's iteration for the bound stops at steps below this; it approaches the bound from outside.
 SMALLEST_STEP = 1e-10
 
@@ -168,3 +172,29 @@ def one_bet(gains: Floats, count: int, stake: Floats, error: float) -> Floats:
 def binomial_upper(failures: int, trials: int, error: float) -> float:
     """p with P(Bin(trials, p) ≤ failures) = error: the true probability is larger with probability at most `error`."""
     return 1.0 if failures == trials else float(betaincinv(failures + 1, trials - failures, 1 - error))
+
+
+def mixture_boundary(squares: ArrayLike, width: float, error: float) -> Floats:
+    """[...] what Σ (X_i - E_{i-1} X_i) exceeds at any time with probability at most `error`, from `squares` [...].
+
+    X_i lies in an interval of this width, whatever its conditional expectation; squares = Σ (X_i - X̂_i)² with
+    predictions X̂_i from the same interval. Then, with x = λ·width in (0, 1) and ψ(x) = -ln(1-x) - x,
+
+        exp(λ Σ (X_i - E_{i-1} X_i) - ψ(x) squares/width²)
+
+    is a supermartingale (Fan, Grama, Liu 2015, Lemma 4.1; Howard, Ramdas, McAuliffe, Sekhon 2021, Theorem 4), and so is
+    the average over SUM_STAKES, which by Ville's inequality ever reaches 1/error with probability at most `error`.
+    """
+    if width <= 0:
+        return np.zeros(np.shape(squares))
+    stakes = np.array(SUM_STAKES)
+    bill = -np.log1p(-stakes) - stakes  # ψ
+    paid = bill * (np.asarray(squares, dtype=np.float64) / width**2)[..., None]  # [..., k]
+    goal = math.log(len(stakes) / error)
+    low, high = np.zeros(paid.shape[:-1]), ((goal + paid) / stakes).min(axis=-1)  # one bet alone reaches it at `high`
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        reached = np.logaddexp.reduce(stakes * middle[..., None] - paid, axis=-1) >= goal
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+    boundary: Floats = high * width
+    return boundary

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from surefoot.deploy.observed import LEVEL, STAKES, RunningMean, mixture_boundary
+from surefoot.confidence import SUM_STAKES, mixture_boundary
+from surefoot.deploy.observed import LEVEL, RunningMean
 
 RUNS, LENGTH = 1000, 400
 LOOKS = set(np.geomspace(2, LENGTH, 30).astype(int).tolist())
@@ -48,7 +49,7 @@ def test_the_boundary_solves_its_equation(squares: float) -> None:
     width, error = 3.0, 0.01
 
     def capital(total: float) -> float:
-        bets = [x * total / width - (-math.log(1 - x) - x) * squares / width**2 for x in STAKES]
+        bets = [x * total / width - (-math.log(1 - x) - x) * squares / width**2 for x in SUM_STAKES]
         return math.log(sum(math.exp(bet - max(bets)) for bet in bets) / len(bets)) + max(bets) + math.log(error)
 
     assert mixture_boundary(squares, width, error) == pytest.approx(brentq(capital, 0, 1e9, xtol=1e-9), rel=1e-8)

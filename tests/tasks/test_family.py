@@ -134,6 +134,13 @@ def test_digest_depends_on_the_distribution_and_on_the_tasks_only() -> None:
     assert len({digest, *(other.digest() for other in others)}) == 1 + len(others)
 
 
+@pytest.mark.parametrize("told", ["task of friction 0.3", 17, None])
+def test_digests_that_are_none_are_refused(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TabularCMDP, "digest", lambda self: told)
+    with pytest.raises(InvalidInput, match=r"digest\(\) of a task must return hexadecimal digits.*got " + repr(told)):
+        family(lazy_walk, BOX).digest()
+
+
 def test_digest_is_the_same_in_another_process() -> None:
     program = "import surefoot.tasks as t; print(t.gridworld().digest())"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,9 +11,10 @@ import numpy as np
 from markupsafe import Markup
 
 from surefoot.cmdp.wording import number
+from surefoot.confidence import mixture_boundary
 from surefoot.deploy.drawing import Frame, Point, above, band, block, chart, frame, level, line, moment, steps
 from surefoot.deploy.history import History, Stretch
-from surefoot.deploy.observed import LEVEL, RunningMean, mixture_boundary
+from surefoot.deploy.observed import LEVEL, RunningMean
 from surefoot.deploy.status import ALARMS, Status, possible_in_words
 from surefoot.learning.method import SAFE
 

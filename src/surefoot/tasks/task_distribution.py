@@ -102,7 +102,7 @@ class TaskDistribution:
         """
         sha = hashlib.sha256(json.dumps(self.distribution.describe(), sort_keys=True).encode())
         for parameter in self.distribution.probes():
-            sha.update(bytes.fromhex(self.task(parameter).digest()))
+            sha.update(_digest(self.task(parameter)))
         return sha.hexdigest()
 
     @cached_property
@@ -160,6 +160,16 @@ def _indexed(tasks: tuple[Task, ...], parameter: Floats) -> Task:
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
+
+
+def _digest(task: Task) -> bytes:
+    found = task.digest()
+    try:
+        return bytes.fromhex(found)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"digest() of a task must return hexadecimal digits, as hashlib's hexdigest() does, got {found!r}"
+        ) from None
 
 
 def _build(build: Build, parameter: Floats) -> Task:
