@@ -156,7 +156,7 @@ def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) ->
     ("how", "start", "episodes", "every"),
     [
         ("lines", "new", 1, 7),
-        ("python", "closed", 3, 2),
+        pytest.param("python", "closed", 3, 2, marks=pytest.mark.long),
         *(
             pytest.param(how, start, 4, 1, marks=pytest.mark.long)
             for how in ("python", "lines")

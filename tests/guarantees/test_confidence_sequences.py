@@ -72,6 +72,7 @@ def p_value(missed: int, runs: int, level: float) -> float:
     return float(stats.binomtest(missed, runs, level, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(level=[0.5], law=["skewed", "reacting"])
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("level", [0.05, 0.5])
 def test_mean_is_ever_excluded_with_probability_at_most_the_level(level, law):
@@ -160,6 +161,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.short_for(mutant=["Hoeffding for one time", "radius halved"])
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_broken_variant_is_caught(mutant):
     intervals, level, law = MUTANTS[mutant]

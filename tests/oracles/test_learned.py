@@ -33,6 +33,7 @@ def gain_of(policy: Any) -> float:
     return float(np.diff(policy.mean(np.array([[-1.0], [1.0]]))[:, 0])[0] / 2)
 
 
+@pytest.mark.long
 def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
     seen: list[int] = []
     optimal = learned_experts(replace(QUICK, observer=lambda batch: seen.append(batch.steps)))

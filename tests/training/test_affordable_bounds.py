@@ -81,6 +81,7 @@ def p_value(wrong: int, count: int, error: float) -> float:
     return float(stats.binomtest(wrong, count, error, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(error=[0.1])
 @pytest.mark.parametrize("error", [0.1, 0.4])
 def test_stopping_whenever_one_likes_makes_no_bound_wrong_more_often(error: float) -> None:
     assert p_value(stopped_at_the_worst_time(400, error), 400, error) > FALSE_ALARM
@@ -162,6 +163,7 @@ def test_what_is_left_out_changes_nothing(
     assert cost < steps["steps"]
 
 
+@pytest.mark.long
 def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narrower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

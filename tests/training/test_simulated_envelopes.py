@@ -269,6 +269,7 @@ def hurting(rate: float, horizon: int | None = None) -> TabularCMDP:
     )
 
 
+@pytest.mark.short_for(horizon=[5], affine=[None])
 @pytest.mark.parametrize("affine", [(BASE, SLOPE[None]), None])
 @pytest.mark.parametrize(("horizon", "policies"), [(5, [CAREFUL, HASTY]), (None, [EASY, EASY]), (5, [EASY, EASY])])
 def test_tables_with_a_horizon_or_timed_policies_are_read_from_the_start(
@@ -292,6 +293,7 @@ def test_tables_with_a_horizon_or_timed_policies_are_read_from_the_start(
 # ------------------------------------------------------------------------------------------- the safe policy, simulated
 
 
+@pytest.mark.long
 def test_the_risk_of_a_simulated_safe_policy_is_wrong_as_rarely_as_it_says() -> None:
     """The safe policy fails where the drift exceeds 0.75, on a sixth of the tasks."""
     level, tasks = 0.75, masses()
