@@ -20,7 +20,6 @@ LONGEST_FILES = (
     "test_tutorials.py",
     "test_gridworld_reproduction.py",
     "test_simulated_envelopes.py",
-    "test_affordable_bounds.py",
     "test_simulator_only.py",
     "test_training_phase.py",
     "test_baselines_experiment.py",

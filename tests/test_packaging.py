@@ -113,7 +113,18 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = metadata.distribution(name)
         for top in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
             (site / top).symlink_to(str(found.locate_file(top)))
-    install = ("-m", "pip", "--python", folder / "bin/python", "install", "--no-index", "--no-deps", "--quiet", wheel)
+    install = (
+        "-m",
+        "pip",
+        "--python",
+        folder / "bin/python",
+        "install",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "-q",
+        wheel,
+    )
     subprocess.run([sys.executable, *map(str, install)], env=bare(), check=True)
     return folder / "bin/python"
 

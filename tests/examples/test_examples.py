@@ -154,6 +154,7 @@ def test_intervals_of_counts() -> None:
     assert promise.clopper_pearson(40, 40)[1] == 1
 
 
+@pytest.mark.long
 def test_an_unsafe_policy_is_counted_as_such() -> None:
     """The mutant: a set whose safe policy is the one that falls in."""
     promise, lake = import_module("promise"), import_module("frozen_lake")

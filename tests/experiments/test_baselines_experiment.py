@@ -169,6 +169,13 @@ def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return copy
 
 
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages for their words alone."""
+    monkeypatch.setattr("surefoot.experiments.baselines.page.png", lambda figure: b"")
+
+
+@pytest.mark.usefixtures("_undrawn")
 def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]) -> None:
     lead = baselines_page(with_baseline(results)).page.lead
     assert "factored: ‘dope-theory’ has the least regret among them, 480, growing as episodes to the power 1.00" in lead
@@ -179,7 +186,7 @@ def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("_undrawn")
 def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     page = baselines_page(results).page
     section = next(section for section in page.sections if section.title == "inventory")
@@ -190,6 +197,7 @@ def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     assert "As many episodes and runs as the authors had (1,000,000 episodes, 20 runs)." in section.notes
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
     assert baselines_page(results).page.sections[-1].code == (
         "surefoot reproduce baselines --runs 2 --episodes 300 \\\n"

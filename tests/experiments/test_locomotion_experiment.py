@@ -103,6 +103,7 @@ def test_quick_settings_are_settings() -> None:
     assert small(**QUICK).tasks == QUICK["tasks"]
 
 
+@pytest.mark.long
 def test_nothing_of_robots_is_loaded_before_it_is_needed() -> None:
     code = "import sys, surefoot.experiments.table; print({'jax', 'mujoco', 'optax', 'gymnasium'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

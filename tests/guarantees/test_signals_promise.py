@@ -295,6 +295,7 @@ def only_what_is_seldom(task: Lever, outcomes: Outcomes) -> Outcomes | None:
     return outcomes if (reading > task.theta + 0.15 if task.theta < 0.5 else reading < task.theta - 0.15) else None
 
 
+@pytest.mark.long
 def test_episodes_abandoned_for_what_they_would_say_make_nothing_unsafe() -> None:
     assert not caught(14, told=only_what_is_seldom)
 

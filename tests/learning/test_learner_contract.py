@@ -133,7 +133,7 @@ def told_singly(name: str, setting: str, episodes: int) -> suite.Story:
 
 
 @covered_by_all
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12))
 def test_blocks_tell_the_same_story(name: str, setting: str, sizes: list[int]) -> None:
     story = told_singly(name, setting, EPISODES)

@@ -45,6 +45,7 @@ def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
         seen.clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mildest_first", [pytest.param(True, marks=pytest.mark.long), False])
 def test_the_safe_policy_begins_with_the_mildest_expert(mildest_first: bool) -> None:
     """One batch is enough for that one, whose budgets are kept from the first; not for the others."""

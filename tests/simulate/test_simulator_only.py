@@ -175,6 +175,7 @@ def test_certified_chooses_what_sums_allow(policies: PolicyValueSet) -> None:
     assert np.array_equal(found.weight, run(policies, "certified-returns", WEAK).weight)
 
 
+@pytest.mark.long
 @pytest.mark.short_for(policies=["episodic"])
 def test_a_journal_of_sums_verifies_and_can_be_reopened(policies: PolicyValueSet, tmp_path: Path) -> None:
     task, journal, rng = PointMass(WEAK, policies.units), tmp_path / "lane.journal", np.random.default_rng(3)

@@ -147,6 +147,7 @@ def every(scores: Floats, granted: float) -> int:
     return len(scores)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "strongest"), [(0, 0.6), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 0.6), (0, 2.2)))]
 )
@@ -174,6 +175,7 @@ def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narr
     assert not np.array_equal(bounds[0].lower, bounds[-1].lower)
 
 
+@pytest.mark.long
 def test_leaving_out_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores after a few episodes, taken for those of tasks that do not decide."""
     lazy = cells_with(deciding, monkeypatch)

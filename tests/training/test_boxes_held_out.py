@@ -100,6 +100,7 @@ def broken_by_fresh_tasks(tasks: TaskDistribution, policies: sf.PolicyValueSet) 
     return broken
 
 
+@pytest.mark.long
 @pytest.mark.short_for(method=["certified-ball"])
 @pytest.mark.parametrize("method", ["certified-likelihood", "certified-ball"])
 def test_what_is_deployed_is_safe(tasks: TaskDistribution, policies: sf.PolicyValueSet, method: str) -> None:
