@@ -19,6 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from surefoot import __version__
+from test_locks import pins
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/surefoot"
@@ -131,8 +132,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def core() -> list[str]:
     """The packages of requirements.lock that this interpreter needs."""
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
-    pinned = [Requirement(line.partition(" --hash")[0]) for line in lines if line and not line.startswith("#")]
+    pinned = [Requirement(line.partition(" --hash")[0]) for line in pins("requirements.lock").values()]
     return [each.name for each in pinned if each.marker is None or each.marker.evaluate()]
 
 

@@ -267,6 +267,7 @@ def test_without_jax_they_are_listed_and_say_what_is_missing() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT], check=True, cwd=Path(__file__).parents[1])
 
 
+@pytest.mark.long
 def test_listing_methods_imports_no_jax() -> None:
     script = "import sys, surefoot as sf; sf.METHODS, sf.CONTROL_METHODS; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

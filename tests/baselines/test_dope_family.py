@@ -310,6 +310,7 @@ def run_on(kind: str, learner: Learner, episodes: int) -> Run:
     return run_learner(learner, task, episodes=episodes, seed=1)
 
 
+@pytest.mark.short_for(name=["dope-theory"])
 @pytest.mark.parametrize("kind", [pytest.param("discounted", marks=pytest.mark.long), "layered"])
 @pytest.mark.parametrize(
     ("name", "scale"), [("dope-theory", 0.05), ("dope-plus-theory", 2e-3), ("optpess-lp-theory", 0.01)]

@@ -46,6 +46,7 @@ def test_a_table_and_what_goes_on_with_it(reader: Reader) -> None:
     read(reader, "tutorials/table.md", "tutorials/deployment.md", "adding-a-method.md")
 
 
+@pytest.mark.long
 def test_an_environment(reader: Reader) -> None:
     pytest.importorskip("gymnasium")
     read(reader, "tutorials/environment.md")

@@ -177,6 +177,7 @@ def without_time(results: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in results.items() if key not in ("seconds", "seconds_by_stage")}
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_results(results: dict[str, Any], out: Path, tmp_path: Path) -> None:
     again = small(QUICK, tmp_path)
     assert json.loads(json.dumps(without_time(again))) == without_time(results)

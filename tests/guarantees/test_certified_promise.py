@@ -101,6 +101,7 @@ def test_likelihood_method_keeps_its_promise_on_the_gridworld(risk: float) -> No
         assert unsafe > 0, "a risk that is never used would not need a guarantee"
 
 
+@pytest.mark.short_for(method=[MODEL_FREE])
 @pytest.mark.parametrize("method", [BALL, RETURNS, MODEL_FREE])
 def test_other_methods_keep_their_promise_in_the_rooms(method: str) -> None:
     unsafe, tasks = count_unsafe(method, 0.5, 40, 400, seed=2, family="rooms")

@@ -88,6 +88,7 @@ def test_mean_is_ever_excluded_with_probability_at_most_the_level_more_runs(leve
     assert p_value(exclusions(partial(path, Betting(level)), law, runs, length=4000), runs, level) > FALSE_ALARM
 
 
+@pytest.mark.short_for(side=["lower"])
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_one_sided_bound_spends_the_whole_level_on_its_side(side):
     runs, level = 300, 0.5

@@ -39,6 +39,7 @@ def test_settings_that_are_safe_for_several_patients() -> None:
     assert found.reward[1] > 0.6
 
 
+@pytest.mark.long
 def test_a_search_that_finds_too_much_is_followed_by_caution(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test on fresh days decides, not the search."""
     monkeypatch.setattr(gain_search, "_best", lambda *_: AVERAGE_SETTINGS.scaled(1.1))

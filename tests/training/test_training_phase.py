@@ -344,6 +344,7 @@ def test_an_oracle_that_breaks_its_promise_is_caught() -> None:
 # ------------------------------------------------------------------------------------------------ warnings and refusals
 
 
+@pytest.mark.long
 def test_warns_when_the_theorem_does_not_apply_and_only_then() -> None:
     with pytest.warns(UncertifiedWarning, match=r"\(8L\+18\)ε = 15.38 exceeds any attainable ξ, at most 0.15"):
         coarse = train(gridworld(), epsilon=0.01, delta=0.2, seed=0, progress=False, cells=0)

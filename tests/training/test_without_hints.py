@@ -95,6 +95,7 @@ def test_very_long_training_is_announced_with_an_epsilon_that_would_do() -> None
     assert issubclass(LongTrainingWarning, UserWarning)
 
 
+@pytest.mark.long
 def test_boxes_too_wide_for_the_expansion_are_no_end() -> None:
     """Two parameters, discount 0.99 and few cells: bounds from held-out tasks, and a warning that says so."""
     tasks = family(lambda theta: corridor(float(theta.sum()), discount=0.995), Uniform([0.0, 0.0], [0.3, 0.3]))
