@@ -172,7 +172,7 @@ def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages for their words alone."""
-    monkeypatch.setattr("surefoot.experiments.baselines.page.png", lambda figure: b"")
+    monkeypatch.setattr("surefoot.experiments.baselines.page.png", lambda figure: b"\x89PNG\r\n\x1a\n")
 
 
 @pytest.mark.usefixtures("_undrawn")
