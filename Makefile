@@ -25,9 +25,9 @@ docs: $(READY_DEV)
 # Two processes of one thread each: more threads than cores make small matrices several times slower.
 test test-all: export OPENBLAS_NUM_THREADS := 1
 
-# Tests of one file go to one process, which makes once what they share.
+# Tests of one file go to one process, which makes once what they share; files in the order of tests/conftest.py.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile -m "not long"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
 
 test-all: export SUREFOOT_EXAMPLES := 60
 test-all: lint

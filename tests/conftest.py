@@ -4,10 +4,37 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # Derandomised: a property test is the same test on every run. No deadline: shared machines stall. More examples in the
 # long run.
-EXAMPLES = int(os.environ.get("SUREFOOT_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("SUREFOOT_EXAMPLES", "12"))
 settings.register_profile("surefoot", derandomize=True, deadline=None, max_examples=EXAMPLES)
 settings.load_profile("surefoot")
+
+# What takes longest begins first, so that no process is left with it when the others are done.
+LONGEST_FILES = (
+    "test_cli.py",
+    "test_glucose_experiment.py",
+    "test_tutorials.py",
+    "test_gridworld_reproduction.py",
+    "test_simulated_envelopes.py",
+    "test_simulator_only.py",
+    "test_training_phase.py",
+    "test_baselines_experiment.py",
+    "test_random_families.py",
+    "test_locomotion_experiment.py",
+    "test_learner_contract.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cases with other parameters than `short_for` names are long. Files come longest first."""
+    for item in items:
+        for mark in item.iter_markers("short_for"):
+            if any(item.callspec.params[name] not in values for name, values in mark.kwargs.items()):
+                item.add_marker(pytest.mark.long)
+    place = {name: number for number, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))

@@ -90,12 +90,11 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_folder(workplace: Path) -> Path:
-    """The folder of a small reproduction that the tests only read."""
+    """The folder of a short run that the tests only read."""
     folder = workplace / "run"
-    with short_plan():
-        answer = surefoot("reproduce", "gridworld", *small(), "--out", folder)
+    words = ("--task", "0.31", "--episodes", "50", "--method", "published", "--out", folder)
+    answer = surefoot("adapt", workplace / "set", *words)
     assert answer.code == 0, answer.err
-    assert str(folder / "report.html") in answer.out
     return folder
 
 
@@ -234,10 +233,30 @@ def test_report_draws_the_same_page_again(run_folder: Path, workplace: Path) -> 
     copy.mkdir()
     shutil.copy(run_folder / "results.json", copy)
     assert surefoot("report", copy).code == 0
-    for name in ("results.json", "report.html", "figure1.png", "figure2.png"):
+    for name in ("results.json", "report.html", "curves.png"):
         assert (copy / name).read_bytes() == (run_folder / name).read_bytes()
 
 
+@pytest.mark.long
+def test_reproduce_says_where_the_page_is_and_report_draws_it_again(workplace: Path) -> None:
+    folder = workplace / "reproduced"
+    with short_plan():
+        answer = surefoot("reproduce", "gridworld", *small(), "--out", folder)
+    assert answer.code == 0, answer.err
+    assert str(folder / "report.html") in answer.out
+    names = ("results.json", "report.html", "figure1.png", "figure2.png")
+    before = {name: (folder / name).read_bytes() for name in names}
+    assert surefoot("report", folder).code == 0
+    assert {name: (folder / name).read_bytes() for name in names} == before
+    results = json.loads((folder / "results.json").read_text())
+    del results["plan"]
+    (folder / "results.json").write_text(json.dumps(results))
+    message = refused("report", folder)
+    assert "damaged" in message
+    assert "plan" in message
+
+
+@pytest.mark.short_for(experiment=["promise"])
 @pytest.mark.parametrize(
     ("experiment", "words"),
     [
@@ -570,6 +589,7 @@ def test_report_does_not_wait_for_what_is_no_file(tmp_path: Path) -> None:
     assert "must be a file" in refused("report", tmp_path)
 
 
+@pytest.mark.short_for(value=["NaN", '"x"'])
 @pytest.mark.parametrize("value", ["NaN", "1e999", "-Infinity", '"\\ud800"', str(10**400), "[[[]]]", "{}", '"x"'])
 @pytest.mark.parametrize("key", ["seconds", "version", "settings", "methods"])
 def test_values_that_no_run_has_give_a_page_or_one_sentence(
@@ -592,7 +612,7 @@ def test_values_that_no_run_has_give_a_page_or_one_sentence(
         assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
 
 
-@pytest.mark.parametrize("key", ["methods", "plan"])
+@pytest.mark.parametrize("key", ["methods", "events"])
 def test_report_refuses_a_damaged_result(key: str, run_folder: Path, tmp_path: Path) -> None:
     results = json.loads((run_folder / "results.json").read_text())
     del results[key]

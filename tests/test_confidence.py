@@ -212,6 +212,7 @@ def test_betting_keeps_up_where_the_variance_is_largest():
         assert (upper - lower)[count - 1].mean() < 2 * 1.7 * fixed_time_radius(count)
 
 
+@pytest.mark.short_for(value=[0.3])
 @each(SEQUENCES)
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
 def test_constant_observations_close_in_on_their_value(sequence, value):

@@ -28,6 +28,7 @@ def test_every_module_is_what_its_name_leads_to(name: str) -> None:
     assert found is module
 
 
+@pytest.mark.long
 def test_modules_can_be_imported_first() -> None:
     """Each statement as a stranger writes it, the first one in a fresh process: no order of imports is needed."""
     for name in ("surefoot.simulate.runner", "surefoot.training.envelopes", "surefoot.policyset.storage"):

@@ -77,7 +77,7 @@ else:  # each is imported from its module when it is first used
         },
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CONTROL_METHODS",

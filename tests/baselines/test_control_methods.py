@@ -139,9 +139,8 @@ def test_outcomes_without_steps_are_refused(name: str) -> None:
 # ---------------------------------------------------------------------------------------------------- the contract
 
 
-@pytest.mark.parametrize(
-    "name", [each if each == "meta-cpo" else pytest.param(each, marks=pytest.mark.long) for each in NAMES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
 def test_the_contract_of_learners(name: str) -> None:
     suite.check(maker(name), world(name), episodes=45)
 
@@ -182,6 +181,7 @@ def told_set_safe(made: Learner) -> Any:
     return method.policies.safe_policy
 
 
+@pytest.mark.short_for(name=["maml-penalty"])
 @pytest.mark.parametrize("name", NAMES)
 def test_told_enough_they_earn_more(name: str) -> None:
     """From a slow policy with room to spare, on a point mass whose reward is its speed."""
@@ -267,6 +267,7 @@ def test_without_jax_they_are_listed_and_say_what_is_missing() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT], check=True, cwd=Path(__file__).parents[1])
 
 
+@pytest.mark.long
 def test_listing_methods_imports_no_jax() -> None:
     script = "import sys, surefoot as sf; sf.METHODS, sf.CONTROL_METHODS; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

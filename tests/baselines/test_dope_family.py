@@ -104,6 +104,7 @@ def world(kind: str) -> suite.World:
 covered_by_all = pytest.mark.parametrize(("name", "kind", "replan"), SETTINGS)
 
 
+@pytest.mark.short_for(replan=["growth"])
 @covered_by_all
 def test_contract(name: str, kind: str, replan: str | float) -> None:
     make = maker(name, kind, replan)
@@ -117,6 +118,7 @@ def test_contract(name: str, kind: str, replan: str | float) -> None:
     suite.draws_follow_the_weights(make, world(kind), EPISODES, draws=5000)
 
 
+@pytest.mark.short_for(replan=["doubling"], kind=["discounted"])
 @covered_by_all
 @settings(max_examples=4)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=6))
@@ -308,6 +310,7 @@ def run_on(kind: str, learner: Learner, episodes: int) -> Run:
     return run_learner(learner, task, episodes=episodes, seed=1)
 
 
+@pytest.mark.short_for(name=["dope-theory"])
 @pytest.mark.parametrize("kind", [pytest.param("discounted", marks=pytest.mark.long), "layered"])
 @pytest.mark.parametrize(
     ("name", "scale"), [("dope-theory", 0.05), ("dope-plus-theory", 2e-3), ("optpess-lp-theory", 0.01)]

@@ -249,6 +249,7 @@ def maker(name: str) -> suite.Make:
     return lambda: Learner(made(name, batch=33), seed=5)
 
 
+@pytest.mark.short_for(name=["safe-meta-published"])
 @pytest.mark.parametrize("name", NAMES)
 def test_contract(name: str) -> None:
     make, world = maker(name), grid_world(name + " contract")

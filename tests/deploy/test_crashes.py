@@ -95,6 +95,7 @@ def check_acknowledged(path: Path, said: list[str]) -> None:
             assert int(number) in (ordered if what == "order" else done)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["certified-returns", pytest.param("paper", marks=pytest.mark.long)])
 def test_killed_before_every_statement(driver: Driver, tmp_path: Path, method: str) -> None:
     """Making the journal, opening it, an order, an outcome, an abandonment, closing."""
@@ -156,7 +157,7 @@ def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) ->
     ("how", "start", "episodes", "every"),
     [
         ("lines", "new", 1, 7),
-        ("python", "closed", 3, 2),
+        pytest.param("python", "closed", 3, 2, marks=pytest.mark.long),
         *(
             pytest.param(how, start, 4, 1, marks=pytest.mark.long)
             for how in ("python", "lines")

@@ -70,6 +70,7 @@ def test_deploy_speaks_json_lines_and_goes_on_where_it_stopped(stored: Path, tmp
     assert json.loads(other.stdout)["error"]["kind"] == "invalid"
 
 
+@pytest.mark.long
 def test_deploy_in_a_process_of_its_own(stored: Path, tmp_path: Path) -> None:
     """A conversation over pipes, the process killed in the midst of it, and the same order afterwards."""
     script = "from surefoot.cli import app; app()"

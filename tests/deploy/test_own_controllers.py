@@ -66,6 +66,7 @@ def episode(name: str, seed: int) -> dict[str, float]:
     return {"reward": float(outcomes.reward[0]), "cost": float(outcomes.cost[0, 0])}
 
 
+@pytest.mark.long
 def test_deployment_without_the_code_from_the_first_order_to_the_verified_journal(stored: Path, tmp_path: Path) -> None:
     journal, ordered = tmp_path / "wheel.journal", []
     words = ("deploy", stored, "--journal", journal, "--risk", 0.5, "--observes", "sums")

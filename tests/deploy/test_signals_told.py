@@ -407,6 +407,7 @@ def test_signals_of_a_system_with_states_are_read_from_its_transitions(tmp_path:
 # ---------------------------------------------------------------------------------------------- features of one's own
 
 
+@pytest.mark.long
 def test_features_of_ones_own_are_needed_to_compute_and_not_to_tell(tmp_path: Path) -> None:
     shown_set(own=True).save(tmp_path / "set")
     bare = PolicyValueSet.load(tmp_path / "set")

@@ -36,16 +36,23 @@ def test_gridworld_in_ten_lines(reader: Reader) -> None:
     assert len([line for line in code.splitlines() if line]) <= 10
 
 
+def test_a_table(reader: Reader) -> None:
+    read(reader, "tutorials/table.md")
+
+
+@pytest.mark.long
 def test_a_table_and_what_goes_on_with_it(reader: Reader) -> None:
     """A deployment in Python, and a method of one's own."""
     read(reader, "tutorials/table.md", "tutorials/deployment.md", "adding-a-method.md")
 
 
+@pytest.mark.long
 def test_an_environment(reader: Reader) -> None:
     pytest.importorskip("gymnasium")
     read(reader, "tutorials/environment.md")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("bash") or not shutil.which("awk"), reason="needs bash and awk")
 def test_a_deployment_from_the_shell_and_from_node(reader: Reader) -> None:
     machine = next(block.code for block in blocks(DOCS / "tutorials/table.md") if block.code.startswith("# machine.py"))

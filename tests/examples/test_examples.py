@@ -67,6 +67,7 @@ def values(task: Any, policy: Any) -> Any:
     return value_bounds(outcomes, task.units, task.units.horizon, 1e-3)
 
 
+@pytest.mark.short_for(name=["frozen_lake", "cartpole"])
 @pytest.mark.parametrize("name", NAMES)
 def test_side_by_side_is_one_by_one_in_law(name: str) -> None:
     """What was written in NumPy for speed is the environment of Gymnasium."""
@@ -93,6 +94,7 @@ def test_an_environment_takes_fewer_than_thirty_lines(name: str) -> None:
     assert 10 < len(written) < 30
 
 
+@pytest.mark.long
 def test_a_deployment_survives_a_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = import_module("deployed_cartpole")
     verdict = example.main(tmp_path, few("cartpole"), episodes=12)
@@ -152,6 +154,7 @@ def test_intervals_of_counts() -> None:
     assert promise.clopper_pearson(40, 40)[1] == 1
 
 
+@pytest.mark.long
 def test_an_unsafe_policy_is_counted_as_such() -> None:
     """The mutant: a set whose safe policy is the one that falls in."""
     promise, lake = import_module("promise"), import_module("frozen_lake")

@@ -36,6 +36,7 @@ def paid_on_average(parameter: np.ndarray) -> sf.TabularCMDP:
     return sf.TabularCMDP(task.transitions, task.reward, task.cost, 0.15, task.start, task.discount, (0, 1), (0, 1))
 
 
+@pytest.mark.long
 def test_how_payments_are_written_makes_no_difference_to_regret() -> None:
     """On transitions, on average or in states: within a factor of two of each other, where it was once 400."""
     regrets = []
@@ -51,6 +52,7 @@ def test_how_payments_are_written_makes_no_difference_to_regret() -> None:
     assert (np.max(regrets, axis=0) <= 2 * np.min(regrets, axis=0)).all()
 
 
+@pytest.mark.short_for(name=["lake4"])
 @pytest.mark.parametrize("name", ["lake4", "grid"])
 def test_families_are_trained_without_a_hint(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     families.trained(name)

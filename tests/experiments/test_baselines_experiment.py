@@ -89,6 +89,7 @@ def test_the_safe_policy_is_the_authors() -> None:
     np.testing.assert_array_equal(policies.safe_policy.probabilities, expected.probabilities)
 
 
+@pytest.mark.long
 def test_the_same_whatever_the_number_of_workers(results: dict[str, Any], tmp_path: Path) -> None:
     settings = replace(TINY, benchmarks=("inventory",))
     again = reproduce(settings, tmp_path / "again", jobs=2)["benchmarks"]["inventory"]
@@ -150,6 +151,7 @@ def test_last_policies() -> None:
 # ---------------------------------------------------------------------------------------------------------- the page
 
 
+@pytest.mark.long
 def test_the_report_can_be_drawn_again(out: Path) -> None:
     before = {name: (out / name).read_bytes() for name in FILES if name != "results.json"}
     redraw(out, baselines_page)
@@ -157,8 +159,9 @@ def test_the_report_can_be_drawn_again(out: Path) -> None:
 
 
 def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The same results with a baseline on the factored CMDP, a copy of safe-only but for `changes`."""
+    """The results on the factored CMDP alone, with a baseline there, a copy of safe-only but for `changes`."""
     copy: dict[str, Any] = json.loads(json.dumps(results))
+    copy["benchmarks"] = {"factored": copy["benchmarks"]["factored"]}
     benchmark = copy["benchmarks"]["factored"]
     benchmark["methods"]["dope-theory"] = {**benchmark["methods"]["safe-only"], **changes}
     for key in ("growth", "last", "seconds_per_run"):
@@ -166,6 +169,13 @@ def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return copy
 
 
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages for their words alone."""
+    monkeypatch.setattr("surefoot.experiments.baselines.page.png", lambda figure: b"\x89PNG\r\n\x1a\n")
+
+
+@pytest.mark.usefixtures("_undrawn")
 def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]) -> None:
     lead = baselines_page(with_baseline(results)).page.lead
     assert "factored: ‘dope-theory’ has the least regret among them, 480, growing as episodes to the power 1.00" in lead
@@ -176,7 +186,7 @@ def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")
 
 
-@pytest.mark.long
+@pytest.mark.usefixtures("_undrawn")
 def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     page = baselines_page(results).page
     section = next(section for section in page.sections if section.title == "inventory")
@@ -187,6 +197,7 @@ def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     assert "As many episodes and runs as the authors had (1,000,000 episodes, 20 runs)." in section.notes
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
     assert baselines_page(results).page.sections[-1].code == (
         "surefoot reproduce baselines --runs 2 --episodes 300 \\\n"

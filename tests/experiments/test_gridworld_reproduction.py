@@ -133,6 +133,7 @@ def test_the_report_names_every_discrepancy_and_method(out: Path) -> None:
     assert "V* = 59.74 and 51.96" in text
 
 
+@pytest.mark.long
 def test_fresh_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
     """Their totals are those of the runs themselves, on noises drawn from the distribution."""
     settings = Settings(episodes=300, tasks=1, fresh=3, methods=("safe-only", "lb-sgd-theory", "pce"))
@@ -176,12 +177,14 @@ def without_time(results: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in results.items() if key not in ("seconds", "seconds_by_stage")}
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_results(results: dict[str, Any], out: Path, tmp_path: Path) -> None:
     again = small(QUICK, tmp_path)
     assert json.loads(json.dumps(without_time(again))) == without_time(results)
     assert (tmp_path / "figure2.png").read_bytes() == (out / "figure2.png").read_bytes()
 
 
+@pytest.mark.long
 def test_another_seed_gives_others(results: dict[str, Any], tmp_path: Path) -> None:
     other = small(replace(QUICK, seed=1, methods=("safe-only", "published")), tmp_path)
     assert other["methods"]["published"]["regret"] != results["methods"]["published"]["regret"]
@@ -249,8 +252,8 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_report_that_cannot_be_written_leaves_nothing(results: dict[str, Any], tmp_path: Path) -> None:
-    """The disk fills up while the second file is written."""
+def test_a_report_that_cannot_be_written_leaves_nothing(results: dict[str, Any], out: Path, tmp_path: Path) -> None:
+    """The disk fills up while the second file is written. What would have been written is what the run wrote."""
     written: list[str] = []
 
     def full(path: Path, content: bytes) -> None:
@@ -260,6 +263,8 @@ def test_a_report_that_cannot_be_written_leaves_nothing(results: dict[str, Any],
         path.write_bytes(content)
 
     report = gridworld_page(results)
+    assert render(report.page) == (out / "report.html").read_text(encoding="utf-8")
+    assert dict(report.figures) == {name: (out / name).read_bytes() for name in ("figure1.png", "figure2.png")}
     with (
         mock.patch("surefoot.files.write_new", full),
         pytest.raises(ArtifactError, match="No space left"),

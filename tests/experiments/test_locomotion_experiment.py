@@ -103,6 +103,7 @@ def test_quick_settings_are_settings() -> None:
     assert small(**QUICK).tasks == QUICK["tasks"]
 
 
+@pytest.mark.long
 def test_nothing_of_robots_is_loaded_before_it_is_needed() -> None:
     code = "import sys, surefoot.experiments.table; print({'jax', 'mujoco', 'optax', 'gymnasium'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
@@ -306,6 +307,7 @@ def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(folder:
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
+@pytest.mark.long
 def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["methods"]["paper"]["unsafe_tasks"] = 1
@@ -469,6 +471,7 @@ def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch
     assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert gains")
 
 
+@pytest.mark.long
 def test_an_expert_of_the_task_is_trained_on_it() -> None:
     own_expert = pytest.importorskip("surefoot.experiments.locomotion.own_expert")
     task = BanditTask(np.array([1.0]))

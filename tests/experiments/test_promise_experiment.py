@@ -64,6 +64,7 @@ def test_tail_is_that_of_the_binomial_distribution() -> None:
 # ----------------------------------------------------------------------------------------- watching runs, and the twins
 
 
+@pytest.mark.short_for(method=["certified-returns"])
 @pytest.mark.parametrize("method", ["certified-likelihood", "certified-returns", "certified-model-free"])
 def test_twins_are_bolder_than_their_originals(method: str) -> None:
     family = random_family("finite", np.random.default_rng(0))
@@ -96,6 +97,7 @@ def test_methods_without_a_twin_have_none() -> None:
     assert overconfident(learner(policies, method="safe-only").method) is None
 
 
+@pytest.mark.short_for(kind=["affine"])
 @pytest.mark.parametrize("kind", ["affine", "near-identical", "non-affine"])
 def test_the_true_cell_holds_the_task(kind: str) -> None:
     family = random_family(kind, np.random.default_rng(2))

@@ -51,6 +51,7 @@ def test_the_page_is_drawn_again_from_its_results(ran: tuple[Path, dict[str, Any
         assert (out / "report.html").read_bytes() == page
 
 
+@pytest.mark.long
 def test_the_theorem_is_taken_where_it_holds() -> None:
     for each in experiment.accuracies(gridworld(), 0.04, 0.05):
         assert theory.slater_requirement(each.epsilon, 0.9) <= 0.04 * (1 + 1e-9)

@@ -101,6 +101,7 @@ def test_likelihood_method_keeps_its_promise_on_the_gridworld(risk: float) -> No
         assert unsafe > 0, "a risk that is never used would not need a guarantee"
 
 
+@pytest.mark.short_for(method=[MODEL_FREE])
 @pytest.mark.parametrize("method", [BALL, RETURNS, MODEL_FREE])
 def test_other_methods_keep_their_promise_in_the_rooms(method: str) -> None:
     unsafe, tasks = count_unsafe(method, 0.5, 40, 400, seed=2, family="rooms")
@@ -109,12 +110,14 @@ def test_other_methods_keep_their_promise_in_the_rooms(method: str) -> None:
         assert unsafe > 0
 
 
+@pytest.mark.long
 def test_sums_alone_keep_the_promise_in_the_rooms() -> None:
     unsafe, tasks = count_unsafe("certified", 0.5, 40, 400, seed=2, family="rooms", observes="sums")
     assert p_value(unsafe, tasks, 0.5) > FALSE_ALARM
     assert unsafe > 0
 
 
+@pytest.mark.short_for(risk=[0.5])
 @pytest.mark.parametrize("risk", [0.05, 0.5])
 def test_likelihood_method_keeps_its_promise_where_the_risk_is_used(risk: float) -> None:
     unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 200, 100, seed=3, family="two rooms", pairs=True)
@@ -171,6 +174,7 @@ MUTANTS: dict[str, tuple[str, float, int, int, Mutant, dict[str, Any]]] = {
 LONGEST = "square root of the threshold"
 
 
+@pytest.mark.short_for(mutant=["component drawn per step", "sample mean for a bound"])
 @pytest.mark.parametrize(
     "mutant", [pytest.param(each, marks=pytest.mark.long) if each == LONGEST else each for each in MUTANTS]
 )

@@ -72,6 +72,7 @@ def p_value(missed: int, runs: int, level: float) -> float:
     return float(stats.binomtest(missed, runs, level, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(level=[0.5], law=["skewed", "reacting"])
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("level", [0.05, 0.5])
 def test_mean_is_ever_excluded_with_probability_at_most_the_level(level, law):
@@ -87,6 +88,7 @@ def test_mean_is_ever_excluded_with_probability_at_most_the_level_more_runs(leve
     assert p_value(exclusions(partial(path, Betting(level)), law, runs, length=4000), runs, level) > FALSE_ALARM
 
 
+@pytest.mark.short_for(side=["lower"])
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_one_sided_bound_spends_the_whole_level_on_its_side(side):
     runs, level = 300, 0.5
@@ -160,6 +162,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.short_for(mutant=["Hoeffding for one time", "radius halved"])
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_broken_variant_is_caught(mutant):
     intervals, level, law = MUTANTS[mutant]

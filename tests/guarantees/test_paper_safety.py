@@ -154,6 +154,7 @@ def test_the_scenario_is_what_it_says() -> None:
 # ---------------------------------------------------------------------------------------------------------- the promise
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delta", [0.05, 0.5])
 def test_liars_are_found_out_in_time_and_the_honest_candidate_is_reached(delta: float) -> None:
     runs = 500
@@ -164,6 +165,7 @@ def test_liars_are_found_out_in_time_and_the_honest_candidate_is_reached(delta: 
     assert honest >= (1 - delta) * runs
 
 
+@pytest.mark.short_for(delta=[0.5])
 @pytest.mark.parametrize("delta", [0.05, 0.5])
 def test_every_constraint_is_kept(delta: float) -> None:
     runs = 150
@@ -270,6 +272,7 @@ BROKEN: dict[str, Make] = {
 }
 
 
+@pytest.mark.short_for(broken=["one-sided", "never-eliminate", "all-at-once"], delta=[0.5])
 @pytest.mark.parametrize("delta", [0.05, 0.5])
 @pytest.mark.parametrize("broken", BROKEN)
 def test_unsafe_variants_are_caught(broken: str, delta: float) -> None:

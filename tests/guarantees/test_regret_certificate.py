@@ -51,6 +51,7 @@ def p_value(count: int, tasks: int, risk: float) -> float:
     return float(stats.binomtest(count, tasks, risk, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(method=["certified-returns"])
 @pytest.mark.parametrize("method", ["certified-likelihood", "certified-returns"])
 def test_regret_stays_below_what_was_certified(method: str) -> None:
     for risk in (0.05, 0.5):
@@ -61,7 +62,7 @@ def test_regret_stays_below_what_was_certified(method: str) -> None:
     "broken",
     [
         {"mutate": mutants.only_the_likeliest_cell},  # the maximum over cells is dropped
-        {"optima": OPTIMA - np.ptp(OPTIMA)},  # optima of the wrong end of the family
+        pytest.param({"optima": OPTIMA - np.ptp(OPTIMA)}, marks=pytest.mark.long),  # of the wrong end of the family
     ],
 )
 def test_broken_certificates_are_caught(broken: dict[str, object]) -> None:

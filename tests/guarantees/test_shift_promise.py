@@ -161,6 +161,7 @@ def test_bounds_that_are_not_widened_are_caught(method: str) -> None:
     assert p_value(unsafe, TASKS, 0.2) < FALSE_ALARM
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", BALL_HERE)
 def test_evidence_that_is_not_widened_is_caught(method: str) -> None:
     near = lamps().task([DANGEROUS])

@@ -130,7 +130,9 @@ def p_values(trials: list[Trial], risk: float) -> list[float]:
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
-@pytest.mark.parametrize(("risk", "trials"), [(0.5, 20), pytest.param(0.1, 10, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("risk", "trials"), [(0.5, 14), *(pytest.param(*each, marks=pytest.mark.long) for each in ((0.5, 20), (0.1, 10)))]
+)
 def test_the_promise_is_kept_near_the_budget(risk: float, trials: int) -> None:
     check_promise(risk, [trial(risk, seed) for seed in range(trials)])
 
@@ -293,6 +295,7 @@ def only_what_is_seldom(task: Lever, outcomes: Outcomes) -> Outcomes | None:
     return outcomes if (reading > task.theta + 0.15 if task.theta < 0.5 else reading < task.theta - 0.15) else None
 
 
+@pytest.mark.long
 def test_episodes_abandoned_for_what_they_would_say_make_nothing_unsafe() -> None:
     assert not caught(14, told=only_what_is_seldom)
 

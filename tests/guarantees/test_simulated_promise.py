@@ -102,6 +102,7 @@ def least_margin(
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
+@pytest.mark.short_for(risk=[0.5])
 @pytest.mark.parametrize(
     ("world", "risk", "trials"),
     [("few", 0.5, 40), ("few", 0.1, 40), pytest.param("many", 0.1, 15, marks=pytest.mark.long)],

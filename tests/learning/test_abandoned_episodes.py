@@ -125,6 +125,7 @@ def told_and_abandoned(name: str, seed: int, episodes: int) -> tuple[Learner, Ou
     return made, told, order.policy_index
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), episodes=st.sampled_from([0, 1, 30, 120]), push=st.floats(0.2, 1.2))
 def test_bets_on_signals_are_paid_the_least_of_all_episodes(seed: int, episodes: int, push: float) -> None:

@@ -79,6 +79,7 @@ def test_a_level_that_did_not_pass_cannot_be_claimed() -> None:
         replace(UNTRIED, level=0.3, counts=((0.2, 67), (0.3, 0)))
 
 
+@pytest.mark.long
 def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
     assert found(2) == found(1)
     assert told_calibration(json.loads(json.dumps(asdict(found())))) == found()

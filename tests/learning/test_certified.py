@@ -174,6 +174,7 @@ def test_decisions_get_rarer_and_never_skip_an_episode() -> None:
     assert all(wait <= 1 + time / 20 for time, wait in zip(times, waits[1:], strict=False) if time > 1000)
 
 
+@pytest.mark.short_for(name=["certified-returns"])
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball", "certified-returns"])
 def test_decisions_do_not_depend_on_blocks(name: str) -> None:
     """Through the first planned policy; every block asks beyond the next decision."""
@@ -212,6 +213,7 @@ def size_of(value: Any) -> int:
     return 1
 
 
+@pytest.mark.short_for(name=["certified-returns"])
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball", "certified-returns"])
 def test_memory_does_not_grow_with_the_episodes(name: str) -> None:
     """Planned policies apart, of which there is one each time the number of episodes has doubled."""

@@ -37,6 +37,7 @@ def fresh(name: str, **changes: Any) -> sf.Learner:
     return sf.learner(spending_set(), **{"method": name, "episodes": PLANNED, "risk": 0.2, "seed": 1, **changes})
 
 
+@pytest.mark.short_for(name=["paper", "certified-model-free"])
 @pytest.mark.parametrize("name", RUNNING)
 def test_methods_keep_the_contract(name: str) -> None:
     learner_suite.check(lambda: fresh(name), learner_suite.World(Spending(0.4), HORIZON, 400))
@@ -54,6 +55,7 @@ def test_certified_methods_move_and_stay_safe(name: str) -> None:
     assert moved >= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param("certified-returns", marks=pytest.mark.long), "certified-model-free"])
 def test_the_promise_is_kept(name: str) -> None:
     """At risk 0.5, on hazards for which both candidates break the budget; a twin without confidence bounds does not."""

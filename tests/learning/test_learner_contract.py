@@ -32,6 +32,16 @@ LENGTH = 1400  # episodes that each policy of a world has
 EPISODES = 130  # most checks: enough for the first decision of `pce`
 PLANNED = 3000  # episodes that methods are told to expect
 
+# Of each kind of method one: what the others do differently, the stories below tell.
+ONE_OF_A_KIND = (
+    "paper",
+    "pce",
+    "certified",
+    "certified-model-free",
+    "certified-signals",
+    "dope-theory",
+    "lb-sgd-theory",
+)
 QUICK = ("safe-only", "paper", "published", "pce", "pce-theory")  # a thousand single episodes take no time
 
 # Algorithm 2 with proven constants does not leave the safe policy within a test on the gridworld, so methods that are
@@ -87,26 +97,31 @@ def covered_by_all(test):
     return pytest.mark.parametrize(("name", "setting"), SETTINGS)(test)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_asking_changes_nothing(name: str, setting: str) -> None:
     suite.asking_changes_nothing(maker(name, setting), world(setting), EPISODES)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_orders_are_told_once_and_in_turn(name: str, setting: str) -> None:
     suite.orders_are_told_once_and_in_turn(maker(name, setting), world(setting), EPISODES)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_malformed_outcomes_are_refused(name: str, setting: str) -> None:
     suite.malformed_outcomes_are_refused(maker(name, setting), world(setting), EPISODES)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_deploys_mixtures_of_its_policies(name: str, setting: str) -> None:
     suite.deploys_mixtures_of_its_policies(maker(name, setting), world(setting), EPISODES)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_replaying_gives_the_same_story(name: str, setting: str) -> None:
     suite.replaying_gives_the_same_story(maker(name, setting), world(setting), EPISODES)
@@ -118,7 +133,7 @@ def told_singly(name: str, setting: str, episodes: int) -> suite.Story:
 
 
 @covered_by_all
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12))
 def test_blocks_tell_the_same_story(name: str, setting: str, sizes: list[int]) -> None:
     story = told_singly(name, setting, EPISODES)
@@ -139,6 +154,7 @@ def test_blocks_tell_the_same_long_story_slowly(name: str, setting: str) -> None
         suite.blocks_tell_the_same_story(maker(name, setting), world(setting), sizes, story)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_leaving_the_range_voids_the_certificate(name: str, setting: str) -> None:
     suite.leaving_the_range_voids_the_certificate(maker(name, setting), world(setting), EPISODES)
@@ -149,11 +165,13 @@ def test_rounding_voids_nothing(name: str, setting: str) -> None:
     suite.rounding_voids_nothing(maker(name, setting), world(setting))
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_a_breach_falls_alike_in_blocks(name: str, setting: str) -> None:
     suite.a_breach_falls_alike_in_blocks(maker(name, setting), world(setting), EPISODES)
 
 
+@pytest.mark.short_for(name=ONE_OF_A_KIND)
 @covered_by_all
 def test_draws_follow_the_weights(name: str, setting: str) -> None:
     for episodes in (1, EPISODES):

@@ -210,6 +210,7 @@ def test_supremum_over_a_cell_is_exact_after_many_transitions() -> None:
     assert np.ptp(found) > 100, "cells far from the truth are ruled out"
 
 
+@pytest.mark.short_for(truth=[(0.42, 0.58)])
 @pytest.mark.parametrize("truth", [(0.42, 0.58), (0.01, 0.99), (0.5, 0.0)])
 def test_supremum_in_two_dimensions_is_close_where_it_matters(truth: tuple[float, float]) -> None:
     """On the cells that are not clearly ruled out, also where the likelihood is largest at an edge of the box."""
@@ -324,6 +325,7 @@ def lost(factor: float, level: float, length: int = 11) -> float:
     return total
 
 
+@pytest.mark.short_for(level=[0.2])
 @pytest.mark.parametrize("level", [0.01, 0.05, 0.2, 0.5])
 def test_probability_of_ever_losing_the_true_cell_is_at_most_the_level(level: float) -> None:
     """Ville's inequality over eleven steps: the probability of all paths on which E reaches 1/δ at some time.

@@ -328,6 +328,7 @@ def gridworld_like(rng: np.random.Generator, constraints: int, spread: float) ->
     return made_up_set(units, values, epsilon=0.01), truth
 
 
+@pytest.mark.long
 def test_published_constants_decide_as_their_description_does() -> None:
     raises = eliminations = pooled_eliminations = exhausted = 0
     for seed, (constraints, spread) in enumerate(

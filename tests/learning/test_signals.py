@@ -73,6 +73,7 @@ def test_the_expected_capital_never_grows_on_a_task_of_the_cell(seed: int, episo
         assert (expected <= 1 + 1e-9).all()
 
 
+@pytest.mark.long
 def test_bets_with_the_other_bound_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     class Swapped(SignalProcess):
         @property

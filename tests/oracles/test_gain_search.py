@@ -31,6 +31,7 @@ def test_the_best_settings_of_a_patient() -> None:
     assert found.reward > careful.reward.mean() + 0.3
 
 
+@pytest.mark.long
 def test_settings_that_are_safe_for_several_patients() -> None:
     tasks = [TASKS.task(parameter) for parameter in ((0.6, 40.0), (2.0, 75.0))]
     found = oracle_suite.conforms_to_feasible_oracle(search_common_gains(300, 6000), tasks, 0.5 * POINT, epsilon=POINT)
@@ -38,6 +39,7 @@ def test_settings_that_are_safe_for_several_patients() -> None:
     assert found.reward[1] > 0.6
 
 
+@pytest.mark.long
 def test_a_search_that_finds_too_much_is_followed_by_caution(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test on fresh days decides, not the search."""
     monkeypatch.setattr(gain_search, "_best", lambda *_: AVERAGE_SETTINGS.scaled(1.1))

@@ -34,6 +34,7 @@ def gain_of(policy: Any) -> float:
     return float(np.diff(policy.mean(np.array([[-1.0], [1.0]]))[:, 0])[0] / 2)
 
 
+@pytest.mark.long
 def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
     seen: list[int] = []
     optimal = learned_experts(replace(QUICK, observer=lambda batch: seen.append(batch.steps)))
@@ -64,7 +65,8 @@ def test_looser_budgets_come_first_and_only_from_nothing(monkeypatch: pytest.Mon
     assert all(budget <= tightest * (1 + 1e-9) for budget, _ in asked[3:])
 
 
-@pytest.mark.parametrize("mildest_first", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("mildest_first", [True, False])
 def test_the_safe_policy_begins_with_the_mildest_expert(mildest_first: bool) -> None:
     """One batch is enough for that one, whose budgets are kept from the first; not for the others."""
     tasks, rng = [BanditTask(np.array([gain])) for gain in (0.5, 1.0, 2.0)], np.random.default_rng(0)

@@ -37,6 +37,7 @@ def bandit(gain: float) -> BanditTask:
     return BanditTask(np.array([gain]))
 
 
+@pytest.mark.long
 def test_experts_keep_the_contract() -> None:
     found = oracle_suite.conforms_to_optimal_oracle(learned_experts(QUICK), bandit(1.2), UNIT)
     assert isinstance(found.policy, MLPPolicy)

@@ -102,6 +102,7 @@ def test_published_constants_alone_cycle() -> None:
     assert max(constraint[-500:]) > 0.05
 
 
+@pytest.mark.short_for(build=[crpo, linear_program])
 @pytest.mark.parametrize("build", [*GRADIENTS, linear_program])
 def test_optimal_oracles_refuse_infeasible_tasks(build) -> None:
     task = GRIDWORLD.task([0.5])
@@ -117,6 +118,7 @@ def test_too_few_steps_are_admitted(build) -> None:
         build(steps=20)(GRIDWORLD.task([0.3]), 0.001, 0.1, RNG)
 
 
+@pytest.mark.long
 def test_the_entropy_vanishes_before_an_impossible_epsilon_does() -> None:
     with pytest.raises(InvalidInput, match="did not reach epsilon = 0: proved"):
         natural_policy_gradient()(GRIDWORLD.task([0.3]), 0.0, 0.1, RNG)

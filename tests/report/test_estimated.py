@@ -181,6 +181,7 @@ def test_figures_draw_the_intervals_and_the_reward_where_there_is_no_regret() ->
 # -------------------------------------------------------------------------------------------------- `surefoot adapt`
 
 
+@pytest.mark.short_for(target=[SAFE])
 @pytest.mark.parametrize(
     ("target", "words"),
     [

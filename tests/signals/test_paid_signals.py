@@ -92,6 +92,7 @@ def turn(learner: Learner, order: sf.Order, theta: float = 0.15) -> Outcome:
     return Outcome(float(outcomes.reward[0]), outcomes.cost[0], observed=outcomes.observed)
 
 
+@pytest.mark.short_for(paid=[True])
 @pytest.mark.parametrize("paid", [True, False])
 def test_what_steps_paid_tells_tasks_apart_that_nothing_else_does(paid: bool) -> None:
     trying = learner(made(paid))

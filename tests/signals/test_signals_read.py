@@ -34,6 +34,7 @@ def shown(seed: int, n: int = 9) -> Outcomes:
     return ShownWheel(0.7).episodes(policy, STEPS).run(n, np.random.default_rng(seed), transitions=True)
 
 
+@pytest.mark.short_for(own=[True])
 @pytest.mark.parametrize("own", [False, True])
 @given(seed=seeds, size=st.sampled_from([0.0, 1.0, 1e3, 1e12]))
 def test_signals_lie_between_nought_and_one_whatever_was_observed(own: bool, seed: int, size: float) -> None:

@@ -72,6 +72,7 @@ def content(run: Run) -> Any:
     return fingerprint((run.regret, run.margin, run.weight, run.events, mixture, run.certified, run.method))
 
 
+@pytest.mark.short_for(name=["paper", "pce", "certified", "certified-model-free", "dope-theory", "lb-sgd-theory"])
 @pytest.mark.parametrize("name", TABULAR)
 def test_block_sizes_change_nothing(name: str) -> None:
     episodes = 400
@@ -80,6 +81,7 @@ def test_block_sizes_change_nothing(name: str) -> None:
         assert content(simulate(watched(name), episodes, block=block)) == expected
 
 
+@pytest.mark.short_for(name=["pce"])
 @pytest.mark.parametrize("name", ["published", "pce"])
 def test_block_sizes_change_nothing_in_a_run_with_many_decisions(name: str) -> None:
     """Noise 0.1 is far from every training task, so that candidates are tried and dropped one after the other."""

@@ -78,6 +78,7 @@ def trained(kind: str, **options: Any) -> PolicyValueSet:
 # --------------------------------------------------------------------------------------------------------- Algorithm 1
 
 
+@pytest.mark.short_for(kind=["episodic"])
 @pytest.mark.parametrize("kind", list(UNITS))
 def test_training_covers_the_tasks_and_bounds_the_values_of_fresh_ones(kind: str) -> None:
     tasks, policies = point_masses(UNITS[kind]), trained(kind)
@@ -147,6 +148,7 @@ def check_record(policies: PolicyValueSet, found: Run, drift: float) -> None:
     assert found.unsafe_episodes == 0
 
 
+@pytest.mark.short_for(policies=["episodic"])
 @pytest.mark.parametrize("method", ["paper", "safe-only"])
 def test_methods_that_stay_with_the_safe_policy_here(policies: PolicyValueSet, method: str) -> None:
     """The paper's phases are far longer than this run."""
@@ -155,6 +157,7 @@ def test_methods_that_stay_with_the_safe_policy_here(policies: PolicyValueSet, m
     assert not found.weight.any()
 
 
+@pytest.mark.short_for(policies=["episodic"])
 @pytest.mark.parametrize("method", ["certified-returns", "certified-model-free"])
 @pytest.mark.parametrize("drift", [WEAK, STRONG])
 def test_methods_that_leave_the_safe_policy_on_sums_alone(policies: PolicyValueSet, method: str, drift: float) -> None:
@@ -165,12 +168,15 @@ def test_methods_that_leave_the_safe_policy_on_sums_alone(policies: PolicyValueS
         assert found.weight[-1] > 0.2 + found.weight[0], "most of what may be had is learned on the way"
 
 
+@pytest.mark.short_for(policies=["episodic"])
 def test_certified_chooses_what_sums_allow(policies: PolicyValueSet) -> None:
     found = run(policies, "certified", WEAK)
     assert "certified-returns" in found.events[0].message
     assert np.array_equal(found.weight, run(policies, "certified-returns", WEAK).weight)
 
 
+@pytest.mark.long
+@pytest.mark.short_for(policies=["episodic"])
 def test_a_journal_of_sums_verifies_and_can_be_reopened(policies: PolicyValueSet, tmp_path: Path) -> None:
     task, journal, rng = PointMass(WEAK, policies.units), tmp_path / "lane.journal", np.random.default_rng(3)
 
@@ -196,6 +202,7 @@ def true_weighted_margin(policies: PolicyValueSet, task: PointMass, deployment: 
     return float(deployed.weights @ margins[deployed.indices])
 
 
+@pytest.mark.short_for(policies=["episodic"])
 def test_a_report_says_estimated(policies: PolicyValueSet, tmp_path: Path) -> None:
     settings = Settings((WEAK,), "certified-returns", episodes=500, risk=0.1)
     results = adapt_one(policies, point_masses(policies.units), settings, silent)

@@ -53,6 +53,7 @@ def by_tree(task: TabularCMDP, other: TabularCMDP, price: float, told: float, st
     return value(0, 1.0, 0)
 
 
+@pytest.mark.short_for(price=[1.0])
 @pytest.mark.parametrize(("breaks", "price"), [(0.35, 0.5), (0.5, 1.0), (0.35, 2.0)])
 def test_rewards_and_information_are_those_of_all_histories(breaks: float, price: float) -> None:
     """What a tree of 9 steps leaves out is at most what the bounds say of the rest."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import random_distributions, seeds
@@ -53,7 +53,6 @@ class Mixture:
 
 
 @given(seeds, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from([1e-6, 1.0, 1e6]))
-@settings(max_examples=25)
 def test_affine_families_are_found_and_known_everywhere(
     seed: int, parameters: int, varying: bool, sparse: bool, unit: float
 ) -> None:

@@ -120,6 +120,7 @@ def discount(name: str) -> float:
     return 0.99 if name.endswith(("published", "text")) else 1.0
 
 
+@pytest.mark.short_for(name=["hopper published", "hopper motors", "cheetah text", "cheetah limit"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_worlds_pay_what_gymnasiums_episodes_say(name: str) -> None:
     """Step by step and in sum; observations bit by bit, in lanes that begin again when they have ended."""
@@ -178,11 +179,13 @@ def test_episodes_are_those_of_gymnasium(name: str) -> None:
 # -------------------------------------------------------------------------------------------------------- the contracts
 
 
+@pytest.mark.short_for(name=["hopper text", "cheetah motors"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families_keep_the_contract_of_tasks(name: str) -> None:
     task_suite.check(lambda: some_task(name), [Shaking(0.5)], episodes=20)
 
 
+@pytest.mark.short_for(name=["hopper text", "hopper limit", "cheetah published", "cheetah motors"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ranges_hold_for_violent_policies(name: str) -> None:
     """Steps, but for those of falls, and sums stay in their ranges at the ends of the parameter, whatever is done."""
@@ -252,6 +255,7 @@ def test_every_part_of_a_family_is_in_its_digests(change: dict[str, Any]) -> Non
 # ------------------------------------------------------------------------------------------------------------- falling
 
 
+@pytest.mark.short_for(name=["hopper motors"])
 @pytest.mark.parametrize("name", FALLING)
 def test_falling_early_does_not_pay(name: str) -> None:
     """Against standing still for longer, by sums of one episode: falls end it, and what is missing is as declared."""
@@ -327,6 +331,7 @@ def test_the_same_actions_spend_more_with_stronger_motors() -> None:
     assert (np.diff(velocity) > 0).all()
 
 
+@pytest.mark.long
 def test_the_page_tells_what_the_gait_does() -> None:
     section = LOCOMOTION_PAGE.read_text().split("## Motors")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", section, re.MULTILINE)

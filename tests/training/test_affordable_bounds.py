@@ -81,6 +81,7 @@ def p_value(wrong: int, count: int, error: float) -> float:
     return float(stats.binomtest(wrong, count, error, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(error=[0.1])
 @pytest.mark.parametrize("error", [0.1, 0.4])
 def test_stopping_whenever_one_likes_makes_no_bound_wrong_more_often(error: float) -> None:
     assert p_value(stopped_at_the_worst_time(400, error), 400, error) > FALSE_ALARM
@@ -146,6 +147,7 @@ def every(scores: Floats, granted: float) -> int:
     return len(scores)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "strongest"), [(0, 0.6), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 0.6), (0, 2.2)))]
 )
@@ -162,6 +164,7 @@ def test_what_is_left_out_changes_nothing(
     assert cost < steps["steps"]
 
 
+@pytest.mark.long
 def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narrower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,6 +175,7 @@ def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narr
     assert not np.array_equal(bounds[0].lower, bounds[-1].lower)
 
 
+@pytest.mark.long
 def test_leaving_out_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores after a few episodes, taken for those of tasks that do not decide."""
     lazy = cells_with(deciding, monkeypatch)

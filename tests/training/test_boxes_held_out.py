@@ -60,6 +60,7 @@ def test_fresh_tasks_keep_bounds_and_boxes(tasks: TaskDistribution, policies: sf
     assert broken_by_fresh_tasks(tasks, policies) < 8
 
 
+@pytest.mark.short_for(mutant=["boxes that were not widened"])
 @pytest.mark.parametrize("mutant", ["boxes that were not widened", "nothing was widened"])
 def test_what_was_not_widened_is_caught(
     tasks: TaskDistribution, policies: sf.PolicyValueSet, mutant: str, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +100,8 @@ def broken_by_fresh_tasks(tasks: TaskDistribution, policies: sf.PolicyValueSet) 
     return broken
 
 
+@pytest.mark.long
+@pytest.mark.short_for(method=["certified-ball"])
 @pytest.mark.parametrize("method", ["certified-likelihood", "certified-ball"])
 def test_what_is_deployed_is_safe(tasks: TaskDistribution, policies: sf.PolicyValueSet, method: str) -> None:
     for k, parameter in enumerate(tasks.sample(15, np.random.default_rng(4))):

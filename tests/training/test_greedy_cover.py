@@ -95,6 +95,7 @@ def test_matrix_need_be_neither_symmetric_nor_reflexive(size: int, seed: int, un
         assert greedy_cover(A.astype(int), uncovered=uncovered).tolist() == expected
 
 
+@pytest.mark.short_for(uncovered=[0.05])
 @pytest.mark.parametrize("dim", [1, 2, 3])
 @pytest.mark.parametrize("uncovered", SHARES)
 @pytest.mark.parametrize("kind", ["uniform", "decimals", "clusters"])
@@ -113,6 +114,7 @@ def test_hundreds_of_points(dim: int, uncovered: float, kind: str, monkeypatch: 
     same_as_reference(points[:120], 0.2, uncovered)
 
 
+@pytest.mark.short_for(shape=[(2500,), (2500, 2)])
 @pytest.mark.parametrize("shape", [(2500,), (2500, 2), (2500, 3)])
 def test_thousands_of_points_with_full_tiles(shape: tuple[int, ...]) -> None:
     points = np.random.default_rng(0).random(shape)

@@ -20,6 +20,7 @@ from surefoot.training.preflight import preflight
 from surefoot.training.training_phase import train
 
 
+@pytest.mark.short_for(epsilon=[0.01])
 @pytest.mark.parametrize(
     ("tasks", "epsilon", "delta"),
     [

@@ -84,6 +84,7 @@ def arrays(cells: Cells) -> Any:
     return fingerprint(cells)
 
 
+@pytest.mark.long
 def test_one_process_and_two_and_the_same_seed_give_the_same_cells() -> None:
     one, again, two = (
         build_cells(TASKS, LEVERS, seed=4, envelopes=SMALL, signals=LESSON, jobs=jobs) for jobs in (1, 1, 2)

@@ -141,8 +141,9 @@ def broken(trials: int) -> float:
     return float(stats.binomtest(count, trials, SPENT, alternative="greater").pvalue)
 
 
-def test_a_fresh_task_breaks_simulated_bounds_with_probability_at_most_uncovered() -> None:
-    assert broken(40) > FALSE_ALARM
+@pytest.mark.parametrize("trials", [20, pytest.param(40, marks=pytest.mark.long)])
+def test_a_fresh_task_breaks_simulated_bounds_with_probability_at_most_uncovered(trials: int) -> None:
+    assert broken(trials) > FALSE_ALARM
 
 
 def test_surfaces_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +223,7 @@ def test_a_finite_family_of_simulated_tasks_is_one_cell_each_with_its_interval()
     assert risk == pytest.approx(cells.uncovered)
 
 
+@pytest.mark.long
 def test_too_few_episodes_to_show_that_the_safe_policy_is_feasible_are_refused() -> None:
     tasks = from_arrays([PointMass(0.5, UNITS)])
     with pytest.raises(InvalidInput, match=r"episodes must be enough .* got 5; simulate more"):
@@ -269,6 +271,7 @@ def hurting(rate: float, horizon: int | None = None) -> TabularCMDP:
     )
 
 
+@pytest.mark.short_for(horizon=[5], affine=[None])
 @pytest.mark.parametrize("affine", [(BASE, SLOPE[None]), None])
 @pytest.mark.parametrize(("horizon", "policies"), [(5, [CAREFUL, HASTY]), (None, [EASY, EASY]), (5, [EASY, EASY])])
 def test_tables_with_a_horizon_or_timed_policies_are_read_from_the_start(
@@ -292,6 +295,7 @@ def test_tables_with_a_horizon_or_timed_policies_are_read_from_the_start(
 # ------------------------------------------------------------------------------------------- the safe policy, simulated
 
 
+@pytest.mark.long
 def test_the_risk_of_a_simulated_safe_policy_is_wrong_as_rarely_as_it_says() -> None:
     """The safe policy fails where the drift exceeds 0.75, on a sixth of the tasks."""
     level, tasks = 0.75, masses()

@@ -58,6 +58,7 @@ def test_coordinates_that_understate_distances_are_refused() -> None:
     assert len(overstated) > len(known)
 
 
+@pytest.mark.short_for(power=[2], parameters=[2])
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("parameters", [1, 2])
 def test_the_work_is_foretold(power: int, parameters: int) -> None:
@@ -94,6 +95,7 @@ def test_very_long_training_is_announced_with_an_epsilon_that_would_do() -> None
     assert issubclass(LongTrainingWarning, UserWarning)
 
 
+@pytest.mark.long
 def test_boxes_too_wide_for_the_expansion_are_no_end() -> None:
     """Two parameters, discount 0.99 and few cells: bounds from held-out tasks, and a warning that says so."""
     tasks = family(lambda theta: corridor(float(theta.sum()), discount=0.995), Uniform([0.0, 0.0], [0.3, 0.3]))
