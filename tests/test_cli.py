@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.main import get_group
 
-from surefoot import __version__, cli
+from surefoot import __version__
 from surefoot.bench import rows as bench
-from surefoot.cli import terminal
+from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
@@ -63,7 +63,7 @@ def surefoot(*words: str | Path) -> Answer:
         redirect_stderr(err),
         pytest.raises(SystemExit) as stop,
     ):
-        cli.main()
+        commands.run()
     code = stop.value.code
     return Answer(0 if code is None else int(code), out.getvalue(), err.getvalue())
 

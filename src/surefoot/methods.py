@@ -71,7 +71,7 @@ def learner(
             negligible (`Units.episode_length`).
         options: further constants of the method.
     """
-    spec = _spec(method)
+    spec = spec_of(method)
     # A calibration becomes plain data, which journals can keep.
     options = {name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()}
     terms = Terms(
@@ -147,7 +147,13 @@ def plan(
     return (PlanLine("certified", same.certified, same.episodes, "; ".join(found.sentences)), *lines)
 
 
-def _spec(method: str | MethodSpec) -> MethodSpec:
+def specs() -> tuple[MethodSpec, ...]:
+    """The rows of all methods, those for networks last."""
+    return tuple(_KNOWN.values())
+
+
+def spec_of(method: str | MethodSpec) -> MethodSpec:
+    """The row of a method by its name, or one's own."""
     if not isinstance(method, MethodSpec):
         if not isinstance(method, str) or method not in _KNOWN:
             raise InvalidInput(

@@ -36,7 +36,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("adapt")

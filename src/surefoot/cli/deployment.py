@@ -20,6 +20,7 @@ from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.interrupts import held_back
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -29,7 +30,7 @@ Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The p
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("deploy")
@@ -79,7 +80,9 @@ def deploy_command(
         raise
     with deployment:
         try:
-            serve(deployment, _lines(), _send)
+            for line in _lines():
+                with held_back():  # what was asked is answered
+                    serve(deployment, [line], _send)
         except BrokenPipeError:
             sys.stderr.close()  # the controller is gone, and so is whoever would read a complaint
 

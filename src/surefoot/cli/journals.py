@@ -23,7 +23,7 @@ KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
 ]
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("status")

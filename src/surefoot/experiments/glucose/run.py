@@ -53,8 +53,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         "information": told,
     }
     report = glucose_page(results)
-    policies.save(out / "glucose.policyset")
-    write_report(out, results, report)
+    write_report(out, results, report, {"glucose.policyset": policies})
     return results
 
 

@@ -58,8 +58,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     results["figure1"] = [optimal_policy(noise) for noise in FIGURE_1_NOISES]
     show("writing the report", 0, 1)
     report = gridworld_page(results)
-    policies.save(out / "gridworld.policyset")
-    write_report(out, results, report)
+    write_report(out, results, report, {"gridworld.policyset": policies})
     return results
 
 

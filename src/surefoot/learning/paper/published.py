@@ -147,6 +147,7 @@ SPECS = (
         _published,
         certified=False,
         why="the constants behind the paper's figure, tuned to its gridworld: no proof",
+        costs="sums of the candidate under test; candidates come one after the other, so their number counts",
         state=(PooledTrial, Sums),
         needs_cover=True,
         plan=_plan,
