@@ -142,6 +142,7 @@ def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int)
         observes="steps",
         options=("start", *(field.name for field in fields(rules))),
         state=(AdaptedNetworks, ToldEpisodes, MLPPolicy, CategoricalPolicy),
+        takes_risk=False,
         colour=colour,
     )
 

@@ -307,6 +307,7 @@ def _row(name: str, why: str, colour: int) -> MethodSpec:
         options=("start", *(field.name for field in fields(AdaptationRules))),
         state=(Adaptations, VisitSums, TabularPolicy),
         needs_cover=True,
+        takes_risk=False,
         colour=colour,
     )
 

@@ -97,7 +97,7 @@ class OnDemand(Listing):
         return name, found, rest
 
 
-app = typer.Typer(cls=OnDemand, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=OnDemand, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:

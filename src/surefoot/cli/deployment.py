@@ -22,7 +22,7 @@ from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.interrupts import held_back
 from surefoot.learning.learner import Learner
-from surefoot.methods import METHODS, learner
+from surefoot.methods import METHODS, check_terms, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
@@ -131,6 +131,7 @@ def export_policy_command(
     journal: Annotated[
         Path | None, typer.Option("--journal", help="Needed for policies that were planned during a deployment.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """One policy as a file of its own."""
     policies = PolicyValueSet.load(path)
@@ -151,7 +152,10 @@ def export_policy_command(
         )
     else:
         write_policy(known[policy], out)
-    typer.echo(printable(str(out)))
+    if as_json:
+        print_json({"file": str(out), "policy": policy})
+    else:
+        typer.echo(printable(str(out)))
 
 
 def _learner(
@@ -160,7 +164,9 @@ def _learner(
     """As the journal records, if there is one; options that say otherwise are refused."""
     given = {name: value for name, value in options.items() if value is not None}
     if header is None:
-        return _made(policies, {**DEFAULTS, **given})
+        settings = {**DEFAULTS, **given}
+        check_terms(settings["method"], given)
+        return _made(policies, settings)
     recorded = _recorded(header)
     for name, value in given.items():
         if recorded.get(name) != value:

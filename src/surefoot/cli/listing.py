@@ -15,6 +15,7 @@ from surefoot.report.table import Table
 app = typer.Typer(rich_markup_mode=None)
 
 MARGIN = 10  # columns of the words before a sentence
+PROMISE = "nothing unsafe is ever deployed, with probability at least 1 - risk"
 TOLD = {
     "sums": "sums",
     "first-state": "first state, sums",
@@ -59,13 +60,10 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _detail(row: Mapping[str, Any]) -> list[str]:
-    promise = (
-        "nothing unsafe is ever deployed, with probability at least 1 - risk" if row["certified"] else "uncertified"
-    )
     sentences = {
         "needs": "; ".join(row["needs"]),
         "told": f"{TOLD[row['observes']]} of every episode",
-        "promises": f"{promise}: {row['promises']}",
+        "promises": f"{PROMISE if row['certified'] else 'uncertified'}: {row['promises']}",
         "proof": f"docs/guarantees.md, {', '.join(row['proof'])}" if row["proof"] else "none",
         "costs": row["costs"],
         "options": ", ".join(row["options"]) or "none",

@@ -9,7 +9,7 @@ import typer
 
 from surefoot.cli.signatures import with_options
 from surefoot.cli.terminal import Json, Listing, Out, numbers, print_json, print_path, progress, show_all
-from surefoot.experiments.options import options_of
+from surefoot.experiments.options import check_applies, options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
 
 Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
@@ -29,6 +29,7 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
         quick = words.pop("quick", None)
         given = {name: _parsed(name, value, hints[name]) for name, value in words.items() if value is not None}
         settings = experiment.settings(**{**(experiment.quick if quick else {}), **given})
+        check_applies(settings, given)
         with progress(not as_json) as report:
             results = experiment.run(settings, out, jobs=jobs, progress=report)
         if as_json:

@@ -85,6 +85,7 @@ class MethodSpec:
     state: dataclasses that its states are made of, besides plain data and arrays. Snapshots hold nothing else.
     needs_episodes: whether the number of episodes must be known in advance.
     needs_cover: whether it concludes from the values of entries to other tasks, which takes a cover of these (`train`).
+    takes_risk: whether its constants depend on the risk; some have nothing to do with it.
     plan: how long it stays on the safe policy, told before it begins; "trial" to find out on simulated training tasks.
     colour: its place among the colours of figures; None for one that depends on the name alone.
     """
@@ -101,6 +102,7 @@ class MethodSpec:
     state: tuple[type, ...] = ()
     needs_episodes: bool = False
     needs_cover: bool = False
+    takes_risk: bool = True
     plan: Plan | Literal["trial"] | None = None
     colour: int | None = None
 

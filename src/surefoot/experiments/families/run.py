@@ -55,7 +55,7 @@ def run_family(name: str, settings: Settings, jobs: int, show: Progress) -> tupl
         epsilon=settings.epsilon,
         delta=settings.delta,
         seed=settings.seed,
-        progress=False,
+        progress=show,
         cells=settings.cells,
     )
     parameters = tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1]))

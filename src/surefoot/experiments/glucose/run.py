@@ -89,7 +89,7 @@ def trained(settings: Settings, jobs: int, show: Progress, clock: Clock) -> Poli
         envelopes=envelopes,
         signals=LearnedSignals(tasks=settings.learned_patients, episodes=settings.learned_days),
         jobs=jobs,
-        progress=False,
+        progress=show,
     )
     clock.lap("bounding what they do")
     return policies

@@ -90,6 +90,7 @@ SPECS = (
         state=(Trial, Sums),
         needs_cover=True,
         plan=_plan,
+        takes_risk=False,
         colour=3,
     ),
     MethodSpec(

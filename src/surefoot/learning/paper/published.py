@@ -150,6 +150,7 @@ SPECS = (
         costs="sums of the candidate under test; candidates come one after the other, so their number counts",
         state=(PooledTrial, Sums),
         needs_cover=True,
+        takes_risk=False,
         plan=_plan,
         colour=1,
     ),
