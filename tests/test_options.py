@@ -85,7 +85,7 @@ def test_rows_of_a_journal_as_one_document(tmp_path: Path) -> None:
     assert [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()] == lines
 
 
-# --------------------------------------------------------------------------------------------------------- shells, imports
+# ------------------------------------------------------------------------------------------------------ shells, imports
 
 
 @pytest.mark.parametrize(
