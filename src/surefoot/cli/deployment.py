@@ -12,8 +12,9 @@ import typer
 
 from surefoot.cli.calibrating import read_calibration
 from surefoot.cli.journals import JournalPath, KeyFile, read_key
-from surefoot.cli.terminal import Json, print_json, printable
-from surefoot.deploy.chain import STRANGE
+from surefoot.cli.terminal import Json, print_json, printable, progress
+from surefoot.deploy.chain import STRANGE, located
+from surefoot.deploy.marks import read_mark
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
@@ -100,7 +101,11 @@ def verify_command(
     Whether the outcomes in it are what happened, it cannot tell.
     """
     made = learner_of(PolicyValueSet.load(policies), read_header(path))
-    verdict = verify(path, made, head=head, key=read_key(key))
+    with progress(not as_json) as report:
+        rows = _rows(path)
+        verdict = verify(
+            path, made, head=head, key=read_key(key), observer=lambda done: report("checking rows", done, rows)
+        )
     if as_json:
         print_json(verdict.as_dict())
     else:
@@ -108,6 +113,12 @@ def verify_command(
             typer.echo(printable(line))
     if not verdict.holds:
         raise typer.Exit(1)
+
+
+def _rows(path: Path) -> int:
+    """As many as were acknowledged; 0 if nobody knows."""
+    mark = read_mark(located(path))
+    return 0 if mark is None else mark.rows
 
 
 def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]:
