@@ -24,15 +24,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.main import get_group
 
-from surefoot import __version__, cli
+from surefoot import __version__
 from surefoot.bench import rows as bench
-from surefoot.cli import terminal
+from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.experiments.options import options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
-from surefoot.methods import METHODS
+from surefoot.methods import METHODS, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import Cell, Table
 from surefoot.simulate import plan
@@ -63,7 +63,7 @@ def surefoot(*words: str | Path) -> Answer:
         redirect_stderr(err),
         pytest.raises(SystemExit) as stop,
     ):
-        cli.main()
+        commands.run()
     code = stop.value.code
     return Answer(0 if code is None else int(code), out.getvalue(), err.getvalue())
 
@@ -209,6 +209,19 @@ def test_plan_has_a_line_per_method(workplace: Path) -> None:
     assert {"safe-only", "paper", "published", "pce"} <= words
 
 
+def test_methods_say_what_they_need_promise_and_cost() -> None:
+    answer = surefoot("methods")
+    assert max(map(len, answer.out.splitlines())) <= 80
+    listed = {line.split()[0]: line.split()[1] for line in answer.out.splitlines()[1:-2] if not line.startswith(" ")}
+    assert listed == {spec.name: "certified" if spec.certified else "uncertified" for spec in specs()}
+    assert surefoot("methods", "--json").json == [spec.described() for spec in specs()]
+    assert surefoot("methods", "paper", "--json").json == METHODS["paper"].described()
+    detail = surefoot("methods", "certified-ball").out
+    assert max(map(len, detail.splitlines())) <= 80
+    assert "guarantees.md, Theorem 3, Theorem 4" in detail
+    assert "did you mean 'certified'" in refused("methods", "certifed")
+
+
 def test_progress_goes_to_standard_error_in_plain_lines(workplace: Path) -> None:
     answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--method", "published")
     assert answer.err == "published ...\n"
@@ -328,6 +341,13 @@ def test_json_of_the_other_commands(run_folder: Path, workplace: Path, monkeypat
     assert all(set(row) == keys for row in surefoot("bench", "--quick", "--json").json)
 
 
+def test_json_of_a_policy_that_is_exported(workplace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "policy.safetensors"
+    answer = surefoot("export-policy", workplace / "set", "0", "--out", file, "--json")
+    assert answer.json == {"file": str(file), "policy": 0}
+    assert file.is_file()
+
+
 def test_json_means_silence_on_standard_error(workplace: Path) -> None:
     answer = surefoot("adapt", workplace / "set", "--task", "0.31", "--episodes", "50", "--json")
     assert answer.err == ""
@@ -421,6 +441,30 @@ def test_adapt_refuses_in_one_sentence(
     message = refused("adapt", workplace / "set", "--out", tmp_path / "never", "--json", *words)
     assert [part for part in parts if part not in message] == [], message
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--method", "pce", "--risk", "0.1"), "risk"),
+        (("--method", "safe-meta-published", "--risk", "0.1"), "risk"),
+        (("--episodes", "5"), "episodes"),
+        (("--method", "safe-only", "--episodes", "5"), "episodes"),
+        (("--method", "safe-only", "--shift", "0.001"), "shift"),
+        (("--method", "certified-model-free", "--observes", "sums"), "observes"),
+        (("--method", "certified-likelihood", "--assume-safe"), "assume_safe"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_a_method_has_no_use_for_are_refused(
+    words: tuple[str, ...], option: str, workplace: Path, tmp_path: Path
+) -> None:
+    answer = surefoot("deploy", workplace / "set", "--journal", tmp_path / "journal", *words)
+    assert answer.code == 2
+    assert f"{option} must be" in answer.err or f"takes no option {option!r}" in answer.err
+    assert not (tmp_path / "journal").exists()
+    if option == "risk":
+        assert "risk must be left out" in refused("adapt", workplace / "set", "--task", "0.3", *words)
 
 
 def test_an_infeasible_safe_policy_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 CALLED_BY_USERS = {"conforms_to_check_oracle", "conforms_to_optimal_oracle", "conforms_to_feasible_oracle", "cpo"}
 FORMULAS = {"lipschitz_constant_any_start", "weight_limit"}
 # Overrides what a library calls.
-OVERRIDES = {"list_commands", "do_GET", "log_message"}
+OVERRIDES = {"list_commands", "format_commands", "do_GET", "log_message"}
 
 
 def test_files_and_functions_are_short() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import warnings
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,8 @@ from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE, includes
-from surefoot.methods import BASELINES, METHODS, adapt, learner
+from surefoot.learning.spec import NEEDS, MethodSpec, Terms
+from surefoot.methods import BASELINES, CONTROL_METHODS, METHODS, adapt, learner, spec_of, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.tabular.solve import solve
@@ -196,3 +200,94 @@ def test_adapt_refuses_and_names_what_is_wrong(wrong: dict[str, Any], message: s
 def test_unknown_options_are_refused_by_every_method(name: str) -> None:
     with pytest.raises(InvalidInput, match="takes no option 'temperature'"):
         learner(policies(), method=name, episodes=10, temperature=1)
+
+
+# ------------------------------------------------------------------------- what the rows say in `surefoot methods`
+
+GUARANTEES = (Path(__file__).parents[1] / "docs/guarantees.md").read_text()
+OFFERS = ("full", "given policies", "cells alone", "no cells", "signals")
+
+
+@cache
+def offer(name: str) -> tuple[PolicyValueSet, set[str], bool]:
+    """A policy set, what it holds of `NEEDS`, and whether its entries cover the tasks."""
+    full, all_of_it = policies(), {"policies", "cells", "model", "exact-model", "tables"}
+    assert full.cells is not None
+    match name:
+        case "full":
+            return full, all_of_it, True
+        case "given policies":
+            return replace(full, epsilon=None, delta=None, xi=None), all_of_it, False
+        case "cells alone":
+            return replace(full, cells=replace(full.cells, model=None)), {"policies", "cells"}, True
+        case "no cells":
+            return replace(full, cells=None), {"policies"}, True
+        case _:
+            return shown_set(), {"policies", "cells", "signals"}, False
+
+
+@pytest.mark.parametrize("offered", OFFERS)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_can_be_made_of_what_it_needs_and_of_nothing_less(name: str, offered: str) -> None:
+    spec, (held, holds, covers) = METHODS[name], offer(offered)
+    enough = spec.needs in holds and (covers or not spec.needs_cover)
+    assert (refusal(held, name) is None) == enough, refusal(held, name)
+
+
+def refusal(held: PolicyValueSet, name: str) -> str | None:
+    try:
+        learner(held, method=name, episodes=100, risk=RISK)
+    except InvalidInput as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_that_takes_a_risk_asks_for_it(name: str) -> None:
+    asked = []
+
+    class Watched(Terms):
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    held, _ = where(name)
+    METHODS[name].method(held, Watched(name, 100, RISK, held.units.episode_length), {})
+    assert ("risk" in asked) == METHODS[name].takes_risk
+
+
+@pytest.mark.parametrize("name", CONTROL_METHODS)
+def test_methods_for_networks_refuse_tables(name: str) -> None:
+    assert CONTROL_METHODS[name].needs == "networks"
+    with pytest.raises(InvalidInput, match=r"network|surefoot\[control\]"):
+        learner(policies(), method=name, episodes=100)
+
+
+@pytest.mark.parametrize("spec", specs(), ids=lambda spec: spec.name)
+def test_every_method_is_described(spec: MethodSpec) -> None:
+    assert spec_of(spec.name) is spec
+    assert spec.described()["needs"][0] == NEEDS[spec.needs]
+    assert spec.costs
+    assert not spec.costs.endswith(".")
+    assert bool(spec.proof) == spec.certified, "certified and nothing to show for it, or the other way round"
+    theorems = re.findall(r"[0-9]+|P\b", spec.why.partition(":")[0]) if spec.why.startswith("Theorem") else []
+    assert [f"Theorem {each}" for each in theorems if f"Theorem {each}" not in spec.proof] == []
+
+
+@pytest.mark.parametrize("place", sorted({place for spec in specs() for place in spec.proof}))
+def test_the_guarantees_have_what_methods_refer_to(place: str) -> None:
+    if place.startswith("section"):
+        number = place.removeprefix("section ")
+        assert re.search(rf"^##+ {re.escape(number)}\.? ", GUARANTEES, re.MULTILINE)
+    else:
+        assert re.search(rf"^(\*\*|### .*){place}\b", GUARANTEES, re.MULTILINE)
+
+
+def test_the_table_of_the_guarantees_says_the_same() -> None:
+    """Of methods that it has a row for: whether they see transitions, and whether they are certified."""
+    rows = re.findall(r"^\| `([a-z-]+)` \|(.*)\|([^|]*)\|$", GUARANTEES.partition("## 1. Notation")[0], re.MULTILINE)
+    assert len(rows) > 6
+    for name, told, certified in rows:
+        assert METHODS[name].certified == (not certified.strip().startswith("**no**")), name
+        if name != "certified":  # which is told as much as its option says
+            assert ("states, actions" in told) == (METHODS[name].observes == "transitions"), name

@@ -8,14 +8,18 @@ Whatever backend of joblib is active is used: its own processes, or those of a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from surefoot.arrays import whole
+from surefoot.interrupts import unheard
 from surefoot.progress import Progress, silent
 
 T = TypeVar("T")
@@ -58,7 +62,22 @@ class Workers:
     def _results(self, work: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
         size = len(calls) if self.parallel.return_generator else max(4 * self.jobs, -(-len(calls) // CHUNKS))
         for first in range(0, len(calls), size or 1):
-            yield from self.parallel(delayed(work)(*call) for call in calls[first : first + size])
+            yield from self._begun(delayed(work)(*call) for call in calls[first : first + size])
+
+    def _begun(self, calls: Iterator[Any]) -> Iterable[Any]:
+        """The results as they come. Workers start with the first calls, or again after a long time without any."""
+        if self.jobs == 1 or not self.parallel.return_generator:
+            return self.parallel(calls)
+        _start_trackers()
+        with unheard():
+            return self.parallel(calls)
+
+
+def _start_trackers() -> None:
+    """The processes that clear up after workers; started among them, they would let Ctrl-C be heard again."""
+    if os.name == "posix":
+        resource_tracker.ensure_running()
+        loky_tracker.ensure_running()
 
 
 def check_jobs(jobs: int) -> None:

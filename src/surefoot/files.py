@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
 from surefoot.errors import ArtifactError
+from surefoot.interrupts import held_back
 
 Content: TypeAlias = bytes | Iterable[bytes]  # in one piece or in several
 
@@ -33,16 +35,33 @@ def write_files(folder: str | PathLike[str], contents: Mapping[str, Content], *,
     try:
         made = [each for each in (place, *place.parents) if not each.exists()]
         place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place, prefix=".surefoot-", ignore_cleanup_errors=True) as staging:
+        with staged(place) as (staging, let_through):
             for name, content in contents.items():
-                write_new(Path(staging) / name, content)
+                let_through()
+                write_new(staging / name, content if isinstance(content, bytes) else _paced(content, let_through))
             # Only renames are left, which do not fail halfway for lack of space.
             for name in contents:
-                (Path(staging) / name).replace(place / name)
+                (staging / name).replace(place / name)
         for each in (place, *(new.parent for new in made)):
             sync_folder(each)
     except OSError as error:
         raise ArtifactError(f"{argument}: cannot write to {place}: {error.strerror or error}") from None
+
+
+@contextmanager
+def staged(place: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A hidden folder in `place` for a while. Ctrl-C waits for its end, or for a call of the function beside it."""
+    with (
+        held_back() as let_through,
+        tempfile.TemporaryDirectory(dir=place, prefix=".surefoot-", ignore_cleanup_errors=True) as staging,
+    ):
+        yield Path(staging), let_through
+
+
+def _paced(content: Iterable[bytes], let_through: Callable[[], None]) -> Iterator[bytes]:
+    for piece in content:
+        let_through()
+        yield piece
 
 
 def check_file(path: str | PathLike[str], *, force: bool = True, argument: str = "out") -> None:

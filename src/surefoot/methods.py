@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from surefoot.learning.paper import algorithm_2, elimination, published, safe_on
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.simulate.plan import planned
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import JUDGED_EPISODES, Observer, run_learner
@@ -71,7 +72,7 @@ def learner(
             negligible (`Units.episode_length`).
         options: further constants of the method.
     """
-    spec = _spec(method)
+    spec = spec_of(method)
     # A calibration becomes plain data, which journals can keep.
     options = {name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()}
     terms = Terms(
@@ -132,7 +133,12 @@ def adapt(
 
 
 def plan(
-    policies: PolicyValueSet, *, episodes: int, risk: float = 0.05, tasks: TaskDistribution | None = None
+    policies: PolicyValueSet,
+    *,
+    episodes: int,
+    risk: float = 0.05,
+    tasks: TaskDistribution | None = None,
+    progress: Progress = silent,
 ) -> tuple[PlanLine, ...]:
     """How long each method that can tell stays on the safe policy, in a run of `episodes` episodes.
 
@@ -140,14 +146,22 @@ def plan(
 
     Args:
         tasks: the family that the set was trained on, to try methods on where the set alone can make no tasks.
+        progress: told (what is tried, how many runs are done, how many there are).
     """
-    lines = planned(METHODS.values(), policies, episodes=whole("episodes", episodes), risk=risk, tasks=tasks)
+    episodes = whole("episodes", episodes)
+    lines = planned(METHODS.values(), policies, episodes=episodes, risk=risk, tasks=tasks, show=progress)
     found = advice(policies)
     same = next(line for line in lines if line.method == found.method)
     return (PlanLine("certified", same.certified, same.episodes, "; ".join(found.sentences)), *lines)
 
 
-def _spec(method: str | MethodSpec) -> MethodSpec:
+def specs() -> tuple[MethodSpec, ...]:
+    """The rows of all methods, those for networks last."""
+    return tuple(_KNOWN.values())
+
+
+def spec_of(method: str | MethodSpec) -> MethodSpec:
+    """The row of a method by its name, or one's own."""
     if not isinstance(method, MethodSpec):
         if not isinstance(method, str) or method not in _KNOWN:
             raise InvalidInput(
@@ -158,6 +172,19 @@ def _spec(method: str | MethodSpec) -> MethodSpec:
     if _KNOWN.get(method.name, method) is not method:
         raise InvalidInput(f"method must have a name of its own, got a MethodSpec named {method.name!r}")
     return method
+
+
+def check_terms(method: str, given: Collection[str]) -> None:
+    """Refuse terms that were given and mean nothing to the method: `risk` where no constant depends on it, `episodes`
+    where nothing is planned for a number of them."""
+    spec = spec_of(method)
+    if "risk" in given and not spec.takes_risk:
+        raise InvalidInput(f"risk must be left out for method {method!r}, which promises nothing and has no use for it")
+    if "episodes" in given and not spec.needs_episodes:
+        known = ", ".join(each.name for each in specs() if each.needs_episodes)
+        raise InvalidInput(
+            f"episodes must be left out for method {method!r}, which runs for as long as one likes; it is for {known}"
+        )
 
 
 def _horizon(units: Units, horizon: int | None) -> int:

@@ -1,7 +1,8 @@
-"""Progress of long work: a bar with the time to go on a terminal, one line per stage elsewhere."""
+"""Progress of long work: a bar with the time to go on a terminal; elsewhere a line per stage, and one now and then."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,14 +13,21 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[str, int, int], None]  # what, how much of it is done, how much there is; 0: unknown
 
 
+EVERY = 30.0  # seconds between lines of one stage, where there is no terminal
+
+
 def silent(what: str, done: int, total: int) -> None:
     """Progress that nobody wants to see."""
 
 
 @contextmanager
-def shown(enabled: bool, console: Console | None = None) -> Iterator[Progress]:
-    """Yields a function that shows how far the work is, on standard error; one that is silent when not enabled."""
-    if not enabled:
+def shown(wanted: bool | Progress, console: Console | None = None) -> Iterator[Progress]:
+    """Yields a function that shows how far the work is, on standard error; a silent one where that is not wanted, and
+    that of whoever shows it already."""
+    if not isinstance(wanted, bool):
+        yield wanted
+        return
+    if not wanted:
         yield silent
         return
     from rich.console import Console
@@ -46,21 +54,40 @@ def shown(enabled: bool, console: Console | None = None) -> Iterator[Progress]:
         yield update
 
 
-def say(enabled: bool, *lines: str) -> None:
-    """Lines that stay, on standard error, for whoever wants to see progress."""
-    if enabled:
+def say(wanted: bool | Progress, *lines: str) -> None:
+    """Lines that stay, on standard error, for whoever wants to see progress; not in the midst of somebody's work."""
+    if wanted is True:
         from rich.console import Console
 
         for line in lines:
             Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _lines(console: Console) -> Progress:
-    said: set[str] = set()
+def _lines(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
+    began: dict[str, float] = {}
+    said = 0.0
 
     def line(what: str, done: int, total: int) -> None:
-        if what not in said:
-            said.add(what)
-            console.print(f"{what} ...", highlight=False, markup=False, soft_wrap=True)
+        nonlocal said
+        now = clock()
+        if what in began and now - said < EVERY:
+            return
+        far = _how_far(done, total, now - began[what]) if what in began else "..."
+        began.setdefault(what, now)
+        said = now
+        console.print(f"{what} {far}", highlight=False, markup=False, soft_wrap=True)
 
     return line
+
+
+def _how_far(done: int, total: int, seconds: float) -> str:
+    if not total:
+        return f"... {_span(seconds)} so far"
+    to_go = f", about {_span(seconds * (total - done) / done)} to go" if done else ""
+    return f"... {done:,} of {total:,} after {_span(seconds)}{to_go}"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -225,7 +225,7 @@ def test_the_command_ends_cleanly_when_interrupted(tmp_path: Path) -> None:
         assert "2 (abandoned 1)" in page.read().decode()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, "", "")
+    assert (process.returncode, out, err) == (130, "", "")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs a Chromium browser on this machine")

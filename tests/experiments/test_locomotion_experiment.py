@@ -24,8 +24,8 @@ from runner import BUDGET, FAMILY, LEVELS, Runner, policy_set, pushing, true_val
 from scipy.optimize import linprog
 
 from bandit_world import BanditTask
-from surefoot import cli
 from surefoot.baselines.told_episodes import safe_network
+from surefoot.cli import commands
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.judging import best
@@ -357,7 +357,7 @@ def test_the_command(tmp_path: Path) -> None:
         redirect_stderr(io.StringIO()),
         pytest.raises(SystemExit) as stop,
     ):
-        cli.main()
+        commands.run()
     assert not stop.value.code
     assert "Runner, unknown motors" in out.getvalue()
     told = json.loads((tmp_path / "results.json").read_text())["settings"]

@@ -13,8 +13,7 @@ import pytest
 from drifting_point import PointMass, policy_set, truth
 from scipy.optimize import brentq
 
-from surefoot import cli
-from surefoot.cli import families
+from surefoot.cli import commands, families
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.experiments.adapt.page import adapt_page, tables
@@ -212,7 +211,7 @@ def test_the_command_prints_what_is_estimated(
     monkeypatch.setattr(families, "FAMILIES", {"point-mass": families.Family(drifting_point.masses)})
     words = ["surefoot", "adapt", str(tmp_path / "set"), "--task", "0", "--method", "pce", "--episodes", "40"]
     with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit) as stop:
-        cli.main()
+        commands.run()
     assert not stop.value.code
     out = " ".join(capsys.readouterr().out.split())
     assert "smallest margin, estimated" in out

@@ -137,9 +137,12 @@ def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int)
         _made_in(module),
         certified=False,
         why=why,
+        needs="networks",
+        costs="an update of the network in JAX for every batch of 40 episodes, after meta-training where there is one",
         observes="steps",
         options=("start", *(field.name for field in fields(rules))),
         state=(AdaptedNetworks, ToldEpisodes, MLPPolicy, CategoricalPolicy),
+        takes_risk=False,
         colour=colour,
     )
 

@@ -360,6 +360,8 @@ def _row(name: str, why: str, colour: int) -> MethodSpec:
         lb_sgd_method,
         certified=False,
         why=why,
+        needs="tables",
+        costs="a gradient step for every batch of episodes; the theorem's batches exceed most runs",
         observes="transitions",
         options=("start", *(field.name for field in fields(BarrierRules))),
         state=(Climb, GradientSums, TabularPolicy),

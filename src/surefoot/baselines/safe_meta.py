@@ -301,10 +301,13 @@ def _row(name: str, why: str, colour: int) -> MethodSpec:
         safe_meta_method,
         certified=False,
         why=why,
+        needs="tables",
+        costs="steps on the dual for every batch of episodes",
         observes="transitions",
         options=("start", *(field.name for field in fields(AdaptationRules))),
         state=(Adaptations, VisitSums, TabularPolicy),
         needs_cover=True,
+        takes_risk=False,
         colour=colour,
     )
 

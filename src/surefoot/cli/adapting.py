@@ -12,7 +12,6 @@ from surefoot.arrays import fraction
 from surefoot.cli.families import rebuilt
 from surefoot.cli.terminal import (
     Json,
-    Risk,
     Seed,
     numbers,
     print_json,
@@ -30,13 +29,13 @@ from surefoot.experiments.adapt.settings import Settings
 from surefoot.experiments.complexities import Problem, largest_useful_cover, problem, sample_complexities
 from surefoot.experiments.options import MOST_EPISODES
 from surefoot.experiments.results import check_folder, complexity_table, plain_plan, plan_table, write_report
-from surefoot.methods import METHODS, plan
+from surefoot.methods import METHODS, check_terms, plan
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("adapt")
@@ -45,7 +44,9 @@ def adapt_command(
     task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = Settings.method,
     episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="Number of episodes.")] = Settings.episodes,
-    risk: Risk = Settings.risk,
+    risk: Annotated[
+        float | None, typer.Option(help="Probability with which any deployed policy may break a budget; 0.05.")
+    ] = None,
     seed: Seed = Settings.seed,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.json and report.html.")] = None,
     as_json: Json = False,
@@ -60,7 +61,8 @@ def adapt_command(
     tasks = rebuilt(policies.recipe)
     if tasks.digest() != policies.task_digest:
         raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
-    settings = Settings(numbers("task", task), method, episodes, risk, seed)
+    check_terms(method, [] if risk is None else ["risk"])
+    settings = Settings(numbers("task", task), method, episodes, Settings.risk if risk is None else risk, seed)
     if method == "certified" and not as_json:
         print_lines(advice(policies).lines)
     with progress(not as_json) as report:
@@ -125,7 +127,9 @@ def plan_command(
     if policies is None:
         raise InvalidInput("SET must be given, or --table with numbers, got neither")
     budget = ", ".join(f"{value:g}" for value in policies.units.budget)
-    lines = plain_plan(plan(policies, episodes=episodes or 40_000, risk=0.05 if risk is None else risk))
+    with progress(not as_json) as report:
+        found = plan(policies, episodes=episodes or 40_000, risk=0.05 if risk is None else risk, progress=report)
+    lines = plain_plan(found)
     if as_json:
         print_json(lines)
     else:

@@ -10,7 +10,7 @@ from surefoot.bench.rows import table_of
 from surefoot.bench.run import run
 from surefoot.cli.terminal import Json, print_json, progress, show
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("bench")

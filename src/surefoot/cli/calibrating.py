@@ -22,7 +22,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 LIMITS = Limits(size=2**16, values=1000, depth=4)
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("calibrate")

@@ -6,22 +6,22 @@ import sys
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_group
 
 from surefoot import __version__
-from surefoot.cli.terminal import check_words, complain, console, show_warning, usage_message
+from surefoot.cli.terminal import Listing, check_words, complain, console, show_warning, usage_message
 from surefoot.errors import SurefootError
 
 # Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 
-def main() -> None:
-    """Entry point: what the user can mend is one sentence on standard error and exit code 2."""
+def run() -> NoReturn:
+    """The command that was typed; what the user can mend is one sentence on standard error and exit code 2."""
     warnings.showwarning = show_warning
     try:
         check_words(sys.argv[1:])
@@ -53,6 +53,9 @@ COMMANDS = {
     "reproduce": Command("reproduce", "Reproduce an experiment of the paper, or one about the certified methods."),
     "train": Command("training", "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
     "plan": Command("adapting", "How many episodes each method needs before it may leave the safe policy."),
+    "methods": Command(
+        "listing", "Every method: what it needs, what it promises or that it is uncertified, and what it costs."
+    ),
     "calibrate": Command(
         "calibrating", "How far simulated tasks let a method's level be raised, before it is deployed."
     ),
@@ -77,7 +80,7 @@ COMMANDS = {
 }
 
 
-class OnDemand(TyperGroup):
+class OnDemand(Listing):
     """Knows its commands by name and line; the one that is called is imported with all its options."""
 
     def __init__(self, **options: Any) -> None:
@@ -94,7 +97,7 @@ class OnDemand(TyperGroup):
         return name, found, rest
 
 
-app = typer.Typer(cls=OnDemand, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=OnDemand, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,16 +12,18 @@ import typer
 
 from surefoot.cli.calibrating import read_calibration
 from surefoot.cli.journals import JournalPath, KeyFile, read_key
-from surefoot.cli.terminal import Json, print_json, printable
-from surefoot.deploy.chain import STRANGE
+from surefoot.cli.terminal import Json, print_json, printable, progress
+from surefoot.deploy.chain import STRANGE, located
+from surefoot.deploy.marks import read_mark
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.interrupts import held_back
 from surefoot.learning.learner import Learner
-from surefoot.methods import METHODS, learner
+from surefoot.methods import METHODS, check_terms, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
@@ -29,7 +31,7 @@ Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The p
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("deploy")
@@ -79,7 +81,9 @@ def deploy_command(
         raise
     with deployment:
         try:
-            serve(deployment, _lines(), _send)
+            for line in _lines():
+                with held_back():  # what was asked is answered
+                    serve(deployment, [line], _send)
         except BrokenPipeError:
             sys.stderr.close()  # the controller is gone, and so is whoever would read a complaint
 
@@ -97,7 +101,11 @@ def verify_command(
     Whether the outcomes in it are what happened, it cannot tell.
     """
     made = learner_of(PolicyValueSet.load(policies), read_header(path))
-    verdict = verify(path, made, head=head, key=read_key(key))
+    with progress(not as_json) as report:
+        rows = _rows(path)
+        verdict = verify(
+            path, made, head=head, key=read_key(key), observer=lambda done: report("checking rows", done, rows)
+        )
     if as_json:
         print_json(verdict.as_dict())
     else:
@@ -105,6 +113,12 @@ def verify_command(
             typer.echo(printable(line))
     if not verdict.holds:
         raise typer.Exit(1)
+
+
+def _rows(path: Path) -> int:
+    """As many as were acknowledged; 0 if nobody knows."""
+    mark = read_mark(located(path))
+    return 0 if mark is None else mark.rows
 
 
 def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]:
@@ -128,6 +142,7 @@ def export_policy_command(
     journal: Annotated[
         Path | None, typer.Option("--journal", help="Needed for policies that were planned during a deployment.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """One policy as a file of its own."""
     policies = PolicyValueSet.load(path)
@@ -148,7 +163,10 @@ def export_policy_command(
         )
     else:
         write_policy(known[policy], out)
-    typer.echo(printable(str(out)))
+    if as_json:
+        print_json({"file": str(out), "policy": policy})
+    else:
+        typer.echo(printable(str(out)))
 
 
 def _learner(
@@ -157,7 +175,9 @@ def _learner(
     """As the journal records, if there is one; options that say otherwise are refused."""
     given = {name: value for name, value in options.items() if value is not None}
     if header is None:
-        return _made(policies, {**DEFAULTS, **given})
+        settings = {**DEFAULTS, **given}
+        check_terms(settings["method"], given)
+        return _made(policies, settings)
     recorded = _recorded(header)
     for name, value in given.items():
         if recorded.get(name) != value:

@@ -23,7 +23,7 @@ KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
 ]
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("status")
@@ -41,14 +41,23 @@ def status_command(path: JournalPath, as_json: Json = False) -> None:
 def export_command(
     path: JournalPath,
     out: Annotated[Path | None, typer.Option("--out", help="File to write to instead of standard output.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document: all rows as an array, or with --out the file written.")
+    ] = False,
 ) -> None:
     """The rows of a journal as JSON lines."""
-    if out is None:
-        for line in export_lines(path):
-            sys.stdout.write(line)
+    if out is not None:
+        check_file(out)
+        write_file(out, (line.encode() for line in export_lines(path)))
+        if as_json:
+            print_json({"file": str(out)})
         return
-    check_file(out)
-    write_file(out, (line.encode() for line in export_lines(path)))
+    before = "["
+    for line in export_lines(path):
+        sys.stdout.write(f"{before}{line}" if as_json else line)
+        before = ","
+    if as_json:
+        sys.stdout.write("]\n")
 
 
 def export_lines(path: Path) -> Iterator[str]:

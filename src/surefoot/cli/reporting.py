@@ -19,7 +19,7 @@ from surefoot.experiments.table import PAGES
 from surefoot.files import check_file, write_file
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("report")

@@ -8,14 +8,16 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from surefoot.cli.signatures import with_options
-from surefoot.cli.terminal import Json, Out, numbers, print_json, print_path, progress, show_all
-from surefoot.experiments.options import options_of
+from surefoot.cli.terminal import Json, Listing, Out, numbers, print_json, print_path, progress, show_all
+from surefoot.experiments.options import check_applies, options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
 
 Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
 
-app = typer.Typer()
-reproduce_app = typer.Typer(help="Reproduce an experiment of the paper, or one about the certified methods.")
+app = typer.Typer(rich_markup_mode=None)
+reproduce_app = typer.Typer(
+    cls=Listing, rich_markup_mode=None, help="Reproduce an experiment of the paper, or one about the certified methods."
+)
 app.add_typer(reproduce_app, name="reproduce")
 
 
@@ -27,6 +29,7 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
         quick = words.pop("quick", None)
         given = {name: _parsed(name, value, hints[name]) for name, value in words.items() if value is not None}
         settings = experiment.settings(**{**(experiment.quick if quick else {}), **given})
+        check_applies(settings, given)
         with progress(not as_json) as report:
             results = experiment.run(settings, out, jobs=jobs, progress=report)
         if as_json:

@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from surefoot.errors import InvalidInput
 from surefoot.progress import Progress, shown
@@ -30,6 +31,14 @@ Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same seed, same result.")]
 Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
+
+
+class Listing(TyperGroup):
+    """Commands with all that they say of themselves in one line, however long."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].help) for name in self.list_commands(ctx)])
 
 
 @cache

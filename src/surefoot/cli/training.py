@@ -19,7 +19,7 @@ from surefoot.training.training_phase import train
 
 MOST_SAMPLES = 5 * 10**7
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 def train_command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ Policies = Annotated[
     ),
 ]
 
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("watch")
@@ -36,7 +35,7 @@ def watch_command(
 ) -> None:
     """Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it."""
     follower = Follower(path, read_key(key), None if policies is None else _maker(policies))
-    with suppress(KeyboardInterrupt), WatchServer(follower, port) as server:
+    with WatchServer(follower, port) as server:
         if as_json:
             print_json({"url": server.url, "journal": str(follower.path)})
         else:

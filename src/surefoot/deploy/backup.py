@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from surefoot.deploy.chain import (
 )
 from surefoot.deploy.marks import Mark, mark_path
 from surefoot.errors import ArtifactError
-from surefoot.files import check_file, sync_folder
+from surefoot.files import check_file, staged, sync_folder
 
 
 def backup(journal: str | os.PathLike[str], file: str | os.PathLike[str], *, accept_loss: bool = False) -> Mark:
@@ -37,10 +37,10 @@ def backup(journal: str | os.PathLike[str], file: str | os.PathLike[str], *, acc
             raise ArtifactError(f"FILE must be new, got {target}, of which {belonging.name} is left; move that away")
     expected = Mark(0, BEGINNING) if accept_loss else needed_mark(source)
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".surefoot-", ignore_cleanup_errors=True) as staging:
-            copy = Path(staging).resolve() / "journal"
+        with staged(target.parent) as (staging, let_through):
+            copy = staging.resolve() / "journal"
             _copy(source, copy)
-            last = _checked(copy, source, expected)
+            last = _checked(copy, source, expected, let_through)
             copy.rename(target)
         sync_folder(target.parent)
     except OSError as error:
@@ -60,11 +60,12 @@ def _copy(source: Path, copy: Path) -> None:
         os.fsync(stream.fileno())
 
 
-def _checked(copy: Path, source: Path, expected: Mark | None) -> Mark:
+def _checked(copy: Path, source: Path, expected: Mark | None, let_through: Callable[[], None]) -> Mark:
     last = Mark(0, BEGINNING)
     try:
         for n, _, _, digest in checked_rows(copy, mark=expected):
             last = Mark(n + 1, digest)
+            let_through()
     except Damaged as error:
         raise Damaged(str(error).replace(str(copy), str(source)), error.row) from None
     return last

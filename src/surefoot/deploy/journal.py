@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -40,7 +39,7 @@ from surefoot.deploy.locks import WriterLock
 from surefoot.deploy.marks import Mark, mark_path, read_mark, write_mark
 from surefoot.deploy.seals import head_seal, same, snapshot_seal
 from surefoot.errors import ArtifactError
-from surefoot.files import sync_folder
+from surefoot.files import staged, sync_folder
 
 Entry = tuple[str, Any]  # kind and payload
 
@@ -258,8 +257,8 @@ def _create(path: Path, first: Entry, key: bytes | None) -> None:
     text = canonical(first[1])
     digest = chained(BEGINNING, first[0].encode(), text)
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".surefoot-", ignore_cleanup_errors=True) as staging:
-            fresh = Path(staging) / "journal"
+        with staged(path.parent) as (staging, _):
+            fresh = staging / "journal"
             connection = sqlite3.connect(fresh, isolation_level=None)
             try:
                 connection.execute("PRAGMA synchronous=FULL")

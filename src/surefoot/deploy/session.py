@@ -20,6 +20,7 @@ from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
 from surefoot.deploy.seals import checked_key, key_name
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
+from surefoot.interrupts import held_back
 from surefoot.learning.learner import Learner, Order
 from surefoot.learning.method import SAFE, SAFE_ONLY
 
@@ -197,7 +198,7 @@ class Deployment:
         """Also writes the events that the next order would have brought along. Any number of times."""
         if self._process != os.getpid():
             return  # a forked child holds nothing
-        with self._turn:
+        with held_back(), self._turn:
             if not self._closed:
                 self._closed = True
                 self._finish()

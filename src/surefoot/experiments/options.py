@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import field, fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from surefoot.arrays import fraction, whole
@@ -13,8 +13,22 @@ LARGEST_SEED = 2**32 - 1
 MOST_EPISODES = 10**8  # a run keeps a few numbers per episode in memory
 
 
+@dataclass(frozen=True)
+class Applies:
+    """When an option means something: where `to` says so of the settings, which `words` complete "it applies only"."""
+
+    to: Callable[[Any], bool]
+    words: str
+
+
 def option(
-    default: Any, words: str, *, least: int | None = None, most: int | None = None, default_words: str | None = None
+    default: Any,
+    words: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    default_words: str | None = None,
+    applies: Applies | None = None,
 ) -> Any:
     """A field of settings that the command line offers as an option.
 
@@ -22,9 +36,10 @@ def option(
         words: its help.
         least, most: what the command line takes.
         default_words: what the help calls its default.
+        applies: when it means something; always by default.
     """
     told = {"help": words, "min": least, "max": most, "show_default": default_words or _default_text(default)}
-    return field(default=default, metadata=told)
+    return field(default=default, metadata={"told": told, "applies": applies})
 
 
 def _default_text(default: Any) -> str:
@@ -45,7 +60,17 @@ def risk_option(default: float = 0.05) -> Any:
 
 def options_of(settings: type) -> dict[str, dict[str, Any]]:
     """The options among the fields of a class of settings, by name."""
-    return {each.name: dict(each.metadata) for each in fields(settings) if each.metadata}
+    return {each.name: dict(each.metadata["told"]) for each in fields(settings) if each.metadata}
+
+
+def check_applies(settings: Any, given: Collection[str]) -> None:
+    """What was given must mean something with the other settings: an option that is ignored misleads."""
+    for each in fields(settings):
+        applies: Applies | None = each.metadata.get("applies")
+        if each.name in given and applies is not None and not applies.to(settings):
+            raise InvalidInput(
+                f"{each.name} must be left out: it applies only {applies.words}, got {getattr(settings, each.name)}"
+            )
 
 
 def check_counts(settings: Any, *names: str, least: int = 1) -> None:

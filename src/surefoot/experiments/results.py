@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.experiments.complexities import Row
+from surefoot.interrupts import held_back
 from surefoot.learning.event import Event
 from surefoot.learning.spec import PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -23,6 +25,7 @@ from surefoot.report.table import Table
 Results: TypeAlias = Mapping[str, Any]  # the contents of a results.json
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
+NO_SETS: Mapping[str, PolicyValueSet] = MappingProxyType({})
 LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read
 
 
@@ -97,9 +100,16 @@ def check_folder(out: Path, *policy_sets: str) -> None:
         check_target(out / name, argument="out")
 
 
-def write_report(out: Path, results: Results, report: Report) -> None:
-    """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written."""
-    files.write_files(out, _contents(results, report))
+def write_report(
+    out: Path, results: Results, report: Report, policy_sets: Mapping[str, PolicyValueSet] = NO_SETS
+) -> None:
+    """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written; and before
+    them policy sets by name. Ctrl-C waits for the last of them."""
+    contents = _contents(results, report)
+    with held_back():
+        for name, policies in policy_sets.items():
+            policies.save(out / name)
+        files.write_files(out, contents)
 
 
 def read_results(folder: Path) -> dict[str, Any]:

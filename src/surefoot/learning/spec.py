@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from surefoot.errors import InvalidInput, meant
@@ -51,6 +52,20 @@ class PlanLine:
     reason: str
 
 
+# What a policy set must hold for a method, each in words.
+Needs: TypeAlias = Literal["policies", "cells", "signals", "model", "exact-model", "tables", "networks"]
+NEEDS: Mapping[Needs, str] = MappingProxyType(
+    {
+        "policies": "any policy set",
+        "cells": "value bounds over tasks (cells)",
+        "signals": "value bounds, and signals learned in simulation",
+        "model": "value bounds, and tables whose transitions are known up to a distance",
+        "exact-model": "value bounds, and tables that are affine in the parameter or finitely many",
+        "tables": "tables that share rewards and costs and have no horizon",
+        "networks": "policies that are networks, and the extra surefoot[control]",
+    }
+)
+
 Make: TypeAlias = Callable[..., Method]  # (policies, terms, **options)
 Plan: TypeAlias = Callable[[PolicyValueSet, Terms], PlanLine]
 
@@ -62,11 +77,15 @@ class MethodSpec:
     make: `make(policies, terms, **options)`, the method.
     certified: whether a proof comes with it; a method made outside of what its proof covers says so itself.
     why: the theorem, or what is missing, in one sentence.
+    proof: theorems and sections of docs/guarantees.md that carry it; none if it is not certified.
+    needs: what the policy set must hold.
+    costs: what it computes as episodes are told, and what that grows with.
     observes: the most that episodes must be told with.
     options: names of the options that `make` takes.
     state: dataclasses that its states are made of, besides plain data and arrays. Snapshots hold nothing else.
     needs_episodes: whether the number of episodes must be known in advance.
     needs_cover: whether it concludes from the values of entries to other tasks, which takes a cover of these (`train`).
+    takes_risk: whether its constants depend on the risk; some have nothing to do with it.
     plan: how long it stays on the safe policy, told before it begins; "trial" to find out on simulated training tasks.
     colour: its place among the colours of figures; None for one that depends on the name alone.
     """
@@ -75,17 +94,23 @@ class MethodSpec:
     make: Make
     certified: bool
     why: str
+    proof: tuple[str, ...] = ()
+    needs: Needs = "policies"
+    costs: str = ""
     observes: Observes = "sums"
     options: tuple[str, ...] = ()
     state: tuple[type, ...] = ()
     needs_episodes: bool = False
     needs_cover: bool = False
+    takes_risk: bool = True
     plan: Plan | Literal["trial"] | None = None
     colour: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InvalidInput(f"name must be a text, got {self.name!r}")
+        if self.needs not in NEEDS:
+            raise InvalidInput(f"needs must be one of {', '.join(NEEDS)}, got {self.needs!r}")
         if self.observes not in LEVELS:
             raise InvalidInput(f"observes must be one of {', '.join(LEVELS)}, got {self.observes!r}")
         for each in self.state:
@@ -107,6 +132,20 @@ class MethodSpec:
         if self.needs_cover:
             self.check_cover(policies)
         return self.make(policies, terms, **options)
+
+    def described(self) -> dict[str, Any]:
+        """What it needs, promises and costs, as plain data."""
+        needs = [NEEDS[self.needs], *(["a cover of the tasks (train)"] if self.needs_cover else [])]
+        return {
+            "method": self.name,
+            "certified": self.certified,
+            "needs": [*needs, *(["the number of episodes in advance"] if self.needs_episodes else [])],
+            "observes": self.observes,
+            "promises": self.why,
+            "proof": list(self.proof),
+            "costs": self.costs,
+            "options": sorted(self.options),
+        }
 
     def check_cover(self, policies: PolicyValueSet) -> None:
         if policies.epsilon is None:

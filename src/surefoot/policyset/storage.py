@@ -36,6 +36,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import check_folder, sync_folder, write_new
+from surefoot.interrupts import held_back
 from surefoot.policyset import manifest as manifests
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents, Entry
@@ -60,6 +61,12 @@ def save(policy_set: Contents, path: str | PathLike[str], *, force: bool = True)
     """
     contents = _encode(policy_set)
     target = check_target(path, force=force)
+    with held_back():
+        _put(contents, target, path)
+
+
+def _put(contents: Mapping[str, bytes], target: Path, path: str | PathLike[str]) -> None:
+    """These files as the folder `target`, which was asked for as `path`."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

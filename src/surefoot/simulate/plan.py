@@ -13,6 +13,7 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.spec import MethodSpec, Plan, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -27,6 +28,7 @@ def planned(
     episodes: int,
     risk: float,
     tasks: TaskDistribution | None = None,
+    show: Progress = silent,
 ) -> tuple[PlanLine, ...]:
     """The plans of those methods that have one, for a run of `episodes` episodes.
 
@@ -37,7 +39,7 @@ def planned(
     for spec in specs:
         terms = Terms(spec.name, episodes, risk, policies.units.episode_length)
         if spec.plan == "trial":
-            lines.append(_tried(spec, policies, terms, trials))
+            lines.append(_tried(spec, policies, terms, trials, show))
         elif spec.plan is not None:
             lines.append(_told(spec, spec.plan, policies, terms))
     return tuple(lines)
@@ -64,7 +66,9 @@ def _told(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: Terms) 
     return plan(policies, terms)
 
 
-def _tried(spec: MethodSpec, policies: PolicyValueSet, terms: Terms, trials: Sequence[Task]) -> PlanLine:
+def _tried(
+    spec: MethodSpec, policies: PolicyValueSet, terms: Terms, trials: Sequence[Task], show: Progress
+) -> PlanLine:
     """How soon the method moves on simulated tasks."""
     try:
         method = spec.method(policies, terms, {})
@@ -76,6 +80,7 @@ def _tried(spec: MethodSpec, policies: PolicyValueSet, terms: Terms, trials: Seq
         return PlanLine(spec.name, method.certified, 0 if first else math.nan, reason)
     leaves, halves = [], []
     for seed, task in enumerate(trials):
+        show(f"trying {spec.name}", seed, len(trials))
         learner = Learner(method, seed=seed, horizon=terms.horizon)
         run = run_learner(learner, task, episodes=TRIAL_EPISODES, seed=seed, optimal_reward=0.0)
         leaves.append(_first(run.weight > 0))

@@ -63,7 +63,7 @@ def _as_published(
     while True:
         show(f"covering {samples} sampled tasks", 0, 0)
         parameters = tasks.sample(samples, rng)
-        centres = _cover(tasks, parameters, epsilon, delta, check, rng)
+        centres = _cover(tasks, parameters, epsilon, delta, check, rng, show)
         if theory.coverage_error(len(centres), samples, delta) <= delta:
             return parameters, centres
         samples *= 2
@@ -76,25 +76,31 @@ def _cover(
     delta: float,
     check: CheckOracle,
     rng: np.random.Generator,
+    show: Progress,
 ) -> NDArray[np.integer]:
     """Indices of U (the appendix's subroutine): by coordinates when distances are known, else by asking about pairs."""
     if isinstance(check, ParameterDistance):
-        return cover_points(check.coordinates(parameters), epsilon, 3 * delta)
+        return cover_points(check.coordinates(parameters), epsilon, 3 * delta, show)
     # Equal parameters are equal tasks: one question per pair of different ones, and no N x N matrix of the answers.
     distinct, first, repeats = np.unique(parameters, axis=0, return_index=True, return_counts=True)
     compared = Compared(tasks, check, epsilon, delta / len(parameters) ** 2, rng)
-    near = compared.symmetric(compared.prepared(distinct, silent))
+    near = compared.symmetric(compared.prepared(distinct, show))
     return cover_repeated(near, first, repeats, 3 * delta)
 
 
-def cover_points(points: Floats, epsilon: float, uncovered: float) -> NDArray[np.integer]:
+def cover_points(points: Floats, epsilon: float, uncovered: float, show: Progress = silent) -> NDArray[np.integer]:
     """Centres among the first samples where these suffice: they are independent of the rest, so they will mostly do."""
+
+    def covered(done: int) -> None:
+        show(f"covering {len(points)} sampled tasks", done, math.ceil((1 - uncovered) * len(points)))
+
     if points.shape[1] > 1 and len(points) > MOST_CANDIDATES:
         try:
-            return greedy_cover(points, epsilon, uncovered=uncovered, candidates=np.arange(MOST_CANDIDATES))
+            some = np.arange(MOST_CANDIDATES)
+            return greedy_cover(points, epsilon, uncovered=uncovered, candidates=some, observer=covered)
         except InvalidInput:  # thin regions hold none of them
             pass
-    return greedy_cover(points, epsilon, uncovered=uncovered)
+    return greedy_cover(points, epsilon, uncovered=uncovered, observer=covered)
 
 
 def cover_repeated(

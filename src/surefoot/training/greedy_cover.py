@@ -26,6 +26,7 @@ def greedy_cover(
     *,
     uncovered: float,
     candidates: npt.ArrayLike | None = None,
+    observer: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """Choose centres until at most a share `uncovered` of the N tasks is within reach of none of them.
 
@@ -35,6 +36,7 @@ def greedy_cover(
         radius: task i is within reach of task j when max_k |x_ik - x_jk| <= radius, evaluated in float64.
         uncovered: share of the tasks that may stay uncovered, in [0, 1); 3δ in the paper.
         candidates: [M] indices of the tasks that may become centres; all N by default.
+        observer: called with the number of tasks covered so far, for progress bars.
 
     Returns:
         Indices of the centres in order of choice. Ties go to the lowest index; a covered task may become a centre.
@@ -56,6 +58,8 @@ def greedy_cover(
         remaining -= gain
         for first, loss in relation.cover(position):
             ranking.lower(first, loss)
+        if observer is not None:
+            observer(total - remaining)
     return np.array(centres, dtype=np.intp)
 
 

@@ -38,7 +38,7 @@ def policy_set(
     envelopes: Envelopes | None = None,
     signals: bool | LearnedSignals | None = None,
     jobs: int = 1,
-    progress: bool = True,
+    progress: bool | Progress = True,
 ) -> PolicyValueSet:
     """The policy-value set of given controllers, for the certified methods.
 
@@ -55,7 +55,8 @@ def policy_set(
         signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
             tasks must be simulated and show it. False learns none.
         jobs: processes that simulate.
-        progress: show what is done, and which certified method will be used.
+        progress: show what is done, and which certified method will be used; or a function that is told (stage, done,
+            in all).
 
     A controller is a policy of Surefoot, probabilities [S, A] or [H, S, A] or actions [S] where tasks are tables,
     anything with `predict`, or a function of an observation; `surefoot.controller` says more about one, its name
@@ -82,7 +83,7 @@ def policy_set(
         {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": failing},
         *(cells, safe_risk, names),
     )
-    say(progress and failing > 0, f"{names[0]} broke a budget on {failing} of {len(parameters)} tasks tried")
+    say(progress is True and failing > 0, f"{names[0]} broke a budget on {failing} of {len(parameters)} tasks tried")
     say(progress, *advice(made).lines)
     return made
 

@@ -41,7 +41,7 @@ def train(
     xi: float | None = None,
     oracles: Oracles | None = None,
     seed: int,
-    progress: bool = True,
+    progress: bool | Progress = True,
     cells: int | None = None,
     envelopes: Envelopes | None = None,
     signals: bool | LearnedSignals | None = None,
@@ -55,7 +55,7 @@ def train(
         xi: margin (unit scale) that π_s must keep on every centre; None asks for feasibility and records what was
             attained.
         oracles: check, optimal and feasible; exact ones for tables when not given, needed for any other tasks.
-        progress: show a progress bar on a terminal.
+        progress: show how far it is, as a bar on a terminal; or a function that is told (stage, done, in all).
         cells: number of cells for the certified methods, about; 0 builds none. Short for Envelopes(cells=...).
         envelopes: how the value bounds for the certified methods are made.
         signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
@@ -120,7 +120,7 @@ def _solved(
     show: Progress,
 ) -> list[PolicyValues]:
     """The best policy of each centre, found in this order; δ/2 is shared by all of these."""
-    optimal = {}
+    optimal: dict[int, PolicyValues] = {}
     for number, k in enumerate(order):
         show("solving the centres of the cover", number, len(cover))
         optimal[k] = oracles.optimal(cover[k], epsilon, delta / (2 * len(cover)), rng)

@@ -54,7 +54,7 @@ def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> d
     benchmark = BENCHMARKS[name]
     began = time.perf_counter()
     show(f"{name}: training", 0, 1)
-    policies = train_benchmark(name, settings)
+    policies = train_benchmark(name, settings, show)
     trained = time.perf_counter()
     findings = run_methods(policies, name, settings, jobs, show)
     task = benchmark.family().task(benchmark.parameter)
@@ -81,7 +81,7 @@ def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> d
     }
 
 
-def train_benchmark(name: str, settings: Settings) -> PolicyValueSet:
+def train_benchmark(name: str, settings: Settings, show: Progress = silent) -> PolicyValueSet:
     """Algorithm 1 on the family around the published task, with the authors' first policy as the safe one."""
     benchmark = BENCHMARKS[name]
     tasks = benchmark.family()
@@ -92,7 +92,7 @@ def train_benchmark(name: str, settings: Settings) -> PolicyValueSet:
         delta=settings.delta,
         oracles=replace(exact_oracles(tasks), feasible=worst_task_then_gradient(safe)),
         seed=settings.seed,
-        progress=False,
+        progress=show,
         cells=settings.cells,
     )
 

@@ -187,6 +187,9 @@ class Settings:
                 f"methods must hold one that runs on benchmark {', '.join(self.benchmarks)} ({', '.join(known)}), "
                 f"got {', '.join(self.methods)}"
             )
+        idle = sorted(set(self.methods).difference(*(self.methods_on(name) for name in self.benchmarks)))
+        if idle and self.methods != METHODS:
+            raise InvalidInput(f"methods must run on benchmark {', '.join(self.benchmarks)}, got {', '.join(idle)}")
 
     @property
     def with_methods(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     check_jobs(jobs)
     check_folder(out)
     began, show = time.perf_counter(), progress or silent
-    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
+    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=show)
     found = calibrate(
         policies,
         gridworld(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     check_folder(out)
     began = time.perf_counter()
     calls = [(name, epsilon, settings) for name in settings.families for epsilon in radii(name, settings)]
+    _check_radii(calls, settings)
     rows = list(each("covering", counted, calls, jobs, progress or silent))
     results = {
         "experiment": "covering",
@@ -41,6 +43,16 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     }
     write_report(out, results, covering_page(results))
     return results
+
+
+def _check_radii(calls: Sequence[tuple[str, float, Settings]], settings: Settings) -> None:
+    """Families of which nothing would be counted are not passed over."""
+    left = [name for name in settings.families if name not in {call[0] for call in calls}]
+    if left:
+        raise InvalidInput(
+            f"epsilons must hold one of at least {FINEST_IN_MANY:g} for {', '.join(left)}, of several parameters, "
+            f"got {', '.join(map(str, settings.epsilons))}"
+        )
 
 
 def radii(name: str, settings: Settings) -> list[float]:

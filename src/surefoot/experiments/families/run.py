@@ -41,9 +41,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     }
     show("writing the report", 0, 1)
     report = families_page(results)
-    for name, policies in trained.items():
-        policies.save(out / f"{name}.policyset")
-    write_report(out, results, report)
+    write_report(out, results, report, {f"{name}.policyset": policies for name, policies in trained.items()})
     return results
 
 
@@ -57,7 +55,7 @@ def run_family(name: str, settings: Settings, jobs: int, show: Progress) -> tupl
         epsilon=settings.epsilon,
         delta=settings.delta,
         seed=settings.seed,
-        progress=False,
+        progress=show,
         cells=settings.cells,
     )
     parameters = tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1]))

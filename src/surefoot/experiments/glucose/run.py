@@ -53,8 +53,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         "information": told,
     }
     report = glucose_page(results)
-    policies.save(out / "glucose.policyset")
-    write_report(out, results, report)
+    write_report(out, results, report, {"glucose.policyset": policies})
     return results
 
 
@@ -90,7 +89,7 @@ def trained(settings: Settings, jobs: int, show: Progress, clock: Clock) -> Poli
         envelopes=envelopes,
         signals=LearnedSignals(tasks=settings.learned_patients, episodes=settings.learned_days),
         jobs=jobs,
-        progress=False,
+        progress=show,
     )
     clock.lap("bounding what they do")
     return policies

@@ -9,6 +9,7 @@ from typing import Any
 
 from surefoot.experiments.glucose.elimination import ELIMINATION
 from surefoot.experiments.options import (
+    Applies,
     check_counts,
     check_names,
     check_risk,
@@ -52,6 +53,9 @@ QUICK: Mapping[str, Any] = MappingProxyType(
 )
 
 
+COMPARED = Applies(lambda settings: ADAPTING in settings.methods, f"with {ADAPTING} among the methods")
+
+
 @dataclass(frozen=True)
 class Settings:
     """Every method on the same fresh patients, with one policy set.
@@ -67,8 +71,8 @@ class Settings:
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
     risk: float = risk_option()
     seed: int = seed_option()
-    other_risks: tuple[float, ...] = option((0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.")
-    compared_patients: int = option(60, "The first so many are compared at other risks.", least=1)
+    other_risks: tuple[float, ...] = option((0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.", applies=COMPARED)
+    compared_patients: int = option(60, "The first so many are compared at other risks.", least=1, applies=COMPARED)
     cells: int = CELLS
     holdout: int = HOLDOUT
     uncovered: float = UNCOVERED

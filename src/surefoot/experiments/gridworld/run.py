@@ -37,7 +37,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     show = progress or silent
     show("training", 0, 1)
     tasks = gridworld()
-    policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=False)
+    policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=show)
     noises = noises_under_test(settings)
     trained = time.perf_counter()
     runs = run_methods(policies, noises, settings, jobs, show)
@@ -51,15 +51,14 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         methods={name: summarise(each) for name, each in runs.items()},
         events={name: [run.events for run in each] for name, each in runs.items()},
         policies=policies,
-        plan=plan(policies, episodes=settings.episodes, risk=settings.risk),
+        plan=plan(policies, episodes=settings.episodes, risk=settings.risk, progress=show),
     )
     results["limit"] = limit(policies, noises, settings, jobs, show)
     results["fresh"] = {name: totals(each) for name, each in fresh.items()}
     results["figure1"] = [optimal_policy(noise) for noise in FIGURE_1_NOISES]
     show("writing the report", 0, 1)
     report = gridworld_page(results)
-    policies.save(out / "gridworld.policyset")
-    write_report(out, results, report)
+    write_report(out, results, report, {"gridworld.policyset": policies})
     return results
 
 

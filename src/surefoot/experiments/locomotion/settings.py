@@ -11,6 +11,7 @@ from surefoot.errors import InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES
 from surefoot.experiments.locomotion.shipped import shipped_families
 from surefoot.experiments.options import (
+    Applies,
     check_counts,
     check_names,
     check_risk,
@@ -53,6 +54,13 @@ QUICK: Mapping[str, Any] = MappingProxyType(
 )
 
 
+RETRAINED = Applies(lambda settings: settings.retrain, "with --retrain")
+TRAINED = Applies(lambda settings: not NETWORKS.keys().isdisjoint(settings.methods), "to methods that train networks")
+UNCERTIFIED = Applies(
+    lambda settings: not all(KNOWN[name].certified for name in settings.methods), "to methods without a certificate"
+)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Every method on the same fresh tasks of every family, with one policy set for each.
@@ -78,12 +86,12 @@ class Settings:
     seed: int = seed_option()
     watched: int = option(60, "Episodes simulated per task and policy, for methods to learn from.", least=1)
     judged: int = option(100, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
-    judged_others: int = option(40, "The same of policies that only others deployed.", least=2)
-    network_tasks: int = option(2, "Tasks for methods that train networks.", least=0)
-    network_episodes: int = option(80, "Episodes that these learn from on each.", least=1)
+    judged_others: int = option(40, "The same of policies that only others deployed.", least=2, applies=UNCERTIFIED)
+    network_tasks: int = option(2, "Tasks for methods that train networks.", least=0, applies=TRAINED)
+    network_episodes: int = option(80, "Episodes that these learn from on each.", least=1, applies=TRAINED)
     experts: int = option(0, "Tasks on which a policy is trained on the task itself, to compare with.", least=0)
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
-    share: float = option(1.0, "Of the steps of training, with --retrain.")
+    share: float = option(1.0, "Of the steps of training, with --retrain.", applies=RETRAINED)
     judged_idle: int = 20
 
     def __post_init__(self) -> None:

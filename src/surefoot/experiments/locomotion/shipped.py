@@ -18,6 +18,7 @@ from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES, Family
+from surefoot.interrupts import held_back
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 TRAINED = Path(__file__).parent / "trained"
@@ -97,9 +98,10 @@ def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) ->
         meta_steps=meta_steps(policies.units.episode_length, share),
         starts={method: sha256(content).hexdigest() for method, content in stored.items()},
     )
-    policies.save(out / f"{name}.policyset")
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
-    files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
+    with held_back():
+        policies.save(out / f"{name}.policyset")
+        files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
     return School(policies, starts, origin)
 
 

@@ -40,7 +40,7 @@ def reproduce(
     check_jobs(jobs)
     check_folder(out)
     show = progress or silent
-    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
+    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=show)
     counts = [row for name in settings.methods for row in count(policies, name, settings, jobs, show)]
     results = {
         "experiment": "promise",

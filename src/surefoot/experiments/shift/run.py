@@ -40,7 +40,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     check_folder(out)
     began = time.perf_counter()
     show = progress or silent
-    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
+    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=show)
     for shift in settings.distances:
         for method in NEAR_METHODS:
             learner(policies, method=method, risk=settings.risk, shift=shift)  # refused now rather than in an hour

@@ -38,7 +38,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     base, tail = crossing(settings.mean), settings.budget
     families: dict[str, tuple[TaskDistribution, Tail | None]] = {"mean": (base, None), "tail": (cvar(base, tail), tail)}
     show("training", 0, 1)
-    sets = {name: trained(tasks, settings.seed, jobs) for name, (tasks, _) in families.items()}
+    sets = {name: trained(tasks, settings.seed, jobs, show) for name, (tasks, _) in families.items()}
     parameters = base.sample(settings.tasks, np.random.default_rng([settings.seed, TASK_STAGE]))
     rows: list[dict[str, Any]] = []
     for k, parameter in enumerate(parameters):
@@ -65,10 +65,10 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     return results
 
 
-def trained(tasks: TaskDistribution, seed: int, jobs: int) -> PolicyValueSet:
+def trained(tasks: TaskDistribution, seed: int, jobs: int, show: Progress) -> PolicyValueSet:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)  # the paper's theorem is not claimed
-        return train(tasks, epsilon=EPSILON, delta=DELTA, xi=None, seed=seed, jobs=jobs, progress=False)
+        return train(tasks, epsilon=EPSILON, delta=DELTA, xi=None, seed=seed, jobs=jobs, progress=show)
 
 
 def costs(task: TabularCMDP, run: Run, own: Tail | None, tail: Tail) -> dict[str, Any]:

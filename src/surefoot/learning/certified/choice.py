@@ -222,6 +222,8 @@ def _made(
     return calibrated(cast(Certified, method), told_calibration(calibration), terms.risk, terms.horizon, options)
 
 
+DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
+
 _WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy)
 
 SPECS = (
@@ -230,6 +232,8 @@ SPECS = (
         _made,
         certified=True,
         why="the strongest of the certified methods that the policy set and the observations allow",
+        proof=tuple(f"Theorem {number}" for number in range(2, 8)),
+        costs="what the method costs that it picks",
         observes="transitions",
         options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe"),
         state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
@@ -240,6 +244,9 @@ SPECS = (
         _made,
         certified=True,
         why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
+        proof=("Theorem 2", "Theorem 4"),
+        needs="exact-model",
+        costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
         options=("replan", "pairs", "optimistic", "split", "shift", "calibration"),
         state=(*_WITH_CELLS, Boxes, Counts),
@@ -251,6 +258,9 @@ SPECS = (
         _made,
         certified=True,
         why="Theorems 3 and 4: bets on transitions rule out cells whose dynamics are known up to a distance",
+        proof=("Theorem 3", "Theorem 4"),
+        needs="model",
+        costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
         options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration"),
         state=(*_WITH_CELLS, Counts, BallState),
@@ -262,6 +272,9 @@ SPECS = (
         _made,
         certified=True,
         why="Theorems 5 and 4: bets on discounted sums rule out cells",
+        proof=("Theorem 5", "Theorem 4"),
+        needs="cells",
+        costs=f"a bet per cell on every sum, whose width is the declared range; {DECISIONS}",
         observes="first-state",
         options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration"),
         state=(*_WITH_CELLS, ReturnState),
@@ -273,6 +286,9 @@ SPECS = (
         _made,
         certified=True,
         why="Theorems 7 and 4: bets on sums and on signals learned in simulation rule out cells",
+        proof=("Theorem 7", "Theorem 4"),
+        needs="signals",
+        costs=f"a bet per cell on every sum and signal of an episode; {DECISIONS}",
         observes="signals",
         options=("pairs", "optimistic", "shift", "calibration"),
         state=(*_WITH_CELLS, SignalState),
@@ -284,6 +300,8 @@ SPECS = (
         _made,
         certified=True,
         why="Theorem 6: confidence sequences of costs, given a feasible safe policy",
+        proof=("Theorem 6",),
+        costs="a confidence sequence per policy that was tried; candidates are tried one after the other",
         options=("assume_safe",),
         state=(ModelFreeState, State),
         plan="trial",

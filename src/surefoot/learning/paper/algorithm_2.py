@@ -200,6 +200,8 @@ SPECS = (
         _paper,
         certified=True,
         why="Theorem P: the paper's constants with its errata mended",
+        proof=("Theorem P",),
+        costs="sums of the candidate under test; it leaves the safe policy after millions of episodes",
         options=("assume_safe",),
         state=(Trial, Sums),
         needs_cover=True,

@@ -82,6 +82,8 @@ SPECS = (
         _safe_only,
         certified=True,
         why="safe wherever the safe policy is, which training bounds; nothing is claimed where it could not",
+        proof=("section 2.5",),
+        costs="nothing: it never adapts",
         options=("assume_safe",),
         plan=_plan,
     ),
