@@ -9,7 +9,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from surefoot.report.figures import COLOURS, STYLE
+from surefoot.report.figures import STYLE
+from surefoot.report.palette import COLOURS
 
 NAMES = {"mean": "budget on the mean", "tail": "budget on the tail"}
 RARE = 1e-5  # probability below which nothing is drawn
