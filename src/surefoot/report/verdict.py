@@ -127,6 +127,8 @@ def in_words(methods: Mapping[str, Any], what: str = "tasks") -> str:
         if each["certified"] and each["unsafe_tasks"]
     ]
     loose = [each["unsafe_tasks"] > 0 for each in methods.values() if not each["certified"]]
+    if len(loose) == len(methods):
+        return f"{sum(loose)} of {len(loose)} methods, all without a proof, deployed unsafe policies"
     undecided = _runs(methods, True)[1]
     safe = "no certified method was seen to deploy" if undecided else "no certified method ever deployed"
     words = (

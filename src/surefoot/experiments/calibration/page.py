@@ -42,7 +42,7 @@ def calibration_page(results: Results) -> Report:
 
 _LEAD = (
     "A certified method is given a level, its risk, and is unsafe less often than that. Simulated tasks show how far "
-    "the level may be raised for a declared number of episodes, with the risk kept; fresh tasks show what that is worth."
+    "the level may be raised for a declared number of episodes, the risk kept; fresh tasks show what that is worth."
 )
 _CAPTION = (
     "A task counts as unsafe if anything that was deployed on it breaks the budget, or if the safe policy would. "

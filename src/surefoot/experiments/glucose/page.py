@@ -73,8 +73,9 @@ def tables(results: Results) -> dict[str, Table]:
 
 _LEAD = (
     "A new patient’s body is unknown to the pump. Settings that are safe for everybody give too little insulin to "
-    "most; settings that suit one patient put another dangerously low. The pump may try other settings only once the days it "
-    "has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 % of the day."
+    "most; settings that suit one patient put another dangerously low. The pump may try other settings only once the "
+    "days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 % of "
+    "the day."
 )
 
 

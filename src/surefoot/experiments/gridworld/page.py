@@ -27,9 +27,10 @@ def gridworld_page(results: Results) -> Report:
     """Figures 1 and 2, the table, and every place where the paper's text and its figure disagree."""
     settings = results["settings"]
     curves = learning_curves(results["methods"], budgets=[BUDGET], closer=True, limit=results.get("limit"))
-    figures = {"figure2.png": curves}
+    figures = {}
     if "figure1" in results:  # runs of earlier versions have it as a picture only
         figures["figure1.png"] = policies_and_values([_panel(**panel) for panel in results["figure1"]])
+    figures["figure2.png"] = curves
     page = Page(
         title="The paper's gridworld, reproduced",
         verdict=_verdict(results),

@@ -47,9 +47,9 @@ def promise_page(results: Results) -> Report:
 
 _CAPTION = (
     "Dots: unsafe tasks, with their exact 95 % intervals (Clopper and Pearson); dashed: the risk, which the promise "
-    "keeps them below. A filled dot has power: the method's overconfident twin, which takes its best estimate for the truth, "
-    "was unsafe so often that it would have been caught, and the method itself went far enough on enough tasks. A "
-    "hollow dot says nothing."
+    "keeps them below. A filled dot has power: the method's overconfident twin, which takes its best estimate for the "
+    "truth, was unsafe so often that it would have been caught, and the method itself went far enough on enough tasks. "
+    "A hollow dot says nothing."
 )
 
 
