@@ -145,7 +145,7 @@ def _draw_earned(axes: Axes, shown: Mapping[str, Summary]) -> dict[str, Line2D]:
     known = {name: each for name, each in shown.items() if _curve(each).get(f"{what}_mean", [None])[0] is not None}
     lines = {}
     for name, summary in _back_to_front(known):
-        if _is_clear(name, known, what):
+        if is_clear(name, known, what):
             low, high = (_curve(summary)[f"{what}_{part}"] for part in ("low", "high"))
             axes.fill_between(_curve(summary)["episode"], low, high, color=stroke(name).colour, alpha=BAND, linewidth=0)
         (lines[_label(name, summary)],) = axes.plot(
@@ -164,7 +164,7 @@ def _draw_cost(axes: Axes, shown: Mapping[str, Summary], budget: float) -> dict[
         low, mean, high, worst = (
             budget - np.asarray(curve[f"margin_{part}"], dtype=float) for part in ("high", "mean", "low", "min")
         )
-        if _is_clear(name, shown, "margin"):
+        if is_clear(name, shown, "margin"):
             axes.fill_between(curve["episode"], low, high, color=colour, alpha=BAND, linewidth=0)
         (lines[_label(name, summary)],) = axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
         if summary["unsafe_tasks"]:
@@ -228,16 +228,21 @@ def _back_to_front(methods: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
     return sorted(methods.items(), key=lambda item: item[0] != REFERENCE)
 
 
-def _is_clear(name: str, methods: Mapping[str, Summary], what: str) -> bool:
-    """Whether a method's band can be read: most of the way no other method's line runs through it."""
+def is_clear(name: str, methods: Mapping[str, Any], what: str) -> bool:
+    """Whether a method's band can be read: most of the way no other method's line runs through it. Of methods that
+    coincide, as those that never leave the safe policy do, one has a band."""
     own = _curve(methods[name])
     low, mean, high = (np.asarray(own[f"{what}_{part}"], dtype=float) for part in ("low", "mean", "high"))
-    crossed = np.zeros(len(mean), dtype=bool)
-    for other, summary in methods.items():
+    crossed, before = np.zeros(len(mean), dtype=bool), True
+    for other, summary in _back_to_front(methods):
         curve = _curve(summary)
         line = np.interp(own["episode"], curve["episode"], np.asarray(curve[f"{what}_mean"], dtype=float))
-        if other != name and not np.allclose(line, mean):  # one that never leaves the safe policy is no second line
+        if other == name:
+            before = False
+        elif not np.allclose(line, mean):
             crossed |= (low < line) & (line < high)
+        elif before:
+            return False
     return bool(crossed.mean() < 0.5)
 
 

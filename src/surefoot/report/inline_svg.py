@@ -15,6 +15,7 @@ KEPT = {
     *("id", "class", "d", "x", "y", "width", "height", "viewBox", "cx", "cy", "r", "transform", "style", "href"),
     *("clip-path", "clip-rule", "fill-rule"),
 }
+LARGEST = 1.55  # pixels per point: texts of small figures are no larger than those around them
 _COLOUR = re.compile("|".join(ON_DARK), re.IGNORECASE)
 _LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is finer than any screen
 _NAMED = re.compile(r"url\(#([^)]+)\)")
@@ -40,8 +41,10 @@ def inlined(content: bytes, prefix: str, label: str) -> str:
             element.set("style", _COLOUR.sub(lambda found: variable(found[0]), element.get("style", "")))
         if "d" in element.attrib:
             element.set("d", " ".join(_LONG.sub(r"\1", element.get("d", "")).split()))
-    for attribute in ("width", "height"):
-        root.attrib.pop(attribute, None)
+    width = float(root.attrib.pop("width", "0").removesuffix("pt"))
+    root.attrib.pop("height", None)
+    if width:
+        root.set("style", f"max-width: {LARGEST * width:.0f}px")
     root.attrib |= {"role": "img", "aria-label": label}
     return ElementTree.tostring(root, encoding="unicode")
 

@@ -72,6 +72,7 @@ def render(page: Page) -> str:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.globals["drawing"] = _drawing
+    environment.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")
     template = resources.files("surefoot.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     return environment.from_string(template).render(page=page, colours=_colours()) + "\n"
 

@@ -86,13 +86,14 @@ def _verdict(results: Results) -> Verdict:
     (low, high), risk, level = fresh["interval"], settings["risk"], found["level"]
     plain, raised = (float(np.mean(results["published"][name])) for name in ("plain", "calibrated"))
     worth = f"of the regret on the published noises avoided: {raised:,.0f} instead of {plain:,.0f}"
+    worth = "no level above the risk passed" if level is None else worth
     answers = (
         Answer("Gained", percent(1 - raised / plain) if plain > 0 and level is not None else "nothing", worth),
         Answer(
             "Unsafe",
             f"{fresh['unsafe']:,} of {fresh['tasks']:,}",
             f"fresh tasks; promised: at most {percent(risk)} of them",
-            "bad" if low > risk else "good" if high <= risk else "",
+            "bad" if low > risk else "" if fresh["unsafe"] else "good",
         ),
         Answer("How sure", f"{percent(low)} to {percent(high)}", "of fresh tasks are unsafe, 95 % interval"),
         took(results["seconds"], f"of which {results['seconds_calibrating']:,.0f} s for calibrating"),

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from surefoot.experiments.locomotion.settings import ADAPTING, REFERENCE
 from surefoot.learning.paper.published import ON_ROBOTS
-from surefoot.report.figures import STYLE
+from surefoot.report.figures import STYLE, is_clear
 from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, Stroke, stroke
 
 HIGHEST = 2.2  # of the budget; what lies above is named at the edge
@@ -21,8 +21,9 @@ POSSIBLE = INK
 
 
 def reward_and_cost(families: Mapping[str, Any]) -> Figure:
-    """Lines are means over tasks, bands hold 80 % of them. What has no certificate is dashed. A cross marks the worst
-    policy that a method deployed which was unsafe on any task. Methods that never leave the safe policy share its line.
+    """Lines are means over tasks, bands hold 80 % of them where no other line runs through. What has no certificate is
+    dashed. A cross marks the worst policy that a method deployed which was unsafe on any task. Methods that never leave
+    the safe policy share its line.
     """
     with matplotlib.rc_context(STYLE):
         width = max(3.25 * len(families) + 0.5, 7.0)
@@ -92,10 +93,12 @@ def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
 
 
 def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
-    for order, (name, own) in enumerate(_moving(family).items(), start=2):
+    moving = _moving(family)
+    for order, (name, own) in enumerate(moving.items(), start=2):
         curve, drawn = own["curve"], look(name, own["certified"])
         low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
-        axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
+        if is_clear(name, moving, what):
+            axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
         every = max(1, len(mean) // 6)
         places = (3 * order % every, every)  # so that markers do not lie on each other
         axes.plot(curve["episode"], mean, drawstyle="steps-post", zorder=order, markevery=places, **drawn)

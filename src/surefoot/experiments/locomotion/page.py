@@ -149,13 +149,13 @@ def _verdict(results: Results) -> Verdict:
     shares = [f"{_percent(found['share_final'])} ({title})" for title, found in own.items()]
     worth = f"‘{ADAPTING}’ gained {listed(shares)} of what is possible, and " if shares else ""
     words = worth + verdict.in_words(methods)
-    soon = "; ".join(f"{title}: most of it after {_soon(found)}" for title, found in own.items() if _soon(found))
+    soon = "".join(f"; {title}: {_soon(found)}" for title, found in own.items() if found["median_until"] is not None)
     ends = [f(found["share_final"] for found in own.values()) for f in (min, max)] if own else []
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
             Answer(
-                "Gained", " to ".join(dict.fromkeys(map(_percent, ends))) or "nothing", soon or "of what is possible"
+                "Gained", " to ".join(dict.fromkeys(map(_percent, ends))) or "nothing", f"of what is possible{soon}"
             ),
             verdict.safety(methods),
             verdict.sureness(methods, settings["risk"]),
@@ -165,7 +165,8 @@ def _verdict(results: Results) -> Verdict:
 
 
 def _soon(found: Mapping[str, Any]) -> str:
-    return "" if found["median_until"] is None else f"{found['median_until']:,.0f} episodes"
+    until = found["median_until"]
+    return f"90 % of it after {until:,.0f} episodes" if until else "90 % of it from the first episode on"
 
 
 def _figure(figure: bytes) -> Section:
@@ -176,8 +177,8 @@ def _figure(figure: bytes) -> Section:
             "Above: expected reward of what is deployed in each episode; dotted, the best mixture of the set’s "
             "policies that keeps the budget on each very task (best of the set, which is not the optimum of the task). "
             "Below: expected cost, with the budget; above it is unsafe. Episodes are on a logarithmic axis. Lines are "
-            "means over the test tasks, bands hold 80 % of them. Dashed lines belong to methods without a proof; a "
-            "cross marks the worst policy of a method that was unsafe on any task."
+            "means over the test tasks; bands hold 80 % of them, drawn where no other line runs through. Broken lines "
+            "belong to methods without a proof; a cross marks the worst policy of a method that was unsafe on any task."
         ),
         notes=(
             "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "

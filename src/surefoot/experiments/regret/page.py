@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -125,12 +126,20 @@ def _runs(results: Results, family: Mapping[str, Any]) -> list[Mapping[str, Any]
     return [run for run in results["runs"] if (run["std"], run["safe_noise"]) == (family["std"], family["safe_noise"])]
 
 
+def _raised(exponent: int) -> str:
+    return str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def _verdict(results: Results) -> Verdict:
     runs: Sequence[Mapping[str, Any]] = results["runs"]
     ratios = [run["certified"][-1] / run["regret"][-1] for run in runs]
     exceeded, count = (sum(bool(run[key]) for run in runs) for key in ("exceeded", "unsafe"))
     after = results["families"][0]["says_something_after"]
-    later = "at no number of episodes up to 10²⁴" if after is None else f"only from about {after:.0e} episodes on"
+    later = (
+        "at no number of episodes up to 10²⁴"
+        if after is None
+        else f"only from about 10{_raised(round(math.log10(after)))} episodes on"
+    )
     kept = f"exceeded in {exceeded} of {len(runs)} runs" if exceeded else "never exceeded"
     safe = f"unsafe policies were deployed in {count}" if count else "nothing unsafe was deployed"
     return Verdict(

@@ -9,14 +9,14 @@ from surefoot.experiments.tail.figure import NAMES, cost_laws
 from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Cell, Table
-from surefoot.report.verdict import Answer, Verdict, certain, took, unsafe
+from surefoot.report.verdict import Answer, Verdict, certain, percent, took, unsafe
 
 
 def tail_page(results: Results) -> Report:
     """The figure and the table."""
     settings, rows = results["settings"], results["rows"]
     figure = cost_laws(rows, settings["level"])
-    worst = f"worst {1 - settings['level']:.0%}"
+    worst = f"worst {percent(1 - settings['level'])}"
     page = Page(
         title="A budget on the tail",
         verdict=_verdict(results, worst),
@@ -57,7 +57,7 @@ _NOTES = (
 
 def tables(results: Results) -> dict[str, Table]:
     """Every task with either budget."""
-    share = f"worst {1 - results['settings']['level']:.0%}"
+    share = f"worst {percent(1 - results['settings']['level'])}"
     rows = tuple(
         (
             NAMES[row["budget"]],
