@@ -42,8 +42,9 @@ def end_labels(axes: Axes, lines: Mapping[str, Line2D]) -> list[EndLabel]:
             color=INK,
             annotation_clip=False,
         )
-        leader = Line2D([], [], color=line.get_color(), linewidth=min(line.get_linewidth(), 2.4), clip_on=False)
-        leader.set_linestyle(line.get_linestyle())
+        leader = Line2D([], [])
+        leader.update_from(line)  # dashes and all
+        leader.set(marker="", linewidth=min(line.get_linewidth(), 2.4), clip_on=False, label="_leader")
         made.append(EndLabel(axes, float(np.asarray(line.get_ydata())[-1]), text, leader))
     return made
 
@@ -52,19 +53,11 @@ def place(figure: Figure, labels: Sequence[EndLabel]) -> None:
     """Lay the figure out, once and for all, and move names of one panel apart that would lie upon each other."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+    points = figure.dpi / 72
     for axes in dict.fromkeys(label.axes for label in labels):
         own = [label for label in labels if label.axes is axes]
-        box = axes.get_window_extent()
-        points = figure.dpi / 72
-        low, high = axes.get_ylim()
-        ends = [
-            float(
-                axes.transData.transform(
-                    (0.0 if axes.get_xscale() == "linear" else 1.0, min(max(each.end, low), high))
-                )[1]
-            )
-            for each in own
-        ]
+        box, x, (low, high) = axes.get_window_extent(), axes.get_xlim()[0], axes.get_ylim()
+        ends = [float(axes.transData.transform((x, min(max(label.end, low), high)))[1]) for label in own]
         apart = spread(ends, gap=1.25 * SIZE * points, low=box.y0, high=box.y1)
         for label, end, y in zip(own, ends, apart, strict=True):
             _draw(label, (end - box.y0) / box.height, (y - box.y0) / box.height, LEADER * points / box.width)
