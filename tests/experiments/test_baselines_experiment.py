@@ -168,12 +168,12 @@ def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def test_the_verdict_says_who_was_unsafe(results: dict[str, Any]) -> None:
     found = baselines_page(with_baseline(results)).page.verdict
-    assert found.sentence.startswith("Of 1 runs of baselines on their authors' own benchmarks 0 were ever unsafe; no")
+    assert found.sentence.startswith("Of 1 baselines on benchmarks of their authors 0 were ever unsafe; no")
     assert found.answers[1].beside == "no baseline was unsafe in any episode"
     assert found.answers[0].value == "1 of 1"  # copied from never adapting, which the certified method beats
     unsafe = with_baseline(results, unsafe_tasks=1, unsafe_episodes=17, certified=False)
     told = baselines_page(unsafe).page.verdict
-    assert "benchmarks 1 were ever unsafe" in told.sentence
+    assert "of their authors 1 were ever unsafe" in told.sentence
     assert told.answers[1].beside == "most often ‘dope-theory, factored’, in 17 episodes"
     (cell,) = (row[5] for row in methods_table(unsafe["benchmarks"]["factored"]).rows if row[0] == "dope-theory")
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")

@@ -102,10 +102,10 @@ def gained(methods: Mapping[str, Any]) -> Answer:
     return Answer("Gained", percent(share), f"{beside}{number(methods[REFERENCE]['regret_mean'])}, by ‘{best}’")
 
 
-def safety(methods: Mapping[str, Any], what: str = "tasks") -> Answer:
+def safety(methods: Mapping[str, Any]) -> Answer:
     """Runs of certified methods that were unsafe; those of others in small print."""
     (count, undecided, total), (others, _, all_others) = (_runs(methods, proof) for proof in (True, False))
-    words = f"runs of certified methods, a run for each of the {what}, with an unsafe policy"
+    words = "runs of certified methods with an unsafe policy"
     beside = f"{words}; of methods without a proof: {others:,} of {all_others:,}" if all_others else words
     return unsafe(count, total, beside, undecided)
 

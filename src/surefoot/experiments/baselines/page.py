@@ -62,10 +62,11 @@ def _verdict(results: Results) -> Verdict:
     runs = {f"{method}, {name}": own for name, each in benchmarks.items() for method, own in each["methods"].items()}
     theirs = {name: each for name, each in runs.items() if name.split(",")[0] not in (REFERENCE, OURS)}
     loose = [name for name, each in theirs.items() if each["unsafe_tasks"]]
-    words = f"Of {len(theirs)} runs of baselines on their authors' own benchmarks {len(loose)} were ever unsafe"
+    words = f"Of {len(theirs)} baselines on benchmarks of their authors {len(loose)} were ever unsafe"
+    proved = {name: each for name, each in runs.items() if each["certified"]}
     beaten, met = _beaten(benchmarks)
     return Verdict(
-        f"{words}; {verdict.in_words({name: each for name, each in runs.items() if each['certified']})}.",
+        f"{words}; {verdict.in_words(proved)}." if proved else f"{words}.",
         (
             Answer(
                 "Least regret",
@@ -73,7 +74,7 @@ def _verdict(results: Results) -> Verdict:
                 f"benchmarks on which ‘{OURS}’ has less regret than every baseline",
             ),
             Answer("Unsafe baselines", f"{len(loose)} of {len(theirs)}", _worst(theirs)),
-            verdict.safety(runs, "runs"),
+            verdict.safety(runs),
             verdict.took(results["seconds"], f"{len(runs)} methods run on {len(benchmarks)} benchmarks"),
         ),
     )

@@ -93,7 +93,7 @@ def _verdict(results: Results) -> Verdict:
                 "nothing" if found is None else percent(found["share"]),
                 f"of the time in range that is safely possible, {days}{_soon(found)}",
             ),
-            verdict.safety(methods, "patients"),
+            verdict.safety(methods),
             verdict.sureness(methods, settings["risk"], "patients"),
             verdict.took(results["seconds"], f"{len(methods)} methods on {settings['patients']} patients"),
         ),
