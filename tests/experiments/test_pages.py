@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from kept_results import results_of
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from surefoot.experiments.baselines.page import methods_table as baselines_table
@@ -26,6 +27,20 @@ from surefoot.report.page import render
 from surefoot.report.palette import ON_DARK
 
 NAMES = sorted(PAGES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_files() -> Iterator[None]:
+    """The PNG files beside the pages are not looked at here, and take longest."""
+    drawn = Figure.savefig
+
+    def savefig(figure: Figure, target: Any, **options: Any) -> None:
+        if options["format"] != "png":
+            drawn(figure, target, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", savefig)
+        yield
 
 
 @cache
@@ -136,9 +151,10 @@ def test_whatever_deploys_can_be_unsafe() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(UNSAFE))
-def test_a_run_in_which_something_was_unsafe_says_so_at_once(name: str) -> None:
+def test_a_run_in_which_something_was_unsafe_says_so_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = report(name).page.verdict
     assert before.tone != "bad"
+    monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
     results = results_of(name)
     UNSAFE[name](results)
     after = PAGES[name](results).page
