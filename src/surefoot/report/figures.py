@@ -143,7 +143,7 @@ def _draw_earned(axes: Axes, shown: Mapping[str, Summary]) -> dict[str, Line2D]:
     """Regret or, where nobody knows it, reward; a method of which that is not known is left out."""
     what = "regret" if regret_known(shown) else "reward"
     known = {name: each for name, each in shown.items() if _curve(each).get(f"{what}_mean", [None])[0] is not None}
-    lines = {}
+    lines: dict[str, Line2D] = {}
     for name, summary in _back_to_front(known):
         if is_clear(name, known, what):
             low, high = (_curve(summary)[f"{what}_{part}"] for part in ("low", "high"))
@@ -158,7 +158,7 @@ def _draw_earned(axes: Axes, shown: Mapping[str, Summary]) -> dict[str, Line2D]:
 
 
 def _draw_cost(axes: Axes, shown: Mapping[str, Summary], budget: float) -> dict[str, Line2D]:
-    lines = {}
+    lines: dict[str, Line2D] = {}
     for order, (name, summary) in enumerate(_back_to_front(shown), start=2):
         curve, colour = _curve(summary), stroke(name).colour
         low, mean, high, worst = (
@@ -191,7 +191,8 @@ def _draw_closer(axes: Axes, shown: Mapping[str, Summary], limit: Mapping[str, A
     """Regret on logarithmic axes, above what nobody stays below who keeps the promise."""
     last = max(_curve(summary)["episode"][-1] for summary in shown.values())
     first = max(1, last // CLOSE_UP)
-    lines, seen = {}, []
+    lines: dict[str, Line2D] = {}
+    seen: list[float] = []
     for name, summary in shown.items():
         mean = np.array(_curve(summary)["regret_mean"], dtype=float)  # NaN where nobody knows it
         episode = np.array(_curve(summary)["episode"])

@@ -44,7 +44,7 @@ _PLACES = (
 )
 COLOURS = tuple(light for light, _ in _PLACES)
 MARKERS = ("", "o", "s", "^", "D", "v")
-DASHES = ((5.0, 2.0), (2.0, 1.6), (7.0, 2.0, 1.5, 2.0), (9.0, 3.0))
+DASHES: tuple[tuple[float, ...], ...] = ((5.0, 2.0), (2.0, 1.6), (7.0, 2.0, 1.5, 2.0), (9.0, 3.0))
 
 # What a page draws on dark in place of the colours that figures have on white.
 ON_DARK = MappingProxyType(

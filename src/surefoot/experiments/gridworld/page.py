@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from surefoot.experiments.gridworld.figure import Panel, policies_and_values
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
@@ -27,7 +28,7 @@ def gridworld_page(results: Results) -> Report:
     """Figures 1 and 2, the table, and every place where the paper's text and its figure disagree."""
     settings = results["settings"]
     curves = learning_curves(results["methods"], budgets=[BUDGET], closer=True, limit=results.get("limit"))
-    figures = {}
+    figures: dict[str, Figure] = {}
     if "figure1" in results:  # runs of earlier versions have it as a picture only
         figures["figure1.png"] = policies_and_values([_panel(**panel) for panel in results["figure1"]])
     figures["figure2.png"] = curves

@@ -150,13 +150,12 @@ def _verdict(results: Results) -> Verdict:
     worth = f"‘{ADAPTING}’ gained {listed(shares)} of what is possible, and " if shares else ""
     words = worth + verdict.in_words(methods)
     soon = "".join(f"; {title}: {_soon(found)}" for title, found in own.items() if found["median_until"] is not None)
-    ends = [f(found["share_final"] for found in own.values()) for f in (min, max)] if own else []
+    finals = [found["share_final"] for found in own.values()]
+    ends = [_percent(min(finals)), _percent(max(finals))] if finals else ["nothing"]
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
-            Answer(
-                "Gained", " to ".join(dict.fromkeys(map(_percent, ends))) or "nothing", f"of what is possible{soon}"
-            ),
+            Answer("Gained", " to ".join(dict.fromkeys(ends)), f"of what is possible{soon}"),
             verdict.safety(methods),
             verdict.sureness(methods, settings["risk"]),
             verdict.took(results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"),

@@ -43,7 +43,7 @@ def _draw(axes: Axes, risk: float, rows: Sequence[Mapping[str, Any]], methods: S
         axes.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
         share, face = 100 * row["unsafe_tasks"] / row["tasks"], colour if powerful(row) else PAPER
         axes.plot(share, y, "o", color=colour, markerfacecolor=face, markersize=8, clip_on=False, zorder=3)
-        place = {"xytext": (5, -14), "textcoords": "offset points", "fontsize": 8, "va": "center", "color": SOFT}
+        place: Any = {"xytext": (5, -14), "textcoords": "offset points", "fontsize": 8, "va": "center", "color": SOFT}
         axes.annotate(_words(row), (0, y), **place)
     highest = max([risk, *(row["interval"][1] for row in rows)])
     axes.set_xlim(0, 100 * min(1.0, 1.25 * highest))
