@@ -62,6 +62,8 @@ def tables(results: Results) -> dict[str, Table]:
 
 
 def family_table(family: Mapping[str, Any]) -> Table:
+    """Certified methods first, as in the figure."""
+    ordered = sorted(family["methods"].items(), key=lambda item: not item[1]["certified"])
     experts = any(gain is not None for gain in family["expert_gain"])
     rows = tuple(
         (
@@ -77,7 +79,7 @@ def family_table(family: Mapping[str, Any]) -> Table:
             f"{found['training_steps'] / 1e6:.1f}",
             *((_percent(found["share_of_expert"]),) if experts else ()),
         )
-        for name, found in family["methods"].items()
+        for name, found in ordered
     )
     headers = (
         "method",
@@ -150,7 +152,7 @@ def _verdict(results: Results) -> Verdict:
     worth = f"‘{ADAPTING}’ gained {listed(shares)} of what is possible, and " if shares else ""
     words = worth + verdict.in_words(methods)
     soon = "".join(f"; {title}: {_soon(found)}" for title, found in own.items() if found["median_until"] is not None)
-    finals = [found["share_final"] for found in own.values()]
+    finals = [found["share_final"] for found in own.values() if found["share_final"] is not None]
     ends = [_percent(min(finals)), _percent(max(finals))] if finals else ["nothing"]
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
