@@ -17,9 +17,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from surefoot.deploy.chain import read
-from surefoot.report.figures import BUDGET_COLOUR, STYLE, png
+from surefoot.report.figures import STYLE, svg
 from surefoot.report.page import Page, Section, render
+from surefoot.report.palette import BUDGET_COLOUR, COLOURS, GREY, INK
 from surefoot.report.table import Table
+from surefoot.report.verdict import Answer, Verdict
 
 FORTNIGHT = 14  # days of a glucose profile
 LOW, HIGH, MOST_BELOW = 70, 180, 4.0  # mg/dl, and per cent of the day
@@ -41,24 +43,19 @@ class Diary:
 def clinic_page(journal: Path, settings: Sequence[str]) -> Path:
     """Write the page beside the journal; `settings` are the names in the policy set."""
     diary = read_diary(journal)
-    last = slice(-FORTNIGHT, None)
     page = Page(
         title="Insulin pump: report for the clinic",
-        lead=(
-            "This is a simulation and no medical device. "
-            f"{len(diary.days)} days with an outcome, {len(diary.missing)} without. In the last "
-            f"{len(diary.days[last])}: {diary.in_range[last].mean():.0f} % of the time in range, "
-            f"{diary.below[last].mean():.1f} % below range (at most {MOST_BELOW:g} % is asked for)."
-        ),
+        verdict=_verdict(diary, slice(-FORTNIGHT, None)),
+        lead="This is a simulation and no medical device.",
         sections=(
             Section(
                 "Day by day",
-                figure=png(days_figure(diary, settings)),
+                figure=svg(days_figure(diary, settings)),
                 caption="Time in range, time below range with its mean over the days so far, and the settings in use.",
             ),
             Section(
                 "The first and the last fortnight",
-                figure=png(profile_figure(diary)),
+                figure=svg(profile_figure(diary)),
                 caption="Readings by the hour: median, and where half and nine tenths of them lie; green is in range.",
             ),
             Section(
@@ -70,6 +67,24 @@ def clinic_page(journal: Path, settings: Sequence[str]) -> Path:
     path = journal.with_suffix(".clinic.html")
     path.write_text(render(page), encoding="utf-8")
     return path
+
+
+def _verdict(diary: Diary, last: slice) -> Verdict:
+    days, below = len(diary.days[last]), diary.below[last].mean()
+    return Verdict(
+        f"In the last {days} simulated days {diary.in_range[last].mean():.0f} % of the time was in range and "
+        f"{below:.1f} % below it; at most {MOST_BELOW:g} % is asked for.",
+        (
+            Answer("In range", f"{diary.in_range[last].mean():.0f} %", f"of the time, in the last {days} days"),
+            Answer(
+                "Below range",
+                f"{below:.1f} %",
+                f"at most {MOST_BELOW:g} % is asked for",
+                "bad" if below > MOST_BELOW else "good",
+            ),
+            Answer("Days", str(len(diary.days)), f"with an outcome, {len(diary.missing)} without"),
+        ),
+    )
 
 
 def read_diary(journal: Path) -> Diary:
@@ -99,17 +114,17 @@ def days_figure(diary: Diary, settings: Sequence[str]) -> Figure:
         upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1.2, 1, 1])
         upper.bar(diary.days, diary.in_range, color="#3fa66a", width=0.8)
         upper.set(ylabel="time in range, %", ylim=(0, 100))
-        middle.bar(diary.days, diary.below, color="#e69f00", width=0.8)
+        middle.bar(diary.days, diary.below, color=COLOURS[3], width=0.8)
         so_far = np.cumsum(diary.below) / np.arange(1, len(diary.below) + 1)
-        middle.plot(diary.days, so_far, color="#222222", label="mean so far")
+        middle.plot(diary.days, so_far, color=INK, label="mean so far")
         middle.axhline(MOST_BELOW, color=BUDGET_COLOUR, linestyle="--", label=f"{MOST_BELOW:g} %")
         middle.set(ylabel="time below range, %", ylim=(0, max(12.0, diary.below.max())))
         middle.legend(loc="upper right", ncols=2)
-        lower.scatter(diary.days, diary.settings, s=18, color="#0072B2")
+        lower.scatter(diary.days, diary.settings, s=18, color=COLOURS[0])
         lower.set(xlabel="day", yticks=range(len(settings)), ylim=(-0.5, len(settings) - 0.5))
         lower.set_yticklabels([f"for {name}" if k else "safe for everybody" for k, name in enumerate(settings)])
         for day in diary.missing:
-            upper.annotate("no outcome", (day, 4), rotation=90, fontsize=8, color="#777777", ha="center")
+            upper.annotate("no outcome", (day, 4), rotation=90, fontsize=8, color=GREY, ha="center")
     return figure
 
 
@@ -122,7 +137,7 @@ def profile_figure(diary: Diary) -> Figure:
             axes.axhspan(LOW, HIGH, color="#3fa66a", alpha=0.12, linewidth=0)
             for tail, shade in ((5, 0.18), (25, 0.35)):
                 low, high = np.percentile(glucose, [tail, 100 - tail], axis=0)
-                axes.fill_between(hours, low, high, color="#0072B2", alpha=shade, linewidth=0)
+                axes.fill_between(hours, low, high, color=COLOURS[0], alpha=shade, linewidth=0)
             axes.plot(hours, np.median(glucose, axis=0), color="#003f66")
             axes.axhline(LOW, color=BUDGET_COLOUR, linestyle="--", linewidth=1)
             axes.set(

@@ -24,8 +24,8 @@ from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observe
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import results_table
-from surefoot.report.figures import COLOURS, stroke
 from surefoot.report.metrics import summarise
+from surefoot.report.palette import COLOURS, stroke
 from surefoot.simulate.plan import planned
 from surefoot.testing import learner_suite
 from surefoot.testing.learner_suite import fingerprint

@@ -169,24 +169,19 @@ def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return copy
 
 
-@pytest.fixture
-def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages for their words alone."""
-    monkeypatch.setattr("surefoot.experiments.baselines.page.png", lambda figure: b"\x89PNG\r\n\x1a\n")
-
-
-@pytest.mark.usefixtures("_undrawn")
-def test_the_lead_names_the_best_baseline_and_its_safety(results: dict[str, Any]) -> None:
-    lead = baselines_page(with_baseline(results)).page.lead
-    assert "factored: ‘dope-theory’ has the least regret among them, 480, growing as episodes to the power 1.00" in lead
-    assert "no baseline was unsafe in any episode" in lead
-    unsafe = with_baseline(results, unsafe_tasks=1, unsafe_episodes=17)
-    assert "‘dope-theory’ was unsafe most often, in 17 episodes" in baselines_page(unsafe).page.lead
+def test_the_verdict_says_who_was_unsafe(results: dict[str, Any]) -> None:
+    found = baselines_page(with_baseline(results)).page.verdict
+    assert found.sentence.startswith("Of 1 baselines on benchmarks of their authors 0 were ever unsafe; no")
+    assert found.answers[1].beside == "no baseline was unsafe in any episode"
+    assert found.answers[0].value == "1 of 1"  # copied from never adapting, which the certified method beats
+    unsafe = with_baseline(results, unsafe_tasks=1, unsafe_episodes=17, certified=False)
+    told = baselines_page(unsafe).page.verdict
+    assert "of their authors 1 were ever unsafe" in told.sentence
+    assert told.answers[1].beside == "most often ‘dope-theory, factored’, in 17 episodes"
     (cell,) = (row[5] for row in methods_table(unsafe["benchmarks"]["factored"]).rows if row[0] == "dope-theory")
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")
 
 
-@pytest.mark.usefixtures("_undrawn")
 def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     page = baselines_page(results).page
     section = next(section for section in page.sections if section.title == "inventory")
@@ -197,9 +192,8 @@ def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
     assert "As many episodes and runs as the authors had (1,000,000 episodes, 20 runs)." in section.notes
 
 
-@pytest.mark.usefixtures("_undrawn")
 def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
-    assert baselines_page(results).page.sections[-1].code == (
+    assert baselines_page(results).page.command == (
         "surefoot reproduce baselines --runs 2 --episodes 300 \\\n"
         "  --methods safe-only,certified-likelihood \\\n"
         "  --seed 0 --out DIR"

@@ -40,7 +40,7 @@ def test_a_small_run_writes_what_it_says(folder: Path) -> None:
 def test_a_page_where_no_level_passed(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["calibration"] |= {"level": None, "counts": [[0.5, 12]]}
-    assert calibration_page(results).page.lead.startswith("No level passed")
+    assert calibration_page(results).page.verdict.sentence.startswith("No level passed")
 
 
 def test_settings_are_checked() -> None:

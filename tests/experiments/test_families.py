@@ -105,12 +105,12 @@ def test_the_report_can_be_drawn_again(out: Path) -> None:
 def test_the_report_shows_intervals_and_times(results: dict[str, Any]) -> None:
     report = families_page(results)
     assert sorted(report.figures) == ["maintenance.png", "windy.png"]
-    assert "safe-only" not in report.page.lead
-    assert "no certified method deployed an unsafe policy" in report.page.lead
+    assert "no certified method ever deployed anything unsafe" in report.page.verdict.sentence
     table = methods_table(results["families"]["windy"])
-    assert [row[0] for row in table.rows] == list(QUICK.methods)
-    assert table.rows[0][3:6] == ("1.00", "0 of 3", "0.000 – 0.708")  # 1 - 0.025^(1/3)
-    assert report.page.sections[-1].code == (
+    by_name = {row[0]: row for row in table.rows}
+    assert set(by_name) == set(QUICK.methods)
+    assert by_name["safe-only"][3:6] == ("1.00", "0 of 3", "0.000 – 0.708")  # 1 - 0.025^(1/3)
+    assert report.page.command == (
         "surefoot reproduce families --tasks 3 --episodes 400 \\\n"
         "  --methods safe-only,certified-likelihood,certified-ball,certified-returns,certified-model-free \\\n"
         "  --risk 0.05 --seed 0 --out DIR"
@@ -121,7 +121,9 @@ def test_an_unsafe_method_is_shown_as_such(results: dict[str, Any]) -> None:
     family = json.loads(json.dumps(results["families"]["windy"]))
     family["methods"]["certified-ball"].update(unsafe_tasks=2, unsafe_episodes=17)
     page = families_page({**results, "families": {"windy": family}}).page
-    assert "17 certified episodes were unsafe" in page.lead
+    assert (
+        "unsafe policies were deployed, though certified, by ‘windy: certified-ball’ on 2 of 3" in page.verdict.sentence
+    )
     (cell,) = (row[4] for row in methods_table(family).rows if row[0] == "certified-ball")
     assert (cell.text, cell.tone) == ("2 of 3", "bad")
 

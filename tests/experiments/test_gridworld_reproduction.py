@@ -119,17 +119,16 @@ def test_the_report_is_self_contained(out: Path) -> None:
     links = Links()
     links.feed(text)
     assert links.scripts == 0
-    assert len(links.found) == 2
-    assert all(link.startswith("data:image/png;base64,") for link in links.found)
+    assert all(link.startswith("#") for link in links.found)
+    assert text.count("<svg") == 2
     assert "@import" not in text
-    assert "url(" not in text
+    assert "url(" not in text.replace("url(#", "")
 
 
 def test_the_report_names_every_discrepancy_and_method(out: Path) -> None:
     text = (out / "report.html").read_text(encoding="utf-8")
     assert all(item.place in text for item in DISCREPANCIES)
-    assert "Certified and never unsafe: ‘paper’" in text
-    assert "Uncertified and unsafe: ‘pce’" in text
+    assert "no certified method ever deployed anything unsafe; of 2 without a proof 1 did." in text
     assert "V* = 59.74 and 51.96" in text
 
 

@@ -298,7 +298,7 @@ def test_verdicts_and_rewards_are_the_true_ones(folder: Path) -> None:
 
 def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(folder: Path) -> None:
     text = (folder / "report.html").read_text()
-    places = ["No certified method", "Figure 4", "Unsafe tasks", "its code, and this", "The policies", "Settings"]
+    places = ["no certified method", "Figure 4", "Unsafe tasks", "its code, and this", "The policies", "Settings"]
     found = [text.index(place) for place in places]
     assert found == sorted(found)
     assert policies().digest()[:16] in text
@@ -311,7 +311,9 @@ def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(folder:
 def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["methods"]["paper"]["unsafe_tasks"] = 1
-    assert "Of the certified methods paper deployed an unsafe policy" in render(locomotion_page(results).page)
+    assert "unsafe policies were deployed, though certified, by ‘paper’ on 1 of" in render(
+        locomotion_page(results).page
+    )
     del results["families"]["again"]
     own = results["families"]["runner"]
     own["methods"], own["refused"] = {"pce": own["methods"]["pce"]}, {ADAPTING: "no signals"}

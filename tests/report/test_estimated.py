@@ -184,9 +184,9 @@ def test_figures_draw_the_intervals_and_the_reward_where_there_is_no_regret() ->
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (SAFE, "This run: safe in every episode. Nobody knows the optimum"),
-        (BORDER, "This run: undecided ("),
-        (RECKLESS, "This run: unsafe ("),
+        (SAFE, "deployed nothing unsafe."),
+        (BORDER, "was too close to a budget to tell in "),
+        (RECKLESS, "deployed unsafe policies in "),
     ],
 )
 def test_the_page_of_a_simulated_run_says_estimated(target: float, words: str, tmp_path: Path) -> None:
@@ -194,7 +194,9 @@ def test_the_page_of_a_simulated_run_says_estimated(target: float, words: str, t
     results = adapt_one(policy_set(target), drifting_point.masses(), settings, lambda *_: None)
     report = adapt_page(results)
     assert "values are estimated" in report.page.lead
-    assert words in report.page.lead
+    assert words in report.page.verdict.sentence
+    assert report.page.verdict.tone == {SAFE: "good", BORDER: "", RECKLESS: "bad"}[target]
+    assert "nobody knows the optimum" in report.page.verdict.answers[0].beside
     assert "exact" not in render(report.page)
     (table,) = tables(results).values()
     assert table.rows[0][2] == "unknown"

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
-from surefoot.methods import METHODS
-from surefoot.report.figures import REFERENCE, learning_curves, panels_in_words, png, stroke
+from surefoot.methods import CONTROL_METHODS, METHODS
+from surefoot.report.figures import learning_curves, panels_in_words, png, svg
 from surefoot.report.metrics import Summary, summarise
+from surefoot.report.palette import COLOURS, ON_DARK, PAPER, REFERENCE, stroke
 from surefoot.simulate.run import Run
 
 BUDGET = 1.5
@@ -70,6 +71,15 @@ def four() -> dict[str, Summary]:
     }
 
 
+def methods_drawn(axes):
+    return [each for each in axes.get_lines() if not each.get_label().startswith("_")]
+
+
+def names(axes):
+    """At the ends of the lines, from top to bottom."""
+    return [text.get_text() for text in sorted(axes.texts, key=lambda text: -text.xy[1])]
+
+
 def line(axes, label):
     (found,) = [each for each in axes.get_lines() if each.get_label() == label]
     return found
@@ -85,9 +95,7 @@ def test_two_panels_share_their_episodes_and_are_labelled(four):
         "episode",
     )
     assert figure.get_suptitle() == "Ten tasks"
-    assert len(regret.get_lines()) == 4
-    assert len(regret.collections) == 4  # the bands
-    assert len(cost.collections) == 4
+    assert len(methods_drawn(regret)) == 4
     assert cost.get_xlim() == (0, 50)
 
 
@@ -97,6 +105,19 @@ def test_lines_are_means_and_the_lower_panel_shows_cost(four):
     np.testing.assert_allclose(line(cost, "certified").get_ydata(), BUDGET - 0.21)
     np.testing.assert_allclose(line(cost, "budget").get_ydata(), BUDGET)
     assert line(cost, "budget").is_dashed()
+
+
+def test_bands_are_drawn_where_no_other_line_runs_through_them(four):
+    """Regrets per episode are 4, 3, 2 and 1.5, give or take 0.8: the bands of the last two hold each other's lines."""
+    regret, cost = learning_curves(four, budgets=[BUDGET]).axes
+    shown = [to_hex(band.get_facecolor()[0]) for band in regret.collections]
+    assert shown == [stroke(name).colour for name in ("safe-only", "published")]
+    assert len(cost.collections) == 4
+    apart = {"safe-only": four["safe-only"], "pce": four["pce"]}
+    assert len(learning_curves(apart, budgets=[BUDGET]).axes[0].collections) == 2
+    same = {"paper": four["safe-only"], "safe-only": four["safe-only"]}  # never leaves the safe policy
+    (band,) = learning_curves(same, budgets=[BUDGET]).axes[0].collections
+    assert to_hex(band.get_facecolor()[0]) == stroke("safe-only").colour
 
 
 def test_band_spans_the_quantiles(four):
@@ -111,14 +132,8 @@ def test_uncertified_is_dashed_and_says_so(four):
     regret, _ = figure.axes
     assert line(regret, "published (uncertified)").is_dashed()
     assert not line(regret, "certified").is_dashed()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "safe-only",
-        "published (uncertified)",
-        "certified",
-        "pce (uncertified)",
-        "budget",
-        "worst policy deployed",
-    ]
+    assert names(regret) == ["safe-only", "published (uncertified)", "certified", "pce (uncertified)"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["worst policy deployed"]
 
 
 def test_only_methods_that_exceeded_the_budget_get_a_cross(four):
@@ -127,8 +142,7 @@ def test_only_methods_that_exceeded_the_budget_get_a_cross(four):
     assert [cross.get_label() for cross in crosses] == ["worst of pce"]
     assert crosses[0].get_ydata() == pytest.approx([BUDGET + 0.4])
     del four["pce"]
-    figure = learning_curves(four, budgets=[BUDGET])
-    assert "worst policy deployed" not in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert learning_curves(four, budgets=[BUDGET]).legends == []
 
 
 def test_one_bad_episode_of_one_task_is_seen_in_the_lower_panel():
@@ -156,8 +170,6 @@ def test_colours_never_change():
 
 
 def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four):
-    looks = {name: stroke(name) for name in (REFERENCE, *ORDER)}
-    assert len(set(looks.values())) == len(looks)
     assert stroke("something new") == stroke("something new")
     red, green, blue = (int(stroke(REFERENCE).colour[k : k + 2], 16) for k in (1, 3, 5))
     assert red == green == blue
@@ -165,6 +177,29 @@ def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four):
     together = learning_curves(four, budgets=[BUDGET]).axes[0]
     colours = {to_hex(line(axes, "pce (uncertified)").get_color()) for axes in (alone, together)}
     assert colours == {stroke("pce").colour.lower()}
+
+
+def test_no_two_methods_share_a_colour_on_white_or_on_dark():
+    everybody = [REFERENCE, *ORDER, *CONTROL_METHODS]
+    light = [stroke(name).colour for name in everybody]
+    assert len(everybody) == len(METHODS) + len(CONTROL_METHODS)
+    assert len(set(light)) == len(light)
+    assert len({ON_DARK[colour] for colour in light}) == len(light)
+    assert len(set(COLOURS)) == len(COLOURS)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["on white", "on dark"])
+def test_every_line_stands_out_from_its_paper(dark):
+    """A contrast of 2 at least, by the formula of the Web Content Accessibility Guidelines; names are in ink."""
+
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    for colour in [stroke(REFERENCE).colour, *COLOURS]:
+        pair = sorted(luminance(ON_DARK[each] if dark else each) + 0.05 for each in (colour, PAPER))
+        assert pair[1] / pair[0] > 2, colour
 
 
 def test_neighbouring_colours_differ_in_lightness_or_hue_for_colour_blind_readers():
@@ -191,32 +226,47 @@ def test_several_constraints_share_one_panel(four):
     words = panels_in_words(four, [2.0, 3.5])
     assert "Bottom: by how much the deployed policy's costs exceed their budgets 2, 3.5" in words
     assert panels_in_words(four, [1.5]) == (
-        "Top: cumulative regret. Bottom: expected discounted cost of the deployed policy, with the budget 1.5."
+        "Top: cumulative regret. Bottom: expected discounted cost of the deployed policy, with the budget 1.5. "
+        "A cross marks the worst policy deployed by a method that exceeded a budget."
+    )
+    del four["pce"]
+    assert panels_in_words(four, [1.5], closer=True) == (
+        "Top: cumulative regret. Middle: expected discounted cost of the deployed policy, with the budget 1.5. "
+        "Bottom: the same regret on logarithmic axes."
     )
 
 
-def test_all_methods_fit():
-    methods = {name: summary(name, 1.0 + k, 0.3) for k, name in enumerate((REFERENCE, *ORDER))}
-    figure = learning_curves(methods, budgets=[BUDGET])
-    figure.draw_without_rendering()  # lays it out
-    legend = figure.legends[0].get_window_extent()
-    assert len(figure.legends[0].get_texts()) == len(ORDER) + 2  # the reference and the budget
-    assert legend.y0 >= 0
-    assert legend.x1 <= figure.bbox.x1
-    assert legend.x0 >= figure.axes[0].get_window_extent().x1
-    heights = [text.get_window_extent().y0 for text in figure.legends[0].get_texts()]
-    assert all(upper > lower for upper, lower in pairwise(heights))
+@pytest.mark.parametrize("closer", [False, True])
+def test_the_names_of_all_methods_fit_and_none_lies_upon_another(closer):
+    methods = {name: summary(name, 1.0 + 0.01 * k, 0.3) for k, name in enumerate((REFERENCE, *ORDER))}
+    figure = learning_curves(methods, budgets=[BUDGET], closer=closer)
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 2 + closer
+    assert not figure.legends
+    for axes in figure.axes:
+        boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+        assert len(boxes) >= len(methods)
+        assert all(upper.y0 >= lower.y1 - 1 for lower, upper in pairwise(boxes))
+        assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
+        assert all(box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0 for box in boxes)
 
 
-def test_short_legend_lies_below_and_fits_the_longest_names():
-    longest = sorted(ORDER, key=len)[-6:]
-    methods = {name: summary(name, 1.0 + k, -0.3, certified=False) for k, name in enumerate(longest)}
-    figure = learning_curves(methods, budgets=[BUDGET])
-    figure.draw_without_rendering()  # lays it out
-    legend = figure.legends[0].get_window_extent()
-    assert figure.bbox.x0 <= legend.x0
-    assert legend.x1 <= figure.bbox.x1
-    assert legend.y1 <= figure.axes[1].xaxis.label.get_window_extent().y0
+def test_certified_methods_are_told_apart_on_logarithmic_axes():
+    """Regrets that differ by 12 %: on the paper's axes they lie on each other, beside one twenty times as large."""
+    gaps = {"safe-only": 95.0, "certified-returns": 6.0, "certified-ball": 5.3, "certified-likelihood": 4.7}
+    methods = {name: summary(name, gap, 0.3, episodes=4000) for name, gap in gaps.items()}
+    limit = {"episode": [10, 4000], "mean": [20.0, 9000.0]}
+    figure = learning_curves(methods, budgets=[BUDGET], limit=limit)
+    figure.draw_without_rendering()
+    linear, _, closer = figure.axes
+    assert (closer.get_xscale(), closer.get_yscale()) == ("log", "log")
+    assert names(closer) == [*gaps, "limit of any method"]
+
+    def heights(axes):
+        ends = [axes.transData.transform((4000, line(axes, name).get_ydata()[-1]))[1] for name in list(gaps)[1:]]
+        return [72 / figure.dpi * (upper - lower) for upper, lower in pairwise(ends)]  # in points
+
+    assert min(heights(closer)) > 1.8 > min(heights(linear))  # the width of a line
 
 
 def test_png_is_reproducible_and_leaves_settings_alone(four):
@@ -227,6 +277,9 @@ def test_png_is_reproducible_and_leaves_settings_alone(four):
     assert b"matplotlib" not in first.lower()
     assert dict(matplotlib.rcParams) == before
     assert first != png(Figure(), dpi=60)
+    drawn = svg(learning_curves(four, budgets=[BUDGET]))
+    assert drawn == svg(learning_curves(four, budgets=[BUDGET]))
+    assert b"<text" in drawn  # found by searching
 
 
 def test_nothing_to_draw_is_refused():

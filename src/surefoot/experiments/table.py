@@ -89,6 +89,7 @@ EXPERIMENTS = (
         promise.reproduce,
         promise_pages.promise_page,
         promise_pages.tables,
+        "promise.png and results.json beside it",
     ),
     Experiment(
         "shift",

@@ -1,16 +1,19 @@
 """Records to metrics with intervals, to figures and tables, to one self-contained HTML page."""
 
-from surefoot.report.figures import learning_curves, png
+from surefoot.report.figures import learning_curves, png, svg
 from surefoot.report.metrics import Summary, binomial_interval, mean_interval, summarise
 from surefoot.report.page import Page, Section, render, versions
 from surefoot.report.table import Cell, Table, events_table, results_table
+from surefoot.report.verdict import Answer, Verdict
 
 __all__ = [
+    "Answer",
     "Cell",
     "Page",
     "Section",
     "Summary",
     "Table",
+    "Verdict",
     "binomial_interval",
     "events_table",
     "learning_curves",
@@ -19,5 +22,6 @@ __all__ = [
     "render",
     "results_table",
     "summarise",
+    "svg",
     "versions",
 ]

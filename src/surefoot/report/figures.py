@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -12,60 +10,40 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from surefoot.errors import InvalidInput
-from surefoot.methods import CONTROL_METHODS, METHODS
-from surefoot.report.metrics import Summary
+from surefoot.report.labels import EndLabel, end_labels, place
+from surefoot.report.metrics import Summary, ranked
+from surefoot.report.palette import BUDGET_COLOUR, FAINT, GREY, INK, PAPER, REFERENCE, SOFT, stroke
 
 # Fixed rather than taken from the reader's matplotlibrc, so that the same numbers give the same picture.
 STYLE: Any = {  # not dict[str, Any]: newer releases of matplotlib type the keys as literals
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
-    "text.color": "#222222",
-    "axes.labelcolor": "#222222",
-    "axes.edgecolor": "#888888",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.edgecolor": GREY,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
+    "grid.color": FAINT,
     "grid.linewidth": 0.8,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
     "legend.frameon": False,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
+    "figure.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",  # texts stay texts: found by searching, read out by screen readers
 }
 
-# Okabe and Ito's palette without black and yellow, then wine and indigo of Tol's: told apart by colour-blind readers.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#882255", "#332288")
-MARKERS = ("", "o", "s", "^")
-
-REFERENCE = "safe-only"
-BUDGET_COLOUR = "#b3261e"
-LIMIT: Any = {"color": "#111111", "linestyle": (0, (1, 1.2)), "linewidth": 2.2, "label": "limit of any method"}
-FEW = 6  # methods that still leave room for bands in full and a legend below
-
-
-@dataclass(frozen=True)
-class Stroke:
-    """How a method is drawn: the same in every figure, whichever other methods appear beside it."""
-
-    colour: str
-    marker: str
-
-
-def stroke(method: str) -> Stroke:
-    """Grey for safe-only, else by the place in the method's row; without one it depends on the name alone. After one
-    round of colours, markers."""
-    if method == REFERENCE:
-        return Stroke("#b4b4b4", "")
-    spec = METHODS.get(method) or CONTROL_METHODS.get(method)
-    place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
-    return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place // len(COLOURS) % len(MARKERS)])
+LIMIT: Any = {"color": INK, "linestyle": (0, (1, 1.2)), "linewidth": 2.2, "label": "limit of any method"}
+BAND = 0.14
+FEW = 6  # methods that still have room for their names in a low panel
+CLOSE_UP = 400  # times as many episodes at the end of the logarithmic panel as at its beginning
 
 
 def learning_curves(
@@ -73,56 +51,47 @@ def learning_curves(
     *,
     budgets: Sequence[float],
     title: str = "",
+    closer: bool = False,
     limit: Mapping[str, Any] | None = None,
 ) -> Figure:
     """Figure 2 of the paper: reward regret and constraint value of every method against the episodes.
 
-    Lines are means over the tasks, bands their 10 % to 90 % quantiles, with the intervals of values that are estimated.
-    A cross marks the worst policy deployed by a method that certainly exceeded the budget anywhere, which a mean and a
-    band can hide. Where nobody knows the regret of any method, the upper panel shows the reward.
+    Lines are means over the tasks, with their names at the ends; bands are the 10 % to 90 % quantiles, with the
+    intervals of values that are estimated, and are drawn where no other line runs through them. A cross marks the worst
+    policy deployed by a method that certainly exceeded the budget anywhere, which a mean and a band can hide. Where
+    nobody knows the regret of any method, the upper panel shows the reward.
 
     Args:
         methods: summaries by method name.
         budgets: of the constraints. With one, the lower panel shows its cost, budget - margin; with several, by how
             much a cost exceeds its budget, the largest of them.
-        limit: a third panel shows regret on logarithmic axes, and what nobody stays below who keeps the promise: its
-            `mean` after each number of episodes in `episode`.
+        closer: a third panel shows regret on logarithmic axes, where small ones can be told apart.
+        limit: what nobody stays below who keeps the promise, for that panel: its `mean` after each number of episodes
+            in `episode`.
     """
     if not methods:
         raise InvalidInput("methods must hold at least one summary, got none")
     budget = budgets[0] if len(budgets) == 1 else 0.0
+    shown = ranked(methods)
     with matplotlib.rc_context(STYLE):
-        width, height = (8.0, 6.2) if len(methods) <= FEW else (11.0, 7.0)
-        panels = 2 if limit is None else 3
-        figure = Figure(figsize=(width, height * panels / 2), layout="constrained")
-        earned, cost, *closer = figure.subplots(panels, 1, height_ratios=[1.15, 1, 1.15][:panels])
-        earned.sharex(cost)
-        earned.tick_params(labelbottom=False)
-        band = 0.14 if len(methods) <= FEW else 0.08
-        for order, (name, summary) in enumerate(_back_to_front(methods), start=2):
-            _draw_earned(earned, name, summary, "regret" if regret_known(methods) else "reward", band, order)
-            _draw_cost(cost, name, summary, budget, band, order)
-        _mark_budget(cost, budget)
+        figure, (earned, cost, *third) = _panels(len(methods), closer or limit is not None)
+        labels = [
+            *end_labels(earned, _draw_earned(earned, shown)),
+            *end_labels(cost, {**_draw_cost(cost, shown, budget), **_mark_budget(cost, budgets)}),
+            *(label for axes in third for label in end_labels(axes, _draw_closer(axes, shown, limit))),
+        ]
         estimated = ", estimated" if any(summary.get("estimated") for summary in methods.values()) else ""
-        if regret_known(methods):
-            earned.set_ylim(bottom=min(0.0, earned.dataLim.y0))
-            earned.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         earned.set_ylabel(("reward regret" if regret_known(methods) else "expected discounted reward") + estimated)
         cost.set_ylabel(("expected discounted cost" if len(budgets) == 1 else "largest cost − budget") + estimated)
         cost.set_xlabel("episode")
         cost.set_xlim(0, max(summary["curve"]["episode"][-1] for summary in methods.values()))
         cost.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        if limit is not None:
-            _draw_closer(closer[0], methods, limit)
-        figure.align_ylabels()
-        if title:
-            figure.suptitle(title, fontsize=11, fontweight="bold")
-        _legend(figure, methods, band, limited=limit is not None)
+        _finish(figure, labels, methods, title)
     return figure
 
 
-def panels_in_words(methods: Mapping[str, Summary], budgets: Sequence[float]) -> str:
-    """What the two panels of `learning_curves` show."""
+def panels_in_words(methods: Mapping[str, Summary], budgets: Sequence[float], closer: bool = False) -> str:
+    """What the panels of `learning_curves` show."""
     earned = "cumulative regret" if regret_known(methods) else "expected discounted reward of the deployed policy"
     if len(budgets) == 1:
         cost = f"expected discounted cost of the deployed policy, with the budget {budgets[0]:g}"
@@ -130,7 +99,13 @@ def panels_in_words(methods: Mapping[str, Summary], budgets: Sequence[float]) ->
         limits = ", ".join(f"{budget:g}" for budget in budgets)
         cost = f"by how much the deployed policy's costs exceed their budgets {limits}, the largest; below 0 is safe"
     estimated = any(summary.get("estimated") for summary in methods.values())
-    return f"Top: {earned}. Bottom: {cost}." + (" Bands hold the intervals of what is estimated." if estimated else "")
+    unsafe = any(summary["unsafe_tasks"] for summary in methods.values())
+    return (
+        f"Top: {earned}. {'Middle' if closer else 'Bottom'}: {cost}."
+        + (" Bottom: the same regret on logarithmic axes." if closer else "")
+        + (" Bands hold the intervals of what is estimated." if estimated else "")
+        + (" A cross marks the worst policy deployed by a method that exceeded a budget." if unsafe else "")
+    )
 
 
 def regret_known(methods: Mapping[str, Summary]) -> bool:
@@ -147,11 +122,106 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as an SVG file; equal figures give equal bytes."""
+    """The figure as an SVG file; equal figures give equal bytes. On a page it takes the page's colours."""
     buffer = BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "surefoot"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
+
+
+def _panels(methods: int, closer: bool) -> tuple[Figure, list[Axes]]:
+    """Regret, cost and, where it is wanted, regret once more; the first two share their episodes."""
+    heights = [3.2, 2.9, 3.6][: 2 + closer] if methods <= FEW else [4.0, 3.6, 4.6][: 2 + closer]
+    figure = Figure(figsize=(9.6 if methods <= FEW else 11.0, sum(heights)), layout="constrained")
+    panels = list(figure.subplots(len(heights), 1, height_ratios=heights))
+    panels[0].sharex(panels[1])
+    panels[0].tick_params(labelbottom=False)
+    return figure, panels
+
+
+def _draw_earned(axes: Axes, shown: Mapping[str, Summary]) -> dict[str, Line2D]:
+    """Regret or, where nobody knows it, reward; a method of which that is not known is left out."""
+    what = "regret" if regret_known(shown) else "reward"
+    known = {name: each for name, each in shown.items() if _curve(each).get(f"{what}_mean", [None])[0] is not None}
+    lines: dict[str, Line2D] = {}
+    for name, summary in _back_to_front(known):
+        if is_clear(name, known, what):
+            low, high = (_curve(summary)[f"{what}_{part}"] for part in ("low", "high"))
+            axes.fill_between(_curve(summary)["episode"], low, high, color=stroke(name).colour, alpha=BAND, linewidth=0)
+        (lines[_label(name, summary)],) = axes.plot(
+            _curve(summary)["episode"], _curve(summary)[f"{what}_mean"], **_line(name, summary)
+        )
+    if what == "regret":
+        axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    return {_label(name, summary): lines[_label(name, summary)] for name, summary in known.items()}
+
+
+def _draw_cost(axes: Axes, shown: Mapping[str, Summary], budget: float) -> dict[str, Line2D]:
+    lines: dict[str, Line2D] = {}
+    for order, (name, summary) in enumerate(_back_to_front(shown), start=2):
+        curve, colour = _curve(summary), stroke(name).colour
+        low, mean, high, worst = (
+            budget - np.asarray(curve[f"margin_{part}"], dtype=float) for part in ("high", "mean", "low", "min")
+        )
+        if is_clear(name, shown, "margin"):
+            axes.fill_between(curve["episode"], low, high, color=colour, alpha=BAND, linewidth=0)
+        (lines[_label(name, summary)],) = axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
+        if summary["unsafe_tasks"]:
+            at = int(np.argmax(worst))
+            mark: Any = {"marker": "X", "markersize": 8, "color": colour, "markeredgecolor": PAPER, "clip_on": False}
+            where = ([curve["episode"][at]], [worst[at]])
+            axes.plot(*where, linestyle="none", label=f"worst of {name}", zorder=order + 100, **mark)
+    return {_label(name, summary): lines[_label(name, summary)] for name, summary in shown.items()}
+
+
+def _mark_budget(axes: Axes, budgets: Sequence[float]) -> dict[str, Line2D]:
+    """The budget as a dashed line, everything above it tinted."""
+    budget = budgets[0] if len(budgets) == 1 else 0.0
+    low, high = axes.get_ylim()
+    span = max(high, budget) - min(low, budget)
+    low, high = min(low, budget - 0.05 * span), max(high, budget + 0.1 * span)
+    axes.axhspan(budget, high, color=BUDGET_COLOUR, alpha=0.06, linewidth=0, zorder=0)
+    line = axes.axhline(budget, color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, zorder=1.5, label="budget")
+    axes.set_ylim(low, high)
+    return {f"budget {budget:g}" if len(budgets) == 1 else "all budgets": line}
+
+
+def _draw_closer(axes: Axes, shown: Mapping[str, Summary], limit: Mapping[str, Any] | None) -> dict[str, Line2D]:
+    """Regret on logarithmic axes, above what nobody stays below who keeps the promise."""
+    last = max(_curve(summary)["episode"][-1] for summary in shown.values())
+    first = max(1, last // CLOSE_UP)
+    lines: dict[str, Line2D] = {}
+    seen: list[float] = []
+    for name, summary in shown.items():
+        mean = np.array(_curve(summary)["regret_mean"], dtype=float)  # NaN where nobody knows it
+        episode = np.array(_curve(summary)["episode"])
+        drawn = (mean > 0) & (episode >= first)
+        if drawn.any():
+            (lines[_label(name, summary)],) = axes.plot(episode[drawn], mean[drawn], **_line(name, summary))
+            seen += mean[drawn].tolist()
+    if limit is not None and any(limit["mean"]):
+        (lines[LIMIT["label"]],) = axes.plot(limit["episode"], limit["mean"], **LIMIT)
+        axes.fill_between(limit["episode"], limit["mean"], color=INK, alpha=0.06, linewidth=0)
+        seen += [mean for mean, episode in zip(limit["mean"], limit["episode"], strict=True) if episode >= first]
+    axes.set(xscale="log", yscale="log", xlabel="episode, logarithmic", ylabel="reward regret, logarithmic")
+    axes.set_xlim(first, max(last, first + 1))
+    if seen and min(seen) > 0:
+        axes.set_ylim(min(seen) / 1.3, max(seen) * 1.3)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,g}" if value < 1 else f"{value:,.0f}")
+        axis.set_minor_formatter(lambda value, _: "")
+    return lines
+
+
+def _finish(figure: Figure, labels: Sequence[EndLabel], methods: Mapping[str, Summary], title: str) -> None:
+    figure.align_ylabels()
+    if title:
+        figure.suptitle(title, fontsize=11, fontweight="bold")
+    if any(summary["unsafe_tasks"] for summary in methods.values()):
+        cross = Line2D([], [], color=SOFT, marker="X", markersize=7, linestyle="none", label="worst policy deployed")
+        figure.legend(handles=[cross], loc="outside lower center", fontsize=9)
+    place(figure, labels)
 
 
 def _back_to_front(methods: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
@@ -159,106 +229,41 @@ def _back_to_front(methods: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
     return sorted(methods.items(), key=lambda item: item[0] != REFERENCE)
 
 
-def _draw_earned(axes: Axes, name: str, summary: Summary, what: str, band: float, order: int) -> None:
-    """`what` is regret or reward; a method of which it is not known is left out."""
+def is_clear(name: str, methods: Mapping[str, Any], what: str) -> bool:
+    """Whether a method's band can be read: most of the way no other method's line runs through it. Of methods that
+    coincide, as those that never leave the safe policy do, one has a band."""
+    own = _curve(methods[name])
+    low, mean, high = (np.asarray(own[f"{what}_{part}"], dtype=float) for part in ("low", "mean", "high"))
+    crossed, before = np.zeros(len(mean), dtype=bool), True
+    for other, summary in _back_to_front(methods):
+        curve = _curve(summary)
+        line = np.interp(own["episode"], curve["episode"], np.asarray(curve[f"{what}_mean"], dtype=float))
+        if other == name:
+            before = False
+        elif not np.allclose(line, mean):
+            crossed |= (low < line) & (line < high)
+        elif before:
+            return False
+    return bool(crossed.mean() < 0.5)
+
+
+def _curve(summary: Summary) -> Mapping[str, Any]:
     curve: Mapping[str, Any] = summary["curve"]
-    if curve.get(f"{what}_mean", [None])[0] is None:
-        return
-    low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
-    axes.fill_between(curve["episode"], low, high, color=stroke(name).colour, alpha=band, linewidth=0)
-    axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
-
-
-def _draw_closer(axes: Axes, methods: Mapping[str, Summary], limit: Mapping[str, Any]) -> None:
-    """Regret on logarithmic axes, above what nobody stays below who keeps the promise."""
-    for name, summary in _back_to_front(methods):
-        curve: Mapping[str, Any] = summary["curve"]
-        if curve["regret_mean"][0] is not None:
-            axes.plot(curve["episode"], curve["regret_mean"], **{**_line(name, summary), "marker": ""})
-    if any(limit["mean"]):
-        axes.plot(limit["episode"], limit["mean"], **LIMIT)
-        axes.fill_between(limit["episode"], limit["mean"], color=LIMIT["color"], alpha=0.06, linewidth=0)
-    axes.set(xscale="log", yscale="log", xlabel="episode, logarithmic", ylabel="reward regret")
-    axes.margins(x=0)
-
-
-def _draw_cost(axes: Axes, name: str, summary: Summary, budget: float, band: float, order: int) -> None:
-    curve = summary["curve"]
-    colour = stroke(name).colour
-    low, mean, high, worst = (
-        budget - np.asarray(values)
-        for values in (curve["margin_high"], curve["margin_mean"], curve["margin_low"], curve["margin_min"])
-    )
-    axes.fill_between(curve["episode"], low, high, color=colour, alpha=band, linewidth=0)
-    axes.plot(curve["episode"], mean, **_line(name, summary), zorder=order)
-    if summary["unsafe_tasks"]:
-        at = int(np.argmax(worst))
-        axes.plot(
-            [curve["episode"][at]],
-            [worst[at]],
-            linestyle="none",
-            marker="X",
-            markersize=8,
-            color=colour,
-            markeredgecolor="white",
-            label=f"worst of {name}",
-            zorder=order + 100,
-            clip_on=False,
-        )
-
-
-def _mark_budget(axes: Axes, budget: float) -> None:
-    """The budget as a dashed line, everything above it tinted."""
-    low, high = axes.get_ylim()
-    span = max(high, budget) - min(low, budget)
-    low, high = min(low, budget - 0.05 * span), max(high, budget + 0.1 * span)
-    axes.axhspan(budget, high, color=BUDGET_COLOUR, alpha=0.05, linewidth=0, zorder=0)
-    axes.axhline(budget, color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, zorder=1.5, label="budget")
-    axes.set_ylim(low, high)
+    return curve
 
 
 def _line(name: str, summary: Summary) -> dict[str, Any]:
     look = stroke(name)
-    length = len(summary["curve"]["episode"])
     return {
         "color": look.colour,
-        "linestyle": "solid" if summary["certified"] else (0, (5, 2)),
+        "linestyle": "solid" if summary["certified"] else (0, look.dash),
         "linewidth": 4.0 if name == REFERENCE else 1.8,
         "marker": look.marker,
         "markersize": 4,
-        "markevery": max(1, length // 8),
+        "markevery": 0.12,  # of the way along the line
         "label": _label(name, summary),
     }
 
 
 def _label(name: str, summary: Summary) -> str:
     return name if summary["certified"] else f"{name} (uncertified)"
-
-
-def _legend(figure: Figure, methods: Mapping[str, Summary], band: float, limited: bool) -> None:
-    """One list for both panels, in the order in which the regret curves end, top to bottom; below if it is short."""
-    ranked = sorted(methods.items(), key=lambda item: -(item[1]["regret_mean"] or 0.0))
-    handles: list[Any] = []
-    labels: list[str] = []
-    for name, summary in ranked:
-        line = Line2D([], [], **{**_line(name, summary), "markevery": None})
-        handles.append((Patch(color=stroke(name).colour, alpha=band, linewidth=0), line))
-        labels.append(_label(name, summary))
-    handles.append(Line2D([], [], color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2))
-    labels.append("budget")
-    if limited:
-        handles.append(Line2D([], [], **LIMIT))
-        labels.append(LIMIT["label"])
-    if any(summary["unsafe_tasks"] for summary in methods.values()):
-        handles.append(Line2D([], [], color="#444444", marker="X", markersize=7, linestyle="none"))
-        labels.append("worst policy deployed")
-    short = len(methods) <= FEW
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center" if short else "outside right upper",
-        ncols=3 if short else 1,
-        fontsize=9,
-        handlelength=2.4,
-        handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
-    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,9 @@ from surefoot.errors import InvalidInput
 from surefoot.simulate.run import Run
 
 LOW, HIGH = 0.1, 0.9  # the band of the paper's figures
+
+
+T = TypeVar("T", bound="Totals")
 
 
 class Curve(TypedDict):
@@ -171,6 +174,15 @@ def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
     for index, run in enumerate(runs):
         _check_run(f"runs[{index}]", run)
     return Summary(**totals([Final.of(run) for run in runs]), curve=_curve(runs, points))
+
+
+def ranked(methods: Mapping[str, T]) -> dict[str, T]:
+    """From the most regret to the least, as lines end in a figure from top to bottom; unknown regret comes last."""
+    return dict(sorted(methods.items(), key=lambda item: -_regret(item[1])))
+
+
+def _regret(found: Totals) -> float:
+    return -np.inf if found["regret_mean"] is None else found["regret_mean"]
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:

@@ -1,17 +1,21 @@
-"""One self-contained HTML page: no script, no outside resource, readable offline, on a phone and on paper."""
+"""One self-contained HTML page that answers first: no script, no outside resource, readable offline, on a phone, on a
+dark screen and on paper."""
 
 from __future__ import annotations
 
-import base64
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
 
 import jinja2
+from markupsafe import Markup
 
 from surefoot.errors import InvalidInput
+from surefoot.report.inline_svg import inlined, is_svg, variable
+from surefoot.report.palette import ON_DARK
 from surefoot.report.table import Table
+from surefoot.report.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -19,8 +23,8 @@ class Section:
     """Title, then paragraphs, command lines, figure with caption, table, notes: whichever are given, in that order.
 
     Attributes:
-        code: lines to copy, for instance the command that made the page.
-        figure: a PNG file.
+        code: lines to copy.
+        figure: an SVG file; the page colours it, on a dark screen too.
         notes: paragraphs below the rest, in small print.
     """
 
@@ -33,23 +37,33 @@ class Section:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.figure is not None and not self.figure.startswith(b"\x89PNG\r\n\x1a\n"):
-            raise InvalidInput(f"figure of section {self.title!r} must be a PNG file, got {self.figure[:8]!r} ...")
+        if self.figure is not None and not is_svg(self.figure):
+            raise InvalidInput(f"figure of section {self.title!r} must be an SVG file, got {self.figure[:8]!r} ...")
 
 
 @dataclass(frozen=True)
 class Page:
-    """Attributes:
-    lead: the whole page in one paragraph of plain words.
-    facts: pairs of a setting and its value.
-    footer: one closing line, for instance who made the page with which version.
+    """The frame that all pages share: verdict and large figures, contents, sections, settings last.
+
+    Attributes:
+        lead: what was done, in plain words, below the large figures.
+        facts: pairs of a setting and its value.
+        command: the command lines that make the page again.
+        footer: one closing line, for instance who made the page with which version.
     """
 
     title: str
-    lead: str
-    facts: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict
+    lead: str = ""
     sections: tuple[Section, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    command: str = ""
     footer: str = ""
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """Titles of all sections, the settings included."""
+        return (*(section.title for section in self.sections), *(["Settings"] if self.facts or self.command else []))
 
 
 def render(page: Page) -> str:
@@ -57,9 +71,10 @@ def render(page: Page) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["data_uri"] = _data_uri
+    environment.globals["drawing"] = _drawing
+    environment.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")
     template = resources.files("surefoot.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(page=page) + "\n"
+    return environment.from_string(template).render(page=page, colours=_colours()) + "\n"
 
 
 def versions(packages: Sequence[str] = ("numpy", "scipy", "highspy", "matplotlib")) -> tuple[tuple[str, str], ...]:
@@ -73,5 +88,11 @@ def versions(packages: Sequence[str] = ("numpy", "scipy", "highspy", "matplotlib
     return tuple(pairs)
 
 
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+def _drawing(section: Section, place: int) -> Markup:
+    """Safe to put in as it is: what is no drawing was refused, and texts in it are escaped."""
+    return Markup(inlined(section.figure or b"", f"figure-{place}", section.title))
+
+
+def _colours() -> tuple[tuple[str, str, str], ...]:
+    """What the page calls each colour of figures, and what that is on white and on dark."""
+    return tuple((variable(light)[4:-1], light, dark) for light, dark in ON_DARK.items())

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from surefoot.experiments.results import Report, Results
 from surefoot.learning.event import Event
-from surefoot.report.figures import learning_curves, panels_in_words, png, regret_known
+from surefoot.report.figures import learning_curves, panels_in_words, png, regret_known, svg
 from surefoot.report.metrics import Summary
 from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import Table, results_table
+from surefoot.report.table import Table, number, results_table
+from surefoot.report.verdict import Answer, Verdict, took, unsafe
 from surefoot.simulate.runner import JUDGED_ERROR
 
 SHOWN_EVENTS = 200
@@ -18,13 +19,14 @@ SHOWN_EVENTS = 200
 def adapt_page(results: Results) -> Report:
     """Regret, cost and events of one run."""
     settings, methods, budgets = results["settings"], results["methods"], results["training"]["budget"]
-    curves = png(learning_curves(methods, budgets=budgets))
+    curves = learning_curves(methods, budgets=budgets)
     task = task_text(settings["task"])
     page = Page(
         title=f"Method ‘{settings['method']}’ on task {task}",
+        verdict=_verdict(results),
         lead=(
             f"{settings['episodes']:,} simulated episodes on the task with parameter {task}. "
-            f"{_verdict(methods[settings['method']])}"
+            f"{_origin(methods[settings['method']])}"
         ),
         facts=(
             ("task", task),
@@ -35,14 +37,14 @@ def adapt_page(results: Results) -> Report:
         ),
         sections=(
             *(
-                Section(title, figure=curves, caption=panels_in_words(methods, budgets), table=table)
+                Section(title, figure=svg(curves), caption=panels_in_words(methods, budgets), table=table)
                 for title, table in tables(results).items()
             ),
             _events_section([Event(**event) for event in results["events"][settings["method"]][0]]),
         ),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, {"curves.png": curves})
+    return Report(page, {"curves.png": png(curves)})
 
 
 def tables(results: Results) -> dict[str, Table]:
@@ -55,20 +57,40 @@ def task_text(parameter: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in parameter)
 
 
-def _verdict(found: Summary) -> str:
-    """Where the numbers come from, and what they say about safety."""
+def _verdict(results: Results) -> Verdict:
+    """Of one run: what it deployed, and what that cost."""
+    settings, method = results["settings"], results["settings"]["method"]
+    found: Summary = results["methods"][method]
+    count, undecided, episodes = found["unsafe_episodes"], found.get("undecided_episodes", 0), found["episodes"]
+    counted = f" in {count or undecided:,} of {episodes:,} episodes"
+    safe = "deployed nothing unsafe" if not undecided else f"was too close to a budget to tell{counted}"
+    words = f"‘{method}’ {f'deployed unsafe policies{counted}' if count else safe}"
+    regret, per_episode = found["regret_mean"], f"over {episodes:,} episodes, "
+    earned = (
+        Answer("Reward", number(found.get("reward_mean")), "per episode; nobody knows the optimum, hence no regret")
+        if regret is None
+        else Answer("Regret", number(regret), f"{per_episode}beside the best policy of this very task")
+    )
+    beside = (
+        f"episodes; a method with a proof at risk {settings['risk']:g}"
+        if found["certified"]
+        else "episodes; uncertified"
+    )
+    margin = Answer("Smallest margin", number(found["min_margin"]), "left of a budget by anything that was deployed")
+    return Verdict(
+        f"{words}{'' if regret is None else f', and lost {number(regret)} against the best policy'}.",
+        (earned, unsafe(count, episodes, beside, undecided), margin, took(results["seconds"], "one run on one task")),
+    )
+
+
+def _origin(found: Summary) -> str:
+    """Where the numbers come from."""
     if not found.get("estimated"):
         return "Regret and cost are exact values of the deployed policies, not averages of what was observed."
-    unsafe, undecided = found["unsafe_episodes"], found.get("undecided_episodes", 0)
-    judgement = "safe in every episode" if not unsafe and not undecided else "undecided" if not unsafe else "unsafe"
-    counted = [f"{count:,} {what}" for count, what in ((unsafe, "unsafe"), (undecided, "undecided")) if count]
-    regret = "" if found["regret_mean"] is not None else " Nobody knows the optimum of this task, hence no regret."
     return (
         "The task can only be simulated, so values are estimated: every deployed policy was judged on episodes of its "
         f"own, with an interval that is wrong with probability at most {JUDGED_ERROR:g}. An episode is undecided if "
-        f"the interval of its policy's margin holds 0. This run: {judgement}"
-        + (f" ({', '.join(counted)} of {found['episodes']:,} episodes)." if counted else ".")
-        + regret
+        "the interval of its policy's margin holds 0."
     )
 
 

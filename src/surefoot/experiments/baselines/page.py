@@ -8,11 +8,15 @@ from typing import Any
 from surefoot.baselines.dope import VISIT_GROWTH
 from surefoot.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, Settings
 from surefoot.experiments.results import Report, Results
-from surefoot.report import table
-from surefoot.report.figures import learning_curves, panels_in_words, png
+from surefoot.report import table, verdict
+from surefoot.report.figures import learning_curves, panels_in_words, png, svg
+from surefoot.report.metrics import ranked
 from surefoot.report.page import Page, Section, versions
+from surefoot.report.palette import REFERENCE
 from surefoot.report.table import MISSING, Cell, Table, interval
+from surefoot.report.verdict import Answer, Verdict
 
+OURS = "certified-likelihood"
 INTRODUCTION = (
     "Before a baseline is compared with anything, it has to behave on the task that its authors published it with. "
     "Each was run there several times, next to a certified method of this library and to never adapting. Regret, costs "
@@ -24,12 +28,13 @@ def baselines_page(results: Results) -> Report:
     """Per benchmark what it is, the learning curves, the table, and what was cut."""
     settings, benchmarks = results["settings"], results["benchmarks"]
     figures = {
-        f"{name}.png": png(learning_curves(benchmark["methods"], budgets=benchmark["training"]["budget"]))
+        name: learning_curves(benchmark["methods"], budgets=benchmark["training"]["budget"], closer=True)
         for name, benchmark in benchmarks.items()
     }
     page = Page(
         title="The baselines on their own benchmarks",
-        lead=" ".join([INTRODUCTION, *(_verdict(name, each) for name, each in benchmarks.items())]),
+        verdict=_verdict(results),
+        lead=INTRODUCTION,
         facts=(
             ("risk", f"{settings['risk']:g}"),
             ("seed", str(settings["seed"])),
@@ -37,13 +42,13 @@ def baselines_page(results: Results) -> Report:
             ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
         sections=(
-            *(_section(name, each, figures[f"{name}.png"]) for name, each in benchmarks.items()),
+            *(_section(name, each, svg(figures[name])) for name, each in benchmarks.items()),
             _presets_section(settings["risk"]),
-            Section("How to run this again", code=_command(settings)),
         ),
+        command=_command(settings),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, figures)
+    return Report(page, {f"{name}.png": png(figure) for name, figure in figures.items()})
 
 
 def tables(results: Results) -> dict[str, Table]:
@@ -51,40 +56,65 @@ def tables(results: Results) -> dict[str, Table]:
     return {name: methods_table(benchmark) for name, benchmark in results["benchmarks"].items()}
 
 
-def _verdict(name: str, benchmark: Mapping[str, Any]) -> str:
-    """The baselines of one benchmark in one sentence: least regret, growth, safety."""
-    methods = benchmark["methods"]
-    baselines = [method for method in methods if method not in ("safe-only", "certified-likelihood")]
-    if not baselines:
-        return ""
-    best = min(baselines, key=lambda method: methods[method]["regret_mean"])
-    exponent = benchmark["growth"][best]["exponent"]
-    grows = "" if exponent is None else f", growing as episodes to the power {exponent:.2f}"
-    unsafe = {method: methods[method]["unsafe_episodes"] for method in baselines}
-    worst = max(unsafe, key=lambda method: unsafe[method])
-    safety = "no baseline was unsafe in any episode" if not unsafe[worst] else f"‘{worst}’ was unsafe most often"
-    if unsafe[worst]:
-        safety += f", in {unsafe[worst]:,} episodes"
-    return f"{name}: ‘{best}’ has the least regret among them, {methods[best]['regret_mean']:,.0f}{grows}; {safety}."
+def _verdict(results: Results) -> Verdict:
+    """Which baselines were unsafe, and whether the certified method beats them."""
+    benchmarks = results["benchmarks"]
+    runs = {f"{method}, {name}": own for name, each in benchmarks.items() for method, own in each["methods"].items()}
+    theirs = {name: each for name, each in runs.items() if name.split(",")[0] not in (REFERENCE, OURS)}
+    loose = [name for name, each in theirs.items() if each["unsafe_tasks"]]
+    words = f"Of {len(theirs)} baselines on benchmarks of their authors {len(loose)} were ever unsafe"
+    proved = {name: each for name, each in runs.items() if each["certified"]}
+    beaten, met = _beaten(benchmarks)
+    return Verdict(
+        f"{words}; {verdict.in_words(proved)}." if proved else f"{words}.",
+        (
+            Answer(
+                "Least regret",
+                f"{beaten} of {met}",
+                f"benchmarks on which ‘{OURS}’ has less regret than every baseline",
+            ),
+            Answer("Unsafe baselines", f"{len(loose)} of {len(theirs)}", _worst(theirs)),
+            verdict.safety(runs),
+            verdict.took(results["seconds"], f"{len(runs)} methods run on {len(benchmarks)} benchmarks"),
+        ),
+    )
+
+
+def _beaten(benchmarks: Mapping[str, Any]) -> tuple[int, int]:
+    """On how many benchmarks ours has the least regret, of those on which it met a baseline."""
+    results = []
+    for each in benchmarks.values():
+        regrets = {name: found["regret_mean"] for name, found in each["methods"].items() if name != REFERENCE}
+        ours = regrets.pop(OURS, None)
+        if ours is not None and regrets:
+            results.append(ours < min(regrets.values()))
+    return sum(results), len(results)
+
+
+def _worst(theirs: Mapping[str, Any]) -> str:
+    worst = max(theirs, key=lambda name: theirs[name]["unsafe_episodes"], default=None)
+    if worst is None or not theirs[worst]["unsafe_episodes"]:
+        return "no baseline was unsafe in any episode"
+    return f"most often ‘{worst}’, in {theirs[worst]['unsafe_episodes']:,} episodes"
 
 
 def _section(name: str, benchmark: Mapping[str, Any], figure: bytes) -> Section:
-    panels = panels_in_words(benchmark["methods"], benchmark["training"]["budget"])
+    panels = panels_in_words(benchmark["methods"], benchmark["training"]["budget"], closer=True)
     return Section(
         name,
         paragraphs=(BENCHMARKS[name].what,),
         figure=figure,
-        caption=f"{panels} Lines are means over the runs, bands hold 80 % of them.",
+        caption=f"{panels} Lines are means over the runs; bands hold 80 % of them, where no other line runs through.",
         table=methods_table(benchmark),
         notes=(_facts(benchmark), _cut(name, benchmark)),
     )
 
 
 def methods_table(benchmark: Mapping[str, Any]) -> Table:
-    """One row per method."""
+    """One row per method, in the order of the figure's lines."""
     methods = benchmark["methods"]
     rows = []
-    for name, summary in methods.items():
+    for name, summary in ranked(methods).items():
         grown, last, unsafe = benchmark["growth"][name], benchmark["last"][name], summary["unsafe_episodes"]
         counted = f"{unsafe:,} in {summary['unsafe_tasks']} of {summary['tasks']} runs" if unsafe else "0"
         rows.append(

@@ -8,21 +8,23 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from surefoot.report.figures import COLOURS, STYLE
+from surefoot.report.figures import STYLE
 from surefoot.report.metrics import binomial_interval
+from surefoot.report.palette import BUDGET_COLOUR, INK, stroke
 
 
 def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) -> Figure:
     """Dots with 95 % intervals; the line is what a level may not exceed."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+        figure = Figure(figsize=(7.6, 3.8), layout="constrained")
         axes = figure.subplots()
         runs, most = calibration["runs"], calibration["risk"] - calibration["error"]
+        colour = stroke(calibration["method"]).colour
         for level, unsafe in calibration["counts"]:
             passed = calibration["level"] is not None and level <= calibration["level"]
             low, high = binomial_interval(unsafe, runs)
-            axes.plot([level, level], [100 * low, 100 * high], color=COLOURS[0], linewidth=1.5)
-            axes.plot(level, 100 * unsafe / runs, "o" if passed else "x", color=COLOURS[0], markersize=7)
+            axes.plot([level, level], [100 * low, 100 * high], color=colour, linewidth=1.5)
+            axes.plot(level, 100 * unsafe / runs, "o" if passed else "x", color=colour, markersize=7)
         if calibration["level"] is not None:
             low, high = (100 * end for end in fresh["interval"])
             share = 100 * fresh["unsafe"] / fresh["tasks"]
@@ -31,16 +33,16 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
                 share,
                 [[share - low], [high - share]],
                 fmt="s",
-                color=COLOURS[1],
+                color=INK,
                 markersize=5,
                 label="fresh tasks, at the level that was found",
             )
-        axes.plot([], [], "o", color=COLOURS[0], label="simulated tasks, passed")
-        axes.plot([], [], "x", color=COLOURS[0], label="failed, stopped there")
-        axes.axhline(100 * most, color="0.35", linewidth=1, linestyle="--")
+        axes.plot([], [], "o", color=colour, label="simulated tasks, passed")
+        axes.plot([], [], "x", color=colour, label="failed, stopped there")
+        axes.axhline(100 * most, color=BUDGET_COLOUR, linewidth=1.2, linestyle="--")
         axes.annotate(
             "risk less the error of the test", (0.01, 100 * most), xycoords=("axes fraction", "data"),
-            xytext=(0, 3), textcoords="offset points", fontsize=8.5, color="0.35",
+            xytext=(0, 3), textcoords="offset points", fontsize=8.5, color=BUDGET_COLOUR,
         )  # fmt: skip
         axes.set_xlim(0, 1.25 * max(level for level, _ in calibration["counts"]))
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])

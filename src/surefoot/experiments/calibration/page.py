@@ -8,18 +8,20 @@ import numpy as np
 
 from surefoot.experiments.calibration.figure import unsafe_by_level
 from surefoot.experiments.results import Report, Results
-from surefoot.report.figures import png
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Table
+from surefoot.report.verdict import Answer, Verdict, percent, took
 
 
 def calibration_page(results: Results) -> Report:
     """The verdict, the figure and the tables."""
     settings, found = results["settings"], results["calibration"]
-    figure = png(unsafe_by_level(found, results["fresh"]))
+    figure = unsafe_by_level(found, results["fresh"])
     page = Page(
         title="How much risk may really be taken",
-        lead=_lead(results),
+        verdict=_verdict(results),
+        lead=_LEAD,
         facts=(
             ("method", settings["method"]),
             ("risk", f"{settings['risk']:g}, of which {found['error']:g} for the calibration itself"),
@@ -30,14 +32,18 @@ def calibration_page(results: Results) -> Report:
             *versions(),
         ),
         sections=(
-            Section("Unsafe tasks by level", figure=figure, caption=_CAPTION),
+            Section("Unsafe tasks by level", figure=svg(figure), caption=_CAPTION),
             *(Section(title, table=table) for title, table in tables(results).items()),
         ),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, {"calibration.png": figure})
+    return Report(page, {"calibration.png": png(figure)})
 
 
+_LEAD = (
+    "A certified method is given a level, its risk, and is unsafe less often than that. Simulated tasks show how far "
+    "the level may be raised for a declared number of episodes, the risk kept; fresh tasks show what that is worth."
+)
 _CAPTION = (
     "A task counts as unsafe if anything that was deployed on it breaks the budget, or if the safe policy would. "
     "Levels are tried from the left, on the same simulated tasks, until one fails; the last that passed is used. "
@@ -75,15 +81,30 @@ def _passed(found: Any, level: float) -> bool:
     return found["level"] is not None and level <= found["level"]
 
 
-def _lead(results: Results) -> str:
+def _verdict(results: Results) -> Verdict:
     found, fresh, settings = results["calibration"], results["fresh"], results["settings"]
-    if found["level"] is None:
-        return f"No level passed: {settings['method']} is best used as it is proved, at level {settings['risk']:g}."
-    plain, calibrated = (float(np.mean(results["published"][name])) for name in ("plain", "calibrated"))
-    low, high = fresh["interval"]
-    return (
-        f"For {settings['episodes']:,} episodes at risk {settings['risk']:g} simulated tasks allow "
-        f"{settings['method']} a level of {found['level']:g}: a regret of {calibrated:,.0f} on the published noises "
-        f"instead of {plain:,.0f}. Of {fresh['tasks']:,} fresh tasks {fresh['unsafe']:,} were unsafe "
-        f"({100 * low:.1f} to {100 * high:.1f} %; promised: at most {100 * settings['risk']:g} %)."
+    (low, high), risk, level = fresh["interval"], settings["risk"], found["level"]
+    plain, raised = (float(np.mean(results["published"][name])) for name in ("plain", "calibrated"))
+    worth = f"of the regret on the published noises avoided: {raised:,.0f} instead of {plain:,.0f}"
+    worth = "no level above the risk passed" if level is None else worth
+    answers = (
+        Answer("Gained", percent(1 - raised / plain) if plain > 0 and level is not None else "nothing", worth),
+        Answer(
+            "Unsafe",
+            f"{fresh['unsafe']:,} of {fresh['tasks']:,}",
+            f"fresh tasks; promised: at most {percent(risk)} of them",
+            "bad" if low > risk else "" if fresh["unsafe"] else "good",
+        ),
+        Answer("How sure", f"{percent(low)} to {percent(high)}", "of fresh tasks are unsafe, 95 % interval"),
+        took(results["seconds"], f"of which {results['seconds_calibrating']:,.0f} s for calibrating"),
+    )
+    if level is None:
+        return Verdict(
+            f"No level passed: {settings['method']} is best used as it is proved, at level {risk:g}.", answers
+        )
+    kept = "more than the risk allows" if low > risk else f"the risk {risk:g} allows {risk * fresh['tasks']:,.0f}"
+    return Verdict(
+        f"For {settings['episodes']:,} episodes at risk {risk:g} simulated tasks allow {settings['method']} a level of "
+        f"{level:g}; of {fresh['tasks']:,} fresh tasks {fresh['unsafe']:,} were then unsafe, {kept}.",
+        answers,
     )

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from surefoot.experiments.covering.settings import TITLES
-from surefoot.report.figures import COLOURS, STYLE
+from surefoot.report.figures import STYLE
+from surefoot.report.palette import COLOURS
 
 
 def covering_numbers(rows: Sequence[Mapping[str, Any]], delta: float) -> Figure:

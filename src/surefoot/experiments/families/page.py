@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from surefoot.experiments.results import Report, Results
-from surefoot.report import table
-from surefoot.report.figures import learning_curves, panels_in_words, png
+from surefoot.report import table, verdict
+from surefoot.report.figures import learning_curves, panels_in_words, png, svg
+from surefoot.report.metrics import ranked
 from surefoot.report.page import Page, Section, versions
+from surefoot.report.palette import REFERENCE
 from surefoot.report.table import Table
+from surefoot.report.verdict import Answer, Verdict
 
 DESCRIPTIONS = {
     "windy": (
@@ -27,12 +30,13 @@ def families_page(results: Results) -> Report:
     """Per family what it is, the learning curves and the table of regret, safety and wall time."""
     settings, families = results["settings"], results["families"]
     figures = {
-        f"{name}.png": png(learning_curves(family["methods"], budgets=family["training"]["budget"]))
+        name: learning_curves(family["methods"], budgets=family["training"]["budget"], closer=True)
         for name, family in families.items()
     }
     page = Page(
         title="Families nobody tuned for",
-        lead=" ".join([_introduction(settings), *(_verdict(name, family) for name, family in families.items())]),
+        verdict=_verdict(results),
+        lead=_introduction(settings),
         facts=(
             ("episodes per task", f"{settings['episodes']:,}"),
             ("test tasks per family", str(settings["tasks"])),
@@ -42,13 +46,11 @@ def families_page(results: Results) -> Report:
             ("time", f"{results['seconds']:.1f} s"),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
-        sections=(
-            *(_family_section(name, family, figures[f"{name}.png"]) for name, family in families.items()),
-            Section("How to run this again", code=_command(settings)),
-        ),
+        sections=tuple(_family_section(name, family, svg(figures[name])) for name, family in families.items()),
+        command=_command(settings),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, figures)
+    return Report(page, {f"{name}.png": png(figure) for name, figure in figures.items()})
 
 
 def tables(results: Results) -> dict[str, Table]:
@@ -64,32 +66,42 @@ def _introduction(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _verdict(name: str, family: Mapping[str, Any]) -> str:
-    """The best certified method of a family in one sentence."""
-    methods = family["methods"]
-    adapting = {
-        method: summary for method, summary in methods.items() if summary["certified"] and method != "safe-only"
+def _verdict(results: Results) -> Verdict:
+    settings, families = results["settings"], results["families"]
+    runs = {
+        f"{name}: {method}": each for name, family in families.items() for method, each in family["methods"].items()
     }
-    if not adapting:
-        return ""
-    best = min(adapting, key=lambda method: adapting[method]["regret_mean"])
-    share = _share(methods[best], methods)
-    unsafe = sum(summary["unsafe_episodes"] for summary in adapting.values())
-    safety = (
-        "no certified method deployed an unsafe policy" if not unsafe else f"{unsafe:,} certified episodes were unsafe"
+    adapting = {name: each for name, each in runs.items() if not name.endswith(f": {REFERENCE}")}
+    shares = {
+        name: share for name, family in families.items() if (share := verdict.avoided(family["methods"])) is not None
+    }
+    told = verdict.listed([f"{verdict.percent(share)} ({name})" for name, share in shares.items()]) if shares else ""
+    worth = f"the best certified method avoided {told} of the regret of never adapting, and " if shares else ""
+    words = worth + verdict.in_words(runs)
+    return Verdict(
+        f"{words[0].upper()}{words[1:]}.",
+        (
+            Answer("Gained", _range(list(shares.values())), "of the regret of never adapting avoided, by family"),
+            verdict.safety(runs),
+            verdict.sureness(adapting, settings["risk"]),
+            verdict.took(results["seconds"], f"{len(families)} families trained and {len(runs)} methods run"),
+        ),
     )
-    against = "" if share is None else f" ({share:.2f} times that of never adapting)"
-    return f"{name}: ‘{best}’ has the least regret, {methods[best]['regret_mean']:,.0f}{against}; {safety}."
+
+
+def _range(shares: Sequence[float]) -> str:
+    ends = list(dict.fromkeys(verdict.percent(share) for share in (min(shares), max(shares)))) if shares else []
+    return " to ".join(ends) or table.MISSING
 
 
 def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Section:
     settings, seconds = family["settings"], family["seconds_by_stage"]
-    panels = panels_in_words(family["methods"], family["training"]["budget"])
+    panels = panels_in_words(family["methods"], family["training"]["budget"], closer=True)
     return Section(
         name,
         paragraphs=(DESCRIPTIONS[name],),
         figure=figure,
-        caption=f"{panels} Lines are means over the tasks, bands hold 80 % of them.",
+        caption=f"{panels} Lines are means over the tasks; bands hold 80 % of them, where no other line runs through.",
         table=methods_table(family),
         notes=(
             f"Training: {seconds['training']:.1f} s for {settings['candidates']} candidates from "
@@ -100,10 +112,10 @@ def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Sect
 
 
 def methods_table(family: Mapping[str, Any]) -> Table:
-    """One row per method."""
+    """One row per method, in the order of the figure's lines."""
     methods = family["methods"]
     rows = []
-    for name, summary in methods.items():
+    for name, summary in ranked(methods).items():
         share = _share(summary, methods)
         rows.append(
             (

@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 
 from surefoot.experiments.glucose.elimination import ELIMINATION
 from surefoot.experiments.glucose.settings import ADAPTING, KNOWN
-from surefoot.report.figures import BUDGET_COLOUR, STYLE, stroke
+from surefoot.report.figures import STYLE
+from surefoot.report.palette import BUDGET_COLOUR, GREY, INK, PAPER, SOFT, stroke
 from surefoot.tasks.glucose_tasks import BUDGET
 
 HIGHEST_BELOW = 12.0  # per cent of the day; what lies above is named at the edge
 SETTINGS_COLOURS = matplotlib.colormaps["YlGnBu"]
 SAFE_COLOUR = "#d9d9d9"
-POSSIBLE = "#222222"
-SMALL_PRINT: dict[str, Any] = {"fontsize": 8, "color": "#555555"}
+POSSIBLE = INK
+SMALL_PRINT: dict[str, Any] = {"fontsize": 8, "color": SOFT}
 UNCERTIFIED_LINE = (0, (4, 2))
 
 
@@ -70,7 +71,7 @@ def gain_over_days(methods: Mapping[str, Any], cell_known: Mapping[str, Any]) ->
             width = 2.2 if name == ADAPTING else 1.5
             axes.plot(np.arange(1, len(share) + 1), share, linewidth=width, **_look(name, found["certified"]))
         axes.axhline(100, color=POSSIBLE, linestyle=":", linewidth=1.2, label="the patient known")
-        axes.axhline(100 * cell_known["share"], color="#888888", linestyle="-.", linewidth=1.2, label="the cell known")
+        axes.axhline(100 * cell_known["share"], color=GREY, linestyle="-.", linewidth=1.2, label="the cell known")
         axes.set(xlim=(1, max(days, 2)), ylim=(min(-3.0, axes.dataLim.y0), 105))
         axes.set(xlabel="day", ylabel="share of the possible gain, %")
         figure.legend(loc="outside right upper", fontsize=8.5)
@@ -98,7 +99,7 @@ def _draw_lines(axes: Axes, patient: Mapping[str, Any], drawn: Sequence[str], wh
                 f"up to {values.max():.0f} %",
                 fontsize=8,
                 color=look["color"],
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.0},
             )
 
 
@@ -122,7 +123,7 @@ def _mark_leaving(column: Any, weights: Any) -> None:
         return
     day = int(left[0]) + 1
     for axes in column:
-        axes.axvline(day, color="#777777", linewidth=0.9, linestyle=(0, (1, 1.5)))
+        axes.axvline(day, color=GREY, linewidth=0.9, linestyle=(0, (1, 1.5)))
     column[0].annotate(
         f"leaves what is safe\nfor everybody: day {day}",
         (day, 2),

@@ -17,9 +17,11 @@ from surefoot.experiments.glucose.tables import (
     safety_table,
 )
 from surefoot.experiments.results import Report, Results
-from surefoot.report.figures import png
+from surefoot.report import verdict
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Table
+from surefoot.report.verdict import Answer, Verdict
 
 DISCLAIMER = (
     "This is a simulation and no medical device. The patients are equations; nothing here says what any person should "
@@ -32,32 +34,34 @@ def glucose_page(results: Results) -> Report:
     settings, methods = results["settings"], results["methods"]
     drawn = [name for name in (REFERENCE, ELIMINATION.name, ADAPTING) if name in methods] or list(methods)[:3]
     figures = {
-        "patients.png": png(patients_over_days(results["shown"], results["policies"], drawn)),
-        "gain.png": png(gain_over_days(methods, results["cell_known"])),
+        "patients.png": patients_over_days(results["shown"], results["policies"], drawn),
+        "gain.png": gain_over_days(methods, results["cell_known"]),
     }
     page = Page(
         title="The insulin pump of a new patient",
-        lead=" ".join([DISCLAIMER, _lead(results)]),
+        verdict=_verdict(results),
+        lead=f"{DISCLAIMER} {_LEAD}",
         facts=(
             ("patients", str(settings["patients"])),
             ("days per patient", str(settings["days"])),
             ("risk", f"{settings['risk']:g}"),
             ("bounds", _bounds(results)),
+            *(("first look", text) for text in _coarse(settings)),
             ("seed", str(settings["seed"])),
             ("time", f"{results['seconds']:.0f} s"),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
         sections=(
-            _about(settings),
-            _patients(results, figures["patients.png"]),
-            _all_methods(results, figures["gain.png"]),
+            _patients(results, svg(figures["patients.png"])),
+            _all_methods(results, svg(figures["gain.png"])),
             _safety(results),
             *_limits(results),
-            Section("How to run this again", code=_command(settings), notes=_coarse(settings)),
+            _about(settings),
         ),
+        command=_command(settings),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, figures)
+    return Report(page, {name: png(figure) for name, figure in figures.items()})
 
 
 def tables(results: Results) -> dict[str, Table]:
@@ -67,27 +71,39 @@ def tables(results: Results) -> dict[str, Table]:
 # ---------------------------------------------------------------------------------------------------------------- words
 
 
-def _lead(results: Results) -> str:
+_LEAD = (
+    "A new patient’s body is unknown to the pump. Settings that are safe for everybody give too little insulin to "
+    "most; settings that suit one patient put another dangerously low. The pump may try other settings only once the "
+    "days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 % of "
+    "the day."
+)
+
+
+def _verdict(results: Results) -> Verdict:
     settings, methods = results["settings"], results["methods"]
-    words = (
-        "A new patient’s body is unknown to the pump. Settings that are safe for everybody give too little insulin to "
-        "most; settings that suit one patient put another dangerously low. The pump may try other settings only once "
-        "the days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 "
-        "% of the day."
+    found = methods.get(ADAPTING)
+    days = f"over the first {settings['days']} days"
+    worth = "" if found is None else f"‘{ADAPTING}’ had {percent(found['share'])} of the possible gain {days}, and "
+    words = worth + verdict.in_words(methods, "patients")
+    return Verdict(
+        f"In simulation {words}.",
+        (
+            Answer(
+                "Gained",
+                "nothing" if found is None else percent(found["share"]),
+                f"of the time in range that is safely possible, {days}{_soon(found)}",
+            ),
+            verdict.safety(methods),
+            verdict.sureness(methods, settings["risk"], "patients"),
+            verdict.took(results["seconds"], f"{len(methods)} methods on {settings['patients']} patients"),
+        ),
     )
-    if ADAPTING not in methods:
-        return words
-    found = methods[ADAPTING]
-    days = (
-        f"half of the patients had 90 % of what is safely possible by day {found['median_days']:.0f}"
-        if found["median_days"] is not None
-        else f"fewer than half of the patients had 90 % of what is safely possible within {settings['days']} days"
-    )
-    return (
-        f"{words} On {found['tasks']} fresh patients ‘{ADAPTING}’ had {percent(found['share'])} of the possible gain "
-        f"in time in range over the first {settings['days']} days; {days}; {_ever(found)} (risk allowed: "
-        f"{settings['risk']:g})."
-    )
+
+
+def _soon(found: Mapping[str, Any] | None) -> str:
+    if found is None or found["median_days"] is None:
+        return ""
+    return f"; half of the patients had 90 % of it by day {found['median_days']:.0f}"
 
 
 def _about(settings: Mapping[str, Any]) -> Section:
@@ -203,11 +219,6 @@ def _limits(results: Results) -> tuple[Section, ...]:
         ),
     )
     return (risk, day) if results["risks"] else (day,)
-
-
-def _ever(found: Mapping[str, Any]) -> str:
-    words = f"{found['unsafe_tasks']} of {found['tasks']} patients ever had settings above the 4 %"
-    return f"{words}, {found['undecided_tasks']} are too close to tell" if found["undecided_tasks"] else words
 
 
 def _bounds(results: Results) -> str:

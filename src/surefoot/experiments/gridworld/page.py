@@ -6,39 +6,39 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from surefoot.experiments.gridworld.figure import Panel, policies_and_values
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.experiments.results import Report, Results, plan_table
 from surefoot.learning.event import Event
 from surefoot.methods import BASELINES
-from surefoot.report.figures import learning_curves, png
-from surefoot.report.metrics import Totals
+from surefoot.report import verdict
+from surefoot.report.figures import learning_curves, png, svg
+from surefoot.report.metrics import Totals, ranked
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Table, events_table, results_table
+from surefoot.report.verdict import Verdict
 from surefoot.tasks.gridworld_tasks import BUDGET
 
 TEST, FRESH, PLAN = "On the test tasks", "On fresh tasks", "How long each method stays on the safe policy"
-
-# Certified, unsafe on any task, and what the page's first paragraph calls the two together.
-GROUPS = (
-    (True, False, "Certified and never unsafe"),
-    (True, True, "Certified, yet unsafe"),
-    (False, False, "Uncertified, not unsafe in this run"),
-    (False, True, "Uncertified and unsafe"),
-)
 
 
 def gridworld_page(results: Results) -> Report:
     """Figures 1 and 2, the table, and every place where the paper's text and its figure disagree."""
     settings = results["settings"]
-    figures: dict[str, bytes] = {}
+    curves = learning_curves(results["methods"], budgets=[BUDGET], closer=True, limit=results.get("limit"))
+    figures: dict[str, Figure] = {}
     if "figure1" in results:  # runs of earlier versions have it as a picture only
-        figures["figure1.png"] = png(policies_and_values([_panel(**panel) for panel in results["figure1"]]))
-    figures["figure2.png"] = png(learning_curves(results["methods"], budgets=[BUDGET], limit=results.get("limit")))
+        figures["figure1.png"] = policies_and_values([_panel(**panel) for panel in results["figure1"]])
+    figures["figure2.png"] = curves
     page = Page(
         title="The paper's gridworld, reproduced",
-        lead=_lead(results),
+        verdict=_verdict(results),
+        lead=(
+            f"{settings['tasks']} gridworlds whose noise the learner does not know, {settings['episodes']:,} episodes "
+            "on each. Every number below is the exact value of the deployed policy on the true task."
+        ),
         facts=(
             ("episodes per task", f"{settings['episodes']:,}"),
             (
@@ -54,27 +54,27 @@ def gridworld_page(results: Results) -> Report:
             ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
         sections=(
-            *([_figure_1(figures["figure1.png"])] if "figure1.png" in figures else []),
-            _figure_2(results, figures["figure2.png"]),
+            _figure_2(results, svg(curves)),
             *_fresh_sections(results),
+            *([_figure_1(svg(figures["figure1.png"]))] if "figure1.png" in figures else []),
             _certified_section(results),
             _plan_section(results),
             _events_section(results),
             _discrepancy_section(),
-            Section("How to run this again", code=_command(settings)),
         ),
+        command=_command(settings),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, figures)
+    return Report(page, {name: png(figure) for name, figure in figures.items()})
 
 
 def tables(results: Results) -> dict[str, Table]:
-    """Regret and safety on the test tasks, on fresh ones, and the plan."""
+    """Regret and safety on the test tasks, on fresh ones, in the order of the figure's lines; and the plan."""
     limit = results["limit"]["mean"][-1] if "limit" in results else None  # runs of earlier versions have none
-    found = {TEST: results_table(results["methods"], compared_with(results["methods"]), limit)}
+    found = {TEST: results_table(ranked(results["methods"]), compared_with(results["methods"]), limit)}
     fresh = results.get("fresh", {})  # runs of earlier versions have none
     if fresh:
-        found[FRESH] = results_table(fresh, compared_with(fresh))
+        found[FRESH] = results_table(ranked(fresh), compared_with(fresh))
     return {**found, PLAN: plan_table(results["plan"])}
 
 
@@ -82,33 +82,23 @@ def _panel(noise: float, policy: Any, state_values: Any, optimal_value: float) -
     return Panel(noise, np.array(policy), np.array(state_values), optimal_value)
 
 
-def _lead(results: Results) -> str:
-    methods = results["methods"]
-    sentences = [
-        f"{results['settings']['tasks']} gridworlds whose noise the learner does not know, "
-        f"{results['settings']['episodes']:,} episodes on each. Every number below is the exact value of the deployed "
-        "policy on the true task."
-    ]
-    if "safe-only" in methods:
-        sentences.append(f"Never adapting costs a regret of {methods['safe-only']['regret_mean']:,.0f} per task.")
-    best_first = sorted(methods.items(), key=lambda item: item[1]["regret_mean"])
-    for certified, unsafe, title in GROUPS:
-        found = [
-            _verdict(name, summary)
-            for name, summary in best_first
-            if name != "safe-only" and (summary["certified"], summary["unsafe_tasks"] > 0) == (certified, unsafe)
-        ]
-        if found:
-            sentences.append(f"{title}: {'; '.join(found)}.")
-    return " ".join(sentences)
-
-
-def _verdict(name: str, summary: Mapping[str, Any]) -> str:
-    text = f"‘{name}’ {summary['regret_mean']:,.0f}"
-    if summary["unsafe_tasks"]:
-        text += f", on {summary['unsafe_tasks']} of {summary['tasks']} tasks"
-        text += f" ({summary['unsafe_episodes']:,} of {summary['episodes'] * summary['tasks']:,} episodes)"
-    return text
+def _verdict(results: Results) -> Verdict:
+    """On the test tasks; how sure it is follows from fresh ones where there are some."""
+    settings, methods = results["settings"], results["methods"]
+    best, share = verdict.best_certified(methods), verdict.avoided(methods)
+    worth = "" if share is None else f"‘{best}’ avoided {verdict.percent(share)} of the regret of never adapting, and "
+    words = worth + verdict.in_words(methods)
+    counted = results.get("fresh") or methods
+    amount = f"{len(methods)} methods on {settings['tasks']} tasks, {settings['episodes']:,} episodes each"
+    return Verdict(
+        f"{words[0].upper()}{words[1:]}.",
+        (
+            verdict.gained(methods),
+            verdict.safety(methods),
+            verdict.sureness(counted, settings["risk"], "fresh tasks" if counted is not methods else "tasks"),
+            verdict.took(results["seconds"], amount),
+        ),
+    )
 
 
 def _figure_1(figure: bytes) -> Section:
@@ -132,12 +122,13 @@ def _figure_2(results: Results, figure: bytes) -> Section:
         "Figure 2: regret and cost while adapting",
         figure=figure,
         caption=(
-            "Top: cumulative regret. Bottom: expected discounted cost of the deployed policy; above the dashed budget "
-            f"of {BUDGET} it is unsafe. Lines are means over the test tasks, bands hold 80 % of them. Dashed lines "
-            "belong to methods without a proof; a cross marks the worst policy deployed by a method that exceeded the "
-            "budget."
+            "Top: cumulative regret, on the paper's axes. Middle: expected discounted cost of the deployed policy; "
+            f"above the dashed budget of {BUDGET} it is unsafe. Lines are means over the test tasks; bands hold 80 % "
+            "of them, drawn where no other line runs through. Broken lines belong to methods without a proof; a cross "
+            "marks the worst policy deployed by a method that exceeded the budget. Bottom: the same regret on "
+            "logarithmic axes"
         )
-        + (_LIMIT_CAPTION if "limit" in results else ""),
+        + (", and what no method stays below in expectation that keeps the promise." if "limit" in results else "."),
         table=tables(results)[TEST],
         notes=(
             *_best_baseline(results["methods"]),
@@ -150,11 +141,6 @@ def _figure_2(results: Results, figure: bytes) -> Section:
             "made with, and no guarantee. DOPE+ and 'dope-published' are reconstructed from what is public of them.",
         ),
     )
-
-
-_LIMIT_CAPTION = (
-    " Last: the same regret on logarithmic axes, and what no method stays below in expectation that keeps the promise."
-)
 
 
 def _limit_note(results: Results) -> tuple[str, ...]:

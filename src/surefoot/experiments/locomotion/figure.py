@@ -13,16 +13,17 @@ from matplotlib.lines import Line2D
 
 from surefoot.experiments.locomotion.settings import ADAPTING, REFERENCE
 from surefoot.learning.paper.published import ON_ROBOTS
-from surefoot.report.figures import BUDGET_COLOUR, STYLE, Stroke, stroke
+from surefoot.report.figures import STYLE, is_clear
+from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, Stroke, stroke
 
 HIGHEST = 2.2  # of the budget; what lies above is named at the edge
-POSSIBLE = "#222222"
-UNCERTIFIED_LINE = (0, (4, 2))
+POSSIBLE = INK
 
 
 def reward_and_cost(families: Mapping[str, Any]) -> Figure:
-    """Lines are means over tasks, bands hold 80 % of them. What has no certificate is dashed. A cross marks the worst
-    policy that a method deployed which was unsafe on any task. Methods that never leave the safe policy share its line.
+    """Lines are means over tasks, bands hold 80 % of them where no other line runs through. What has no certificate is
+    dashed. A cross marks the worst policy that a method deployed which was unsafe on any task. Methods that never leave
+    the safe policy share its line.
     """
     with matplotlib.rc_context(STYLE):
         width = max(3.25 * len(families) + 0.5, 7.0)
@@ -51,15 +52,15 @@ def look(name: str, certified: bool) -> dict[str, Any]:
         "color": drawn.colour,
         "marker": drawn.marker,
         "markersize": 4,
-        "linestyle": "-" if certified else UNCERTIFIED_LINE,
+        "linestyle": "-" if certified else (0, drawn.dash),
         "linewidth": 4.0 if name == REFERENCE else 2.4 if name == ADAPTING else 1.6,
         "label": name if certified else f"{name} (uncertified)",
     }
 
 
 def _stroke(name: str) -> Stroke:
-    """`certified` is `ADAPTING` wherever there are signals."""
-    return stroke({ON_ROBOTS.name: "published", ADAPTING: "certified"}.get(name, name))
+    """The method of the paper's figure looks the same with the constants for robots."""
+    return stroke("published" if name == ON_ROBOTS.name else name)
 
 
 def _moving(family: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,10 +93,12 @@ def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
 
 
 def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
-    for order, (name, own) in enumerate(_moving(family).items(), start=2):
+    moving = _moving(family)
+    for order, (name, own) in enumerate(moving.items(), start=2):
         curve, drawn = own["curve"], look(name, own["certified"])
         low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
-        axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
+        if is_clear(name, moving, what):
+            axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
         every = max(1, len(mean) // 6)
         places = (3 * order % every, every)  # so that markers do not lie on each other
         axes.plot(curve["episode"], mean, drawstyle="steps-post", zorder=order, markevery=places, **drawn)
@@ -111,7 +114,7 @@ def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> N
         marker="X",
         markersize=8,
         color=colour,
-        markeredgecolor="white",
+        markeredgecolor=PAPER,
         zorder=100,
         clip_on=False,
     )
@@ -126,7 +129,7 @@ def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> N
             va="top",
             fontsize=8,
             color=colour,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
             zorder=101,
         )
 
@@ -147,7 +150,7 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
         Line2D([], [], color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, label="budget"),
     ]
     if any(own["unsafe_tasks"] for family in families.values() for own in family["methods"].values()):
-        worst = Line2D([], [], color="#444444", marker="X", markersize=7, linestyle="none", label="worst unsafe policy")
+        worst = Line2D([], [], color=SOFT, marker="X", markersize=7, linestyle="none", label="worst unsafe policy")
         handles.append(worst)
     columns = min(5, 1 + len(families))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9, handlelength=2.6)

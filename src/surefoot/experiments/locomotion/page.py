@@ -11,10 +11,13 @@ from surefoot.experiments.locomotion.figure import reward_and_cost
 from surefoot.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_EPISODES, REFERENCE
 from surefoot.experiments.results import Report, Results
 from surefoot.learning.paper.published import ON_ROBOTS
-from surefoot.report import table
+from surefoot.report import table, verdict
 from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Cell, Table
+from surefoot.report.verdict import Answer, Verdict, listed
+
+PACKAGES = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
 
 
 def locomotion_page(results: Results) -> Report:
@@ -24,7 +27,8 @@ def locomotion_page(results: Results) -> Report:
     figures = {"figure4.png": png(figure), "figure4.svg": svg(figure)}
     page = Page(
         title="The paper's robots, reproduced",
-        lead=_lead(results),
+        verdict=_verdict(results),
+        lead=_LEAD,
         facts=(
             ("families", ", ".join(settings["families"])),
             ("test tasks per family", str(settings["tasks"])),
@@ -32,15 +36,17 @@ def locomotion_page(results: Results) -> Report:
             ("risk", f"{settings['risk']:g}"),
             ("seed", str(settings["seed"])),
             ("time", f"{results['seconds']:.0f} s"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions(PACKAGES))),
         ),
         sections=(
-            _figure(results, figures["figure4.png"]),
+            _figure(figures["figure4.svg"]),
             *(_family(family, settings) for family in results["families"].values()),
             _safety(results),
             _differences(),
             _training(results),
-            _settings(results),
+            _how(results),
         ),
+        command=_command(settings),
         footer=f"surefoot {results['version']}",
     )
     return Report(page, figures)
@@ -56,6 +62,8 @@ def tables(results: Results) -> dict[str, Table]:
 
 
 def family_table(family: Mapping[str, Any]) -> Table:
+    """Certified methods first, as in the figure."""
+    ordered = sorted(family["methods"].items(), key=lambda item: not item[1]["certified"])
     experts = any(gain is not None for gain in family["expert_gain"])
     rows = tuple(
         (
@@ -71,7 +79,7 @@ def family_table(family: Mapping[str, Any]) -> Table:
             f"{found['training_steps'] / 1e6:.1f}",
             *((_percent(found["share_of_expert"]),) if experts else ()),
         )
-        for name, found in family["methods"].items()
+        for name, found in ordered
     )
     headers = (
         "method",
@@ -128,49 +136,41 @@ def _millions(steps: int) -> str:
 # ---------------------------------------------------------------------------------------------------------------- words
 
 
-def _lead(results: Results) -> str:
+_LEAD = (
+    "Robots whose motors or target velocity nobody tells. A safe policy and a few others were trained beforehand; "
+    "every method chooses among them, or trains on, while the robot runs. Gain is reward beyond that of the safe "
+    "policy, as a share of what the best mixture of the set’s policies gains within the budget on each very task."
+)
+
+
+def _verdict(results: Results) -> Verdict:
     methods, settings = results["methods"], results["settings"]
-    names = [name for name, found in methods.items() if found["certified"]]
-    unsafe = [name for name in names if methods[name]["unsafe_tasks"]]
-    verdict = (
-        f"Of the certified methods {_listed(unsafe)} deployed an unsafe policy"
-        if unsafe
-        else "No certified method ever deployed a policy that was seen to be unsafe"
+    own = {
+        each["title"]: each["methods"][ADAPTING] for each in results["families"].values() if ADAPTING in each["methods"]
+    }
+    shares = [f"{_percent(found['share_final'])} ({title})" for title, found in own.items()]
+    worth = f"‘{ADAPTING}’ gained {listed(shares)} of what is possible, and " if shares else ""
+    words = worth + verdict.in_words(methods)
+    soon = "".join(f"; {title}: {_soon(found)}" for title, found in own.items() if found["median_until"] is not None)
+    finals = [found["share_final"] for found in own.values() if found["share_final"] is not None]
+    ends = [_percent(min(finals)), _percent(max(finals))] if finals else ["nothing"]
+    return Verdict(
+        f"{words[0].upper()}{words[1:]}.",
+        (
+            Answer("Gained", " to ".join(dict.fromkeys(ends)), f"of what is possible{soon}"),
+            verdict.safety(methods),
+            verdict.sureness(methods, settings["risk"]),
+            verdict.took(results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"),
+        ),
     )
-    open_tasks = max((methods[name]["undecided_tasks"] for name in names), default=0)
-    sentences = [f"{verdict} (risk allowed: {settings['risk']:g})."] if names else []
-    if open_tasks:
-        sentences.append(f"On up to {open_tasks} tasks a method came too close to the budget to tell.")
-    if ADAPTING in methods:
-        gained = [
-            f"{_percent(own['methods'][ADAPTING]['share_final'])} ({own['title']}{_soon(own['methods'][ADAPTING])})"
-            for own in results["families"].values()
-            if ADAPTING in own["methods"]
-        ]
-        sentences.append(
-            f"‘{ADAPTING}’ gained {_listed(gained)} of what is possible with the policies it chooses from."
-        )
-    breaking = [
-        f"‘{name}’ on {found['unsafe_tasks']} of {found['tasks']} tasks"
-        for name, found in methods.items()
-        if not found["certified"] and found["unsafe_tasks"]
-    ]
-    if breaking:
-        sentences.append(f"Without a certificate, {_listed(breaking)} exceeded the budget.")
-    return " ".join(sentences)
 
 
 def _soon(found: Mapping[str, Any]) -> str:
-    if found["median_until"] is None:
-        return ""
-    return f", most of it after {found['median_until']:,.0f} episodes"
+    until = found["median_until"]
+    return f"90 % of it after {until:,.0f} episodes" if until else "90 % of it from the first episode on"
 
 
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _figure(results: Results, figure: bytes) -> Section:
+def _figure(figure: bytes) -> Section:
     return Section(
         "Figure 4: reward and cost while adapting",
         figure=figure,
@@ -178,8 +178,8 @@ def _figure(results: Results, figure: bytes) -> Section:
             "Above: expected reward of what is deployed in each episode; dotted, the best mixture of the set’s "
             "policies that keeps the budget on each very task (best of the set, which is not the optimum of the task). "
             "Below: expected cost, with the budget; above it is unsafe. Episodes are on a logarithmic axis. Lines are "
-            "means over the test tasks, bands hold 80 % of them. Dashed lines belong to methods without a proof; a "
-            "cross marks the worst policy of a method that was unsafe on any task."
+            "means over the test tasks; bands hold 80 % of them, drawn where no other line runs through. Broken lines "
+            "belong to methods without a proof; a cross marks the worst policy of a method that was unsafe on any task."
         ),
         notes=(
             "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
@@ -281,7 +281,7 @@ def _training(results: Results) -> Section:
     )
 
 
-def _settings(results: Results) -> Section:
+def _how(results: Results) -> Section:
     settings = results["settings"]
     paragraphs = [
         f"Certified methods learn from the first {settings['watched']:,} episodes and then keep what they deploy, "
@@ -294,19 +294,13 @@ def _settings(results: Results) -> Section:
         tasks, episodes = settings["network_tasks"], settings["network_episodes"]
         where = f"each of the first {tasks} tasks of a family" if tasks < settings["tasks"] else "the task"
         paragraphs.append(
-            f"{_listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
+            f"{listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
             "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
             "of the set, the others from meta-policies, trained on tasks of the family from the safe policy on."
         )
     if settings["episodes"] < PUBLISHED_EPISODES:
         paragraphs.append(f"The paper’s figure has {PUBLISHED_EPISODES:,} episodes.")
-    packages = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
-    return Section(
-        "Settings",
-        paragraphs=tuple(paragraphs),
-        code=_command(settings),
-        notes=(", ".join(f"{name} {version}" for name, version in versions(packages)),),
-    )
+    return Section("How long each method learns", paragraphs=tuple(paragraphs))
 
 
 def _command(settings: Mapping[str, Any]) -> str:

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from surefoot.experiments.lower_bound.settings import EXPONENTS, TITLES
-from surefoot.report.figures import STYLE, stroke
-
-GREY = "0.55"
+from surefoot.report.figures import STYLE
+from surefoot.report.palette import GREY, stroke
 
 
 def samples_needed(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> Figure:

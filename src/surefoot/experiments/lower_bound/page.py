@@ -10,21 +10,23 @@ import numpy as np
 from surefoot.experiments.lower_bound.figure import samples_needed
 from surefoot.experiments.lower_bound.settings import BASE, EXPONENTS, TITLES
 from surefoot.experiments.results import Report, Results
-from surefoot.report.figures import png
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Table
+from surefoot.report.verdict import Answer, Verdict, certain, took, unsafe
 
 
 def lower_bound_page(results: Results) -> Report:
     """The figure and the tables."""
     settings, rows = results["settings"], results["rows"]
-    figure = png(samples_needed(rows, settings["methods"]))
+    figure = samples_needed(rows, settings["methods"])
     page = Page(
         title="How many samples the hardest tasks take",
+        verdict=_verdict(results),
         lead=(
             "The paper's lower bound: on a family of |Ω| tasks that differ in one probability each, nobody finds a "
             "policy that is ε-optimal and feasible with fewer than about |Ω| / (ξ²ε²(1-γ)⁵) samples. The certified "
-            "methods on these very tasks, looking for the best policy as Algorithm 2 does. " + _verdict(results)
+            "methods on these very tasks, looking for the best policy as Algorithm 2 does."
         ),
         facts=(
             ("unless varied", f"|Ω| = {BASE.tasks}, ε = {BASE.epsilon:g}, ξ = {BASE.xi:g}, γ = {BASE.discount:g}"),
@@ -36,12 +38,12 @@ def lower_bound_page(results: Results) -> Report:
             *versions(),
         ),
         sections=(
-            Section("Samples", figure=figure, caption=_CAPTION),
+            Section("Samples", figure=svg(figure), caption=_CAPTION),
             *(Section(title, table=table, notes=_NOTES[title]) for title, table in tables(results).items()),
         ),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, {"lower-bound.png": figure})
+    return Report(page, {"lower-bound.png": png(figure)})
 
 
 _CAPTION = (
@@ -100,7 +102,22 @@ def _median(values: Sequence[float | None]) -> str:
     return MISSING if None in values else f"{np.median(np.array(values)):,.0f}"
 
 
-def _verdict(results: Results) -> str:
-    runs = sum(len(row["samples"]) for row in results["rows"])
-    unsafe = sum(row["unsafe"] for row in results["rows"])
-    return f"In {unsafe} of {runs} runs anything unsafe was deployed."
+def _verdict(results: Results) -> Verdict:
+    rows, fits = results["rows"], [fit for fit in results["fits"] if fit["exponent"] is not None]
+    runs, count = sum(len(row["samples"]) for row in rows), sum(row["unsafe"] for row in rows)
+    off = max((abs(fit["exponent"] - EXPONENTS[fit["quantity"]]) for fit in fits), default=None)
+    grow = "" if off is None else f"samples grow as the lower bound does, with exponents at most {off:.2f} off; "
+    words = grow + (
+        f"in {count} of {runs} runs anything unsafe was deployed" if count else "nothing unsafe was deployed"
+    )
+    return Verdict(
+        f"{words[0].upper()}{words[1:]}.",
+        (
+            Answer(
+                "Exponents", MISSING if off is None else f"± {off:.2f}", "how far the fitted ones are from the bound’s"
+            ),
+            unsafe(count, runs, "runs with an unsafe policy"),
+            certain(count, runs, results["settings"]["risk"], "runs"),
+            took(results["seconds"], f"{runs} runs until the best policy was found"),
+        ),
+    )

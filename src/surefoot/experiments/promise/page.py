@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from surefoot.experiments.promise.figure import counts_and_risks, powerful
 from surefoot.experiments.results import Report, Results
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Cell, Table, interval
+from surefoot.report.verdict import Answer, Verdict, listed, took
 
 LEGEND = (
     "kept: the 95 % interval lies below the risk, and the count has power.",
@@ -24,18 +27,59 @@ def promise_page(results: Results) -> Report:
     """The page of either count."""
     settings = results["settings"]
     random = settings.get("families") == "random"
+    counted = [row for row in results["counts"] if row["tasks"]]
+    figure = counts_and_risks(counted) if counted else None
     first, *others = (Section(title, table=table) for title, table in tables(results).items())
+    picture = [] if figure is None else [Section("Unsafe tasks against the risk", figure=svg(figure), caption=_CAPTION)]
     legend = Section("How to read the tables", paragraphs=LEGEND)
     if random:
         others += [_worst_section(results), _refused_section(results)]
     page = Page(
         title="The promise, counted",
+        verdict=_summary(results, counted),
         lead=_random_lead(settings) if random else _gridworld_lead(settings),
         facts=(("seed", str(settings["seed"])), ("time", f"{results['seconds']:.0f} s"), *versions()),
-        sections=(first, legend, *others),
+        sections=(*picture, first, legend, *others),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, {})
+    return Report(page, {} if figure is None else {"promise.png": png(figure)})
+
+
+_CAPTION = (
+    "Dots: unsafe tasks, with their exact 95 % intervals (Clopper and Pearson); dashed: the risk, which the promise "
+    "keeps them below. A filled dot has power: the method's overconfident twin, which takes its best estimate for the "
+    "truth, was unsafe so often that it would have been caught, and the method itself went far enough on enough tasks. "
+    "A hollow dot says nothing."
+)
+
+
+def _summary(results: Results, counted: Sequence[Mapping[str, Any]]) -> Verdict:
+    verdicts = [row.get("verdict") for row in counted]
+    kept, broken, power = verdicts.count("kept"), verdicts.count("broken"), sum(map(powerful, counted))
+    unsafe, tasks = (sum(row[key] for row in counted) for key in ("unsafe_tasks", "tasks"))
+    allowed = sum(row["risk"] * row["tasks"] for row in counted)
+    found = f"{unsafe:,} of {tasks:,} tasks were unsafe, where the risks allow {allowed:,.0f}"
+    if broken:
+        names = listed([f"‘{row['method']}’ at risk {row['risk']:g}" for row in counted if row["verdict"] == "broken"])
+        words = f"{broken} of {len(counted)} promises were broken, by {names}; {found}"
+    elif counted and kept == len(counted):
+        words = f"All {kept} promises were kept, and would have been seen to be broken if they were; {found}"
+    else:
+        words = f"No promise was seen to be broken, {kept} of {len(counted)} were seen to be kept; {found}"
+    return Verdict(
+        f"{words}.",
+        (
+            Answer("Kept", f"{kept} of {len(counted)}", "promises: interval below the risk, and a count with power"),
+            Answer(
+                "Unsafe",
+                f"{unsafe:,} of {tasks:,}",
+                f"tasks, all counts together; the risks allow {allowed:,.0f}",
+                "bad" if broken else "good" if kept == len(counted) else "",
+            ),
+            Answer("Power", f"{power} of {len(counted)}", "counts that could have shown a broken promise"),
+            took(results["seconds"], f"{len(counted)} counts"),
+        ),
+    )
 
 
 def tables(results: Results) -> dict[str, Table]:

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from surefoot.experiments.regret.settings import TITLES
-from surefoot.report.figures import STYLE, stroke
+from surefoot.report.figures import STYLE
+from surefoot.report.palette import COLOURS, INK, REFERENCE, stroke
 
-PAPER, TRIVIAL, SAFE = "#8c564b", "#222222", "#b4b4b4"
+PAPER, TRIVIAL, SAFE = COLOURS[18], INK, stroke(REFERENCE).colour
 Row = Mapping[str, Any]
 
 

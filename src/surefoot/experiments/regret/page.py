@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 from surefoot.experiments.regret.figure import regret_and_bounds
 from surefoot.experiments.regret.settings import DELTA, EPSILON, SWEEPS, Family
 from surefoot.experiments.results import Report, Results
-from surefoot.report.figures import png
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Table
+from surefoot.report.verdict import Answer, Verdict, took, unsafe
 
 QUANTITY = {"cover": "cover", "margin": "xi"}  # what a sweep is drawn against
 BOUNDS = ("trivial", "shape", "theorem")
@@ -23,13 +25,14 @@ def regret_page(results: Results) -> Report:
     settings = results["settings"]
     methods = settings["methods"]
     sweeps = {name: [_last(results, family, name) for family in SWEEPS[name]] for name in settings["sweeps"]}
-    figure = png(regret_and_bounds(_curves(results), sweeps, methods))
+    figure = regret_and_bounds(_curves(results), sweeps, methods)
     page = Page(
         title="Regret, and what is proved of it",
+        verdict=_verdict(results),
         lead=(
             "Gridworlds whose noise is spread more or less, with safe policies of more or less margin. Measured regret "
             "is exact. Certified is the most that the cells which are still possible allow, added up while the method "
-            "runs, without knowing the task. " + _verdict(results)
+            "runs, without knowing the task."
         ),
         facts=(
             ("episodes", f"{settings['episodes']:,}"),
@@ -41,12 +44,12 @@ def regret_page(results: Results) -> Report:
             *versions(),
         ),
         sections=(
-            Section("Regret and bounds", figure=figure, caption=_CAPTION),
+            Section("Regret and bounds", figure=svg(figure), caption=_CAPTION),
             *(Section(title, table=table, notes=_NOTES) for title, table in tables(results).items()),
         ),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, {"regret.png": figure})
+    return Report(page, {"regret.png": png(figure)})
 
 
 _CAPTION = (
@@ -123,13 +126,36 @@ def _runs(results: Results, family: Mapping[str, Any]) -> list[Mapping[str, Any]
     return [run for run in results["runs"] if (run["std"], run["safe_noise"]) == (family["std"], family["safe_noise"])]
 
 
-def _verdict(results: Results) -> str:
+def _raised(exponent: int) -> str:
+    return str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _verdict(results: Results) -> Verdict:
     runs: Sequence[Mapping[str, Any]] = results["runs"]
     ratios = [run["certified"][-1] / run["regret"][-1] for run in runs]
+    exceeded, count = (sum(bool(run[key]) for run in runs) for key in ("exceeded", "unsafe"))
     after = results["families"][0]["says_something_after"]
-    later = "at no number of episodes up to 10²⁴" if after is None else f"only from about {after:.0e} episodes on"
-    return (
-        f"At the end it is {min(ratios):.1f} to {max(ratios):.1f} times the measured regret, and that exceeded it in "
-        f"{sum(run['exceeded'] for run in runs)} of {len(runs)} runs; anything unsafe was deployed in "
-        f"{sum(run['unsafe'] for run in runs)}. The paper's bound with its constants says something {later}."
+    later = (
+        "at no number of episodes up to 10²⁴"
+        if after is None
+        else f"only from about 10{_raised(round(math.log10(after)))} episodes on"
+    )
+    kept = f"exceeded in {exceeded} of {len(runs)} runs" if exceeded else "never exceeded"
+    safe = f"unsafe policies were deployed in {count}" if count else "nothing unsafe was deployed"
+    return Verdict(
+        f"What is certified of the regret while a method runs was {kept} and {safe}; the paper's bound says something "
+        f"{later}.",
+        (
+            Answer(
+                "Certified", f"{min(ratios):.1f} to {max(ratios):.1f} ×", "the measured regret, at the last episode"
+            ),
+            unsafe(count, len(runs), f"runs with an unsafe policy; risk allowed: {results['settings']['risk']:g}"),
+            Answer(
+                "How sure",
+                f"{exceeded} of {len(runs)}",
+                "runs had more regret than was certified of them",
+                "bad" if exceeded else "",
+            ),
+            took(results["seconds"], f"{len(runs)} runs of {results['settings']['episodes']:,} episodes"),
+        ),
     )

@@ -7,18 +7,21 @@ from typing import Any
 
 from surefoot.experiments.results import Report, Results
 from surefoot.experiments.shift.figure import label, power, price
-from surefoot.report.figures import png
+from surefoot.experiments.shift.tasks import FROM_D
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Cell, Table, interval, number
+from surefoot.report.verdict import Answer, Verdict, took, unsafe
 
 
 def shift_page(results: Results) -> Report:
     """Two figures and three tables."""
     settings = results["settings"]
-    figures = {"power.png": png(power(results["rows"], settings["episodes"])), "price.png": png(price(results["near"]))}
+    figures = {"power.png": power(results["rows"], settings["episodes"]), "price.png": price(results["near"])}
     shown = tables(results)
     page = Page(
         title="Tasks nobody trained for",
+        verdict=_verdict(results),
         lead=(
             "A certified method speaks of tasks drawn from the training distribution D. Three things can be had beyond "
             "it: a test that raises an alarm where the task is none of them, a promise for tasks within a distance η "
@@ -32,15 +35,15 @@ def shift_page(results: Results) -> Report:
             *versions(),
         ),
         sections=(
-            Section("How soon it is noticed", figure=figures["power.png"], caption=_POWER),
+            Section("How soon it is noticed", figure=svg(figures["power.png"]), caption=_POWER),
             Section("Alarms", table=shown["Alarms"], notes=_ALARMS),
-            Section("What a promise at a distance costs", figure=figures["price.png"], caption=_PRICE),
+            Section("What a promise at a distance costs", figure=svg(figures["price.png"]), caption=_PRICE),
             Section("At a distance", table=shown["At a distance"]),
             Section("Without a model", table=shown["Without a model"], notes=_FREE),
         ),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, figures)
+    return Report(page, {name: png(figure) for name, figure in figures.items()})
 
 
 _POWER = (
@@ -102,6 +105,33 @@ def tables(results: Results) -> dict[str, Table]:
             numbers=(1, 2, 3, 4, 5),
         ),
     }
+
+
+def _verdict(results: Results) -> Verdict:
+    """Who is told of a shift promises something about it, and so does who needs no model; who is not does not."""
+    rows, settings = results["rows"], results["settings"]
+    shifts = {row["shift"] for row in rows if row["shift"] != FROM_D and "no shift" not in row["shift"]}
+    noticed = {row["shift"] for row in rows if row["alarms"] == row["runs"] and row["shift"] in shifts}
+    drawn = [row for row in rows if row["shift"] == FROM_D]
+    false, fresh = sum(row["alarms"] for row in drawn), sum(row["runs"] for row in drawn)
+    near, free = results["near"], results["model_free"]
+    count = sum(row["unsafe"] for row in [*near, *free]) + sum(row["runs_unsafe_before"] for row in drawn)
+    total = sum(row["tasks"] for row in near) + sum(row["runs"] for row in free) + fresh
+    safe = f"{count} of {total} runs with a promise were unsafe" if count else "no run with a promise was ever unsafe"
+    return Verdict(
+        f"{len(noticed)} of {len(shifts)} shifts were always noticed by a method or test, with {false} false alarms in "
+        f"{fresh} runs, and {safe}.",
+        (
+            Answer(
+                "Noticed",
+                f"{len(noticed)} of {len(shifts)}",
+                "shifts at which some method or test always raised an alarm",
+            ),
+            unsafe(count, total, "runs within what is promised: tasks of D, at a distance η told of, without a model"),
+            Answer("False alarms", f"{false} of {fresh}", f"runs on fresh tasks of D; level {settings['risk']:g}"),
+            took(results["seconds"], f"{settings['episodes']:,} episodes on each task"),
+        ),
+    )
 
 
 def _alarm_row(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -9,7 +9,9 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from surefoot.report.figures import COLOURS, STYLE
+from surefoot.report.figures import STYLE
+from surefoot.report.palette import COLOURS
+from surefoot.report.verdict import percent
 
 NAMES = {"mean": "budget on the mean", "tail": "budget on the tail"}
 RARE = 1e-5  # probability below which nothing is drawn
@@ -27,7 +29,7 @@ def cost_laws(rows: Sequence[Mapping[str, Any]], level: float) -> Figure:
             axes.axvline(worst, color=COLOURS[k], linestyle="--", linewidth=1.3)
             left = worst < max(row["cvar"] for row in rows) - 0.2 and budget == "tail"  # away from the other line
             axes.annotate(
-                f"worst {1 - level:.0%}: {worst:.2f}",
+                f"worst {percent(1 - level)}: {worst:.2f}",
                 (worst, 0.93),
                 xycoords=("data", "axes fraction"),
                 xytext=(-5 if left else 5, 0),

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
 from surefoot.experiments.results import Report, Results
 from surefoot.experiments.tail.figure import NAMES, cost_laws
-from surefoot.report.figures import png
+from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Cell, Table
+from surefoot.report.verdict import Answer, Verdict, certain, percent, took, unsafe
 
 
 def tail_page(results: Results) -> Report:
     """The figure and the table."""
     settings, rows = results["settings"], results["rows"]
-    figure = png(cost_laws(rows, settings["level"]))
-    worst = f"worst {1 - settings['level']:.0%}"
+    figure = cost_laws(rows, settings["level"])
+    worst = f"worst {percent(1 - settings['level'])}"
     page = Page(
         title="A budget on the tail",
+        verdict=_verdict(results, worst),
         lead=(
             f"The paper's gridworld for 20 steps, twice: with a budget of {settings['mean']:g} on the mean of an "
             f"episode's cost, and with one of {settings['tail']:g} on the mean of the {worst} of all episodes "
-            f"(CVaR), by states that know the cost so far. {_verdict(rows, worst)}"
+            f"(CVaR), by states that know the cost so far."
         ),
         facts=(
             ("fresh tasks", str(settings["tasks"])),
@@ -37,12 +36,12 @@ def tail_page(results: Results) -> Report:
             *versions(),
         ),
         sections=(
-            Section("What episodes cost", figure=figure, caption=_CAPTION),
+            Section("What episodes cost", figure=svg(figure), caption=_CAPTION),
             *(Section(title, table=table, notes=_NOTES) for title, table in tables(results).items()),
         ),
         footer=f"surefoot {results['version']}",
     )
-    return Report(page, {"tail.png": figure})
+    return Report(page, {"tail.png": png(figure)})
 
 
 _CAPTION = (
@@ -58,7 +57,7 @@ _NOTES = (
 
 def tables(results: Results) -> dict[str, Table]:
     """Every task with either budget."""
-    share = f"worst {1 - results['settings']['level']:.0%}"
+    share = f"worst {percent(1 - results['settings']['level'])}"
     rows = tuple(
         (
             NAMES[row["budget"]],
@@ -76,14 +75,26 @@ def tables(results: Results) -> dict[str, Table]:
     return {"Tasks": Table(headers, rows, numbers=(1, 2, 3, 4, 5, 6))}
 
 
-def _verdict(rows: Sequence[Mapping[str, Any]], worst: str) -> str:
-    found = {
-        name: {key: float(np.mean([row[key] for row in rows if row["budget"] == name])) for key in ("cvar", "reward")}
+def _verdict(results: Results, worst: str) -> Verdict:
+    rows, settings = results["rows"], results["settings"]
+    mean, tail = (
+        {key: float(np.mean([row[key] for row in rows if row["budget"] == name])) for key in ("cvar", "reward")}
         for name in NAMES
-    }
-    unsafe = sum(row["unsafe"] for row in rows)
-    return (
-        f"The {worst} cost {found['mean']['cvar']:.2f} with the one and {found['tail']['cvar']:.2f} with the other, "
-        f"at a reward of {found['mean']['reward']:.2f} and {found['tail']['reward']:.2f} in the end; {unsafe} of "
-        f"{len(rows)} runs were ever unsafe."
+    )
+    count = sum(row["unsafe"] for row in rows)
+    price = f"from {mean['reward']:.2f} to {tail['reward']:.2f}"
+    safe = f"{count} of {len(rows)} runs were ever unsafe" if count else "no run was ever unsafe"
+    return Verdict(
+        f"With a budget on the tail the {worst} of all episodes cost {tail['cvar']:.2f} instead of {mean['cvar']:.2f}, "
+        f"the reward goes {price}, and {safe}.",
+        (
+            Answer(
+                f"The {worst}",
+                f"{tail['cvar']:.2f}",
+                f"cost of an episode; with a budget on the mean {mean['cvar']:.2f}",
+            ),
+            unsafe(count, len(rows), "runs, each judged by its own budget"),
+            certain(count, len(rows), settings["risk"], "runs"),
+            took(results["seconds"], f"{len(rows)} runs of {settings['episodes']:,} episodes"),
+        ),
     )
