@@ -1,8 +1,8 @@
 """Theorem 1c with 2, 3 and 4: policies planned on the way on tables with a horizon, on fresh tasks, exactly judged.
 
 A few wide cells, so that what is planned for the most dangerous task left is safe by the bounds of Theorem 1c alone.
-Counted are tasks on which an unsafe mixture was ever deployed. In an affine family the promise is made for each task, so
-that they are also taken from where it is hardest to keep: the end of the last cell.
+Counted are tasks on which an unsafe mixture was ever deployed. In an affine family the promise is made for each task,
+so that they are also taken from where it is hardest to keep: the end of the last cell.
 """
 
 from __future__ import annotations

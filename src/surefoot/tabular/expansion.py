@@ -1,4 +1,4 @@
-"""Values of a policy over whole boxes of tasks, for families whose tables are affine in the parameter (Theorems 1a, 1c)."""
+"""Values of a policy over whole boxes of tasks, for families that are affine in the parameter (Theorems 1a and 1c)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def _expanded(
         return found.middle, found.radius + rounding(found.size, example)[:, :, None], np.zeros(len(low))
     if len(tables) > 1:
         raise InvalidInput(
-            f"policy must not look at the clock for values over boxes of tasks without a horizon, got {len(tables)} tables"
+            "policy must not look at the clock for values over boxes of tasks without a horizon, got one of "
+            f"{len(tables)} tables"
         )
     probabilities = tables[0]
     if affine.n_states <= DENSE_STATES:

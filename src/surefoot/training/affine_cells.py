@@ -1,4 +1,4 @@
-"""Cells of a family whose tables are affine in the parameter: boxes, bounded by an expansion (Theorem 1a, with a horizon 1c)."""
+"""Cells of a family whose tables are affine in the parameter: boxes, bounded by an expansion (Theorems 1a and 1c)."""
 
 from __future__ import annotations
 

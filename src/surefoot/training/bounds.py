@@ -57,9 +57,7 @@ def first_states(tasks: TaskDistribution) -> Integers | None:
     return None if possible.all() else np.flatnonzero(possible)
 
 
-def state_by_state(
-    policies: Sequence[TabularPolicy | TimedPolicy], states: Integers | None = None
-) -> Evaluator:
+def state_by_state(policies: Sequence[TabularPolicy | TimedPolicy], states: Integers | None = None) -> Evaluator:
     """Exact values of tables, also from each of the first states [F], by default all: lower and upper coincide.
     Policies that are the same are evaluated once."""
     kinds: dict[bytes, int] = {}

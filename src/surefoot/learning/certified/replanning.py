@@ -72,9 +72,7 @@ class Replanner:
         inside: Floats = corner + min(1.0, back + 1e-9) * (centre[index] - corner)
         return inside
 
-    def _evaluated(
-        self, policy: TabularPolicy | TimedPolicy, cells: Cells, plausible: Mask, episode: int
-    ) -> Planned:
+    def _evaluated(self, policy: TabularPolicy | TimedPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
         """Bounds on the plausible cells; on the others nothing is claimed."""
         example = self.model.task(cells.centre[0], self.units)
         alive = np.flatnonzero(plausible)
