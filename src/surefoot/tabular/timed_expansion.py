@@ -141,9 +141,10 @@ class _Terms:
 
     def radius_from(self, start: Floats) -> Floats:
         """[J, 1+m] the same from a distribution over states."""
-        begun: Floats = np.tensordot(start, self.all, 1)
+        linear = self._linear(np.tensordot(start, self.all, 1)[None])[0]
         later: Floats = np.tensordot(start, self.second + self.all[:, :, -1], 1)
-        return self._linear(begun[None])[0] + later
+        radius: Floats = linear + later
+        return radius
 
     def _linear(self, terms: Floats) -> Floats:
         """Σ_k h_k |first_k|, [..., J, 1+m]."""
