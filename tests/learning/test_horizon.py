@@ -167,11 +167,11 @@ OF_TRANSITIONS = [name for name in METHODS if METHODS[name].observes == "transit
 
 @pytest.mark.parametrize("name", [name for name in OF_TRANSITIONS if name.startswith("certified")])
 def test_certified_methods_read_tables_with_a_horizon(name: str) -> None:
-    """Without planning on the way: bounds over boxes are for tasks that go on."""
     policies = tables_with_a_horizon()
     assert advice(policies, "transitions").method == "certified-likelihood"
     made = sf.learner(policies, method=name, risk=0.2).method
-    assert (made.replanner, made.observes) == (None, "transitions")
+    assert made.observes == "transitions"
+    assert made.replanner is not None
 
 
 @pytest.mark.parametrize("name", [name for name in OF_TRANSITIONS if not name.startswith("certified")])

@@ -15,8 +15,6 @@ from scipy.optimize import linprog
 import surefoot as sf
 from random_tasks import random_distributions, seeds
 from surefoot.errors import Infeasible, InvalidInput
-from surefoot.tabular.affine import affine_of_arrays
-from surefoot.tabular.expansion import box_values
 from surefoot.tabular.finite_horizon import solve_horizon
 from surefoot.tabular.lagrangian import solve_lagrangian
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -278,10 +276,6 @@ def test_what_sums_without_end_refuses_a_horizon() -> None:
     endless(random_task(0, None, 0.9), "this")
     with pytest.raises(InvalidInput, match="that is for tasks without a horizon, got one with horizon 5"):
         endless(task, "that")
-    policy = TabularPolicy(np.full((3, 2), 0.5))
-    affine = np.asarray(task.transitions), np.zeros((1, 3, 2, 3))
-    with pytest.raises(InvalidInput, match=r"expansion .* got one with horizon 5"):
-        box_values(affine_of_arrays(affine, task), task, policy, np.zeros((1, 1)), np.ones((1, 1)))
     with pytest.raises(InvalidInput, match=r"linear program .* got one with horizon 5"):
         OccupancyLP().solve(task)
     with pytest.raises(InvalidInput, match="tasks must share one horizon, got 5 and None"):

@@ -13,9 +13,10 @@ from surefoot.errors import InvalidInput
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.robust import moved, value_spreads, worst_within
 from surefoot.tabular.solve import solve
+from surefoot.tabular.transition_classes import ball_model
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.affine_cells import affine_cells
 
@@ -89,6 +90,46 @@ def test_spreads_hold_on_all_tasks_of_a_cell() -> None:
             exact = np.ptp(state_values(member, policy.probabilities), axis=1)
             assert (exact <= found[k]).all()
             assert (found[k] <= 2 * exact).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_a_horizon_every_step_counts(seed: int) -> None:
+    """Spreads and Lemma 8, on tasks with other transitions within the distance."""
+    rng = np.random.default_rng([3, seed])
+    drawn, steps = random_cmdp(rng), 6
+    rows = drawn.rows.toarray().reshape(drawn.n_states, drawn.n_actions, drawn.n_states)
+    policy = TimedPolicy(rng.dirichlet(np.ones(drawn.n_actions), (steps, drawn.n_states)))
+
+    def made(transitions: Floats) -> tuple[TabularCMDP, Floats]:
+        """A task and its values [H, 1+m, S] from every step."""
+        task = TabularCMDP(transitions, drawn.reward, drawn.cost, drawn.budget, drawn.start, 1.0, horizon=steps)
+        values = [np.zeros((1 + task.n_constraints, task.n_states))]
+        for table in policy.probabilities[::-1]:
+            ahead = task.signals + np.einsum("sat,kt->ksa", transitions, values[0])
+            values.insert(0, np.einsum("sa,ksa->ks", table, ahead))
+        return task, np.stack(values[:-1])
+
+    centre, known = made(rows)
+    found = value_spreads(ball_model([centre], np.array([ETA])), policy, centre.units)
+    assert found is not None
+    spread = np.ptp(known, axis=2).max(axis=0)
+    scale = np.append(centre.units.reward_scale, centre.units.cost_scale)
+    slack = ETA * theory.shift_bound(scale, spread, centre.units.effective_discount)
+    for _ in range(10):
+        _, values = made((1 - ETA) * rows + ETA * rng.dirichlet(np.full(drawn.n_states, 0.1), rows.shape[:2]))
+        assert (np.ptp(values, axis=2) <= found[0]).all()
+        assert (np.abs(values - known)[0] <= slack[:, None]).all()
+
+
+def test_the_first_step_alone_may_hide_what_later_steps_hold() -> None:
+    """Everybody is sent to one state at first, so that nothing depends on where an episode begins."""
+    to_first, stay = np.eye(2)[[0, 0]], np.eye(2)
+    task = TabularCMDP(np.stack([to_first, stay], axis=1), [[0, 0], [0, 1]], np.zeros((2, 2)), 1.0, [0.5, 0.5], 1.0,
+                       (0, 1), (0, 1), horizon=5)  # fmt: skip
+    policy = TimedPolicy(np.eye(2)[[[0, 0], [1, 1]]])
+    found = value_spreads(ball_model([task], np.zeros(1)), policy, task.units)
+    assert found is not None
+    assert found[0, 0] == pytest.approx(4.0)
 
 
 def test_a_distance_is_asked_for() -> None:

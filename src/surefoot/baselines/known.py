@@ -34,8 +34,8 @@ def known_model(policies: PolicyValueSet, method: str) -> KnownModel:
         )
     if policies.units.horizon is not None:
         raise InvalidInput(
-            f"policies must be for tasks without a horizon for method {method!r}, whose formulas are for discounted "
-            f"sums without end, got horizon {policies.units.horizon}"
+            f"policies must be for tasks without a horizon for method {method!r}, {_why_endless(method)}, got horizon "
+            f"{policies.units.horizon}"
         )
     if model.reward is None or model.cost is None:
         raise InvalidInput(
@@ -43,3 +43,12 @@ def known_model(policies: PolicyValueSet, method: str) -> KnownModel:
             f"{method!r}, got a family whose payments depend on the next state or on the task"
         )
     return KnownModel(model.class_table, model.reward, model.cost, model.start)
+
+
+def _why_endless(method: str) -> str:
+    if method.startswith(("dope", "optpess")):
+        return (
+            "which takes the steps of an episode as states of their own: write the tasks in layers "
+            "(sf.tasks.layered), whose sums are the same, and give layers=H"
+        )
+    return "whose formulas are for discounted sums without end"

@@ -107,6 +107,18 @@ def timed_state_values(cmdp: Tables, tables: Floats) -> Floats:
     return np.asarray(onwards.T)
 
 
+def timed_values_of_each(cmdp: Tables, policies: Sequence[Floats]) -> Floats:
+    """[P, 1+m, S] `timed_state_values` of P policies [T, S, A] on a task with a horizon, all of them step by step."""
+    steps = cmdp.units.episode_length
+    signals = cmdp.signals.transpose(1, 2, 0)[:, :, None]  # [S, A, 1, 1+m]
+    onwards: Any = np.zeros((cmdp.n_states, len(policies), signals.shape[3]))
+    for t in reversed(range(steps)):
+        ahead = (cmdp.matrix @ onwards.reshape(cmdp.n_states, -1)).reshape(*signals.shape[:2], *onwards.shape[1:])
+        now = np.stack([tables[min(t, len(tables) - 1)] for tables in policies], axis=2)  # [S, A, P]
+        onwards = (now[..., None] * (signals + cmdp.discount * ahead)).sum(axis=1)
+    return np.asarray(onwards.transpose(1, 2, 0))
+
+
 def occupancy(cmdp: Tables, policy: TabularPolicy | TimedPolicy | Floats) -> Floats:
     """[S, A] expected discounted visits Σ_t γ^t P(s_t = s, a_t = a); they sum to Σ_t γ^t, 1/(1-γ) without a horizon."""
     tables, horizon = as_tables(policy, (cmdp.n_states, cmdp.n_actions)), cmdp.units.horizon

@@ -1,4 +1,4 @@
-"""Values of a policy over whole boxes of tasks, for families whose tables are affine in the parameter (Theorem 1a)."""
+"""Values of a policy over whole boxes of tasks, for families that are affine in the parameter (Theorems 1a and 1c)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
 from surefoot.tabular.affine import AffineTables
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.sparse_expansion import expand_one_by_one, expand_series
-from surefoot.tabular.tables import Tables, endless
+from surefoot.tabular.tables import Tables
+from surefoot.tabular.timed_expansion import expand_steps
 
 # What the linear algebra behind the bounds may be off by, relative to the numbers that go into it.
 ROUNDING = 1e-10
@@ -23,23 +25,36 @@ SMALL_REACH = 0.1
 def box_values(
     affine: AffineTables,
     example: Tables,
-    policy: TabularPolicy,
+    policy: TabularPolicy | TimedPolicy,
     low: Floats,
     high: Floats,
     first_states: Integers | None = None,
 ) -> tuple[Floats, Floats]:
     """Lower and upper [J, 1+m, 1+F] over each box [J, d] of an affine family: from the start distribution, then from
-    each of the first states [F], all of them by default. Infinite for boxes that are too wide to be expanded (ρ ≥ 1).
+    each of the first states [F], all of them by default. Infinite for boxes that are too wide to be expanded (ρ ≥ 1);
+    with a horizon none is.
 
-    `example` lends the start, the discount and the budgets.
+    `example` lends the start, the discount, the horizon and the budgets.
     """
-    endless(example, "the expansion of values over boxes")
     states = np.arange(example.n_states) if first_states is None else first_states
-    middle, radius, reach = _expanded(affine, example, policy.probabilities, low, high, states)
+    middle, radius, reach = _expanded(affine, example, policy, low, high, states)
     lower, upper = reward_and_margin(middle - radius, middle + radius, example.units)
     wide = reach >= 1
     lower[wide], upper[wide] = -np.inf, np.inf
     return lower, upper
+
+
+def box_spreads(
+    affine: AffineTables, example: Tables, policy: TabularPolicy | TimedPolicy, low: Floats, high: Floats
+) -> Floats:
+    """[J, 1+m] the most by which values differ between states on any task of each box, with a horizon at any step."""
+    if example.units.horizon is not None:
+        tables, nowhere = _tables(example, policy), np.empty(0, dtype=np.int64)
+        found = expand_steps(affine, example, tables, low, high, nowhere)
+        return found.spread + 2 * rounding(found.size, example)
+    lower, upper = box_values(affine, example, policy, low, high)
+    spread: Floats = upper[:, :, 1:].max(axis=2) - lower[:, :, 1:].min(axis=2)
+    return spread
 
 
 def anything(units: Units) -> tuple[Floats, Floats]:
@@ -50,14 +65,34 @@ def anything(units: Units) -> tuple[Floats, Floats]:
 
 
 def _expanded(
-    affine: AffineTables, example: Tables, probabilities: Floats, low: Floats, high: Floats, states: Integers
+    affine: AffineTables,
+    example: Tables,
+    policy: TabularPolicy | TimedPolicy,
+    low: Floats,
+    high: Floats,
+    states: Integers,
 ) -> tuple[Floats, Floats, Floats]:
-    """Middle and radius [J, 1+m, 1+F], rounding included, and ρ [J]."""
+    """Middle and radius [J, 1+m, 1+F], rounding included, and ρ [J], 0 with a horizon."""
+    tables = _tables(example, policy)
+    if example.units.horizon is not None:
+        found = expand_steps(affine, example, tables, low, high, states)
+        return found.middle, found.radius + rounding(found.size, example)[:, :, None], np.zeros(len(low))
+    if len(tables) > 1:
+        raise InvalidInput(
+            "policy must not look at the clock for values over boxes of tasks without a horizon, got one of "
+            f"{len(tables)} tables"
+        )
+    probabilities = tables[0]
     if affine.n_states <= DENSE_STATES:
         return _expand_dense(affine, example, probabilities, low, high, states)
     expand = expand_series if affine.dimension == 1 else expand_one_by_one
     middle, radius, reach, size = expand(affine, example, probabilities, low, high, states)
     return middle, radius + rounding(size, example)[:, :, None], reach
+
+
+def _tables(example: Tables, policy: TabularPolicy | TimedPolicy) -> Floats:
+    """[T, S, A]"""
+    return as_tables(policy, (example.n_states, example.n_actions))
 
 
 def _expand_dense(

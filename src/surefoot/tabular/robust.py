@@ -11,7 +11,7 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import DENSE_LIMIT, solve_discounted
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.tables import endless
 from surefoot.tabular.transition_model import TransitionModel
 
@@ -20,42 +20,53 @@ ROUNDING = 1e-9  # of values, relative to them
 MOST_ROUNDS = 1000  # of the search for the worst task; a handful suffice
 
 
-def value_spreads(model: TransitionModel, policy: TabularPolicy, units: Units) -> Floats | None:
-    """[J, 1+m] osc: the most by which reward and costs of a policy differ between first states, on any task of a cell.
+def value_spreads(model: TransitionModel, policy: TabularPolicy | TimedPolicy, units: Units) -> Floats | None:
+    """[J, 1+m] osc: the most by which reward and costs of a policy differ between first states, on any task of a cell;
+    with a horizon between the states of any step.
 
     Exact at the centre P; on a task within e of it V' - V = (I - γP')⁻¹(P' - P)(g + γV), at most e(osc g + γ osc
-    V)/(1-γ) with g what transitions pay, and osc V' at most twice that more. None for large tables, tables with a
-    horizon, and where it is not known what steps pay.
+    V)/(1-γ) with g what transitions pay, and osc V' at most twice that more; with a horizon 1/(1-γ) is Σ_t γ^t. None
+    for large tables, and where it is not known what steps pay.
     """
-    if not model.pays or units.horizon is not None or model.n_states > DENSE_LIMIT:
+    if not model.pays or model.n_states > DENSE_LIMIT:
+        return None
+    tables = as_tables(policy, (model.n_states, model.n_actions))
+    if units.horizon is None and len(tables) > 1:
         return None
     chunks = (slice(k, k + CHUNK) for k in range(0, len(model.radius), CHUNK))
-    parts = [_centre_spreads(model, policy, units.discount, some) for some in chunks]
+    parts = [_centre_spreads(model, tables, units, some) for some in chunks]
     spread = np.concatenate(parts) * (1 + ROUNDING)
     paid = np.zeros(spread.shape[1])
     if model.payments is not None:
         most, least = (side.reduceat(model.payments, model.indptr[:-1], axis=1) for side in (np.maximum, np.minimum))
         paid = (most - least).max(axis=1)
-    wider: Floats = spread + 2 * model.radius[:, None] * (paid + units.discount * spread) / (1 - units.discount)
+    wider: Floats = spread + 2 * model.radius[:, None] * (paid + units.discount * spread) / units.rate
     return wider
 
 
-def _centre_spreads(model: TransitionModel, policy: TabularPolicy, discount: float, some: slice) -> Floats:
-    """[J', 1+m] at the centres of some cells."""
+def _centre_spreads(model: TransitionModel, tables: Floats, units: Units, some: slice) -> Floats:
+    """[J', 1+m] at the centres of some cells, for tables [T, S, A] of the steps."""
     entries = model.probability[some][:, model.classes]  # [J', E]
     rows = np.zeros((len(entries), len(model.indptr) - 1, model.n_states))
     rows[:, model.row, model.successor] = entries
     shape = (len(entries), model.n_states, model.n_actions, model.n_states)
-    chain = np.einsum("sa,jsat->jst", policy.probabilities, rows.reshape(shape))
     signals: Any
     if model.reward is not None and model.cost is not None:
         signals = np.concatenate([model.reward[None], model.cost])[None]
     else:
         signals = np.add.reduceat(entries[:, None] * np.asarray(model.payments), model.indptr[:-1], axis=2)
         signals = signals.reshape(len(entries), -1, model.n_states, model.n_actions)
-    per_state = np.einsum("sa,jksa->jsk", policy.probabilities, signals)
-    per_state = np.broadcast_to(per_state, (len(entries), *per_state.shape[1:]))
-    spreads: Floats = np.ptp(np.linalg.solve(np.eye(model.n_states) - discount * chain, per_state), axis=1)
+    value: Any = np.zeros((len(entries), model.n_states, signals.shape[1]))
+    spreads: Floats = np.zeros((len(entries), signals.shape[1]))
+    for t in reversed(range(units.horizon or 1)):
+        probabilities = tables[min(t, len(tables) - 1)]
+        chain = np.einsum("sa,jsat->jst", probabilities, rows.reshape(shape))
+        per_state = np.broadcast_to(np.einsum("sa,jksa->jsk", probabilities, signals), value.shape)
+        if units.horizon is None:
+            value = np.linalg.solve(np.eye(model.n_states) - units.discount * chain, per_state)
+        else:
+            value = per_state + units.discount * (chain @ value)
+        spreads = np.maximum(spreads, np.ptp(value, axis=1))
     return spreads
 
 

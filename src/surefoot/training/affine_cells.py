@@ -1,4 +1,4 @@
-"""Cells of a family whose tables are affine in the parameter: boxes, bounded by an expansion (Theorem 1a)."""
+"""Cells of a family whose tables are affine in the parameter: boxes, bounded by an expansion (Theorems 1a and 1c)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surefoot.progress import Progress, silent
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import anything, box_values
 from surefoot.tabular.payments import Payments
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_classes import affine_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables, detection_doubt
@@ -33,7 +33,7 @@ class BoxesTooWide(InvalidInput):
 
 def affine_cells(
     tasks: TaskDistribution,
-    policies: Sequence[TabularPolicy],
+    policies: Sequence[TabularPolicy | TimedPolicy],
     cells: int,
     uncovered: float = 1.0,
     show: Progress = silent,
@@ -80,7 +80,7 @@ def boxes_of_tasks(
 def _bounds(
     tasks: TaskDistribution,
     affine: AffineTables,
-    policies: Sequence[TabularPolicy],
+    policies: Sequence[TabularPolicy | TimedPolicy],
     boxes: tuple[Floats, Floats],
     states: Integers | None,
     allowed: tuple[Floats, float],

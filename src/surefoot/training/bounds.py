@@ -13,10 +13,10 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.policyset.cells import Cells, Source
 from surefoot.policyset.readings import Readings
-from surefoot.tabular.evaluate import values_of_each
+from surefoot.tabular.evaluate import timed_values_of_each, values_of_each
 from surefoot.tabular.expansion import reward_and_margin
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -24,23 +24,23 @@ from surefoot.tasks.task_distribution import TaskDistribution
 # (or [P, 1+m, 1] when only the former can be had); reward first, then margins.
 Evaluator: TypeAlias = Callable[[Any], tuple[Floats, Floats]]
 
+TABLES = (TabularPolicy, TimedPolicy)
+
 
 def evaluator(tasks: TaskDistribution, policies: Sequence[Policy]) -> Evaluator:
     """The most that readable tasks of a family tell of the values of policies."""
-    tables = stationary_tables(tasks.example, policies)
+    tables = expandable_tables(tasks.example, policies)
     return exact_values(policies) if tables is None else state_by_state(tables, first_states(tasks))
 
 
-def stationary_tables(example: Task, policies: Sequence[Policy]) -> list[TabularPolicy] | None:
-    """The policies, if they and the task are tables and nothing depends on the clock: values then solve one linear
-    system for all first states."""
-    tables = [policy for policy in policies if isinstance(policy, TabularPolicy)]
-    return tables if is_timeless_table(example) and len(tables) == len(policies) else None
-
-
-def is_timeless_table(task: Task) -> bool:
-    """Whose values from every state solve one linear system."""
-    return isinstance(task, TabularCMDP) and task.units.horizon is None
+def expandable_tables(example: Task, policies: Sequence[Policy]) -> list[TabularPolicy | TimedPolicy] | None:
+    """The policies, if they and the task are tables, and look at the clock only where there is a horizon: values from
+    all first states then come at once, also over boxes."""
+    if not isinstance(example, TabularCMDP):
+        return None
+    timeless = example.units.horizon is None
+    tables = [policy for policy in policies if isinstance(policy, TabularPolicy if timeless else TABLES)]
+    return tables if len(tables) == len(policies) else None
 
 
 @lru_cache(maxsize=16)
@@ -51,21 +51,25 @@ def first_states(tasks: TaskDistribution) -> Integers | None:
     Bounds per first state are valid for whichever states they are made. Of any other state, should an episode begin
     there, nothing is claimed.
     """
-    if not is_timeless_table(tasks.example):
+    if not isinstance(tasks.example, TabularCMDP):
         return None
     possible = np.any([tasks.task(parameter).start for parameter in tasks.distribution.probes()], axis=0)
     return None if possible.all() else np.flatnonzero(possible)
 
 
-def state_by_state(policies: Sequence[TabularPolicy], states: Integers | None = None) -> Evaluator:
-    """Exact values of tables without a horizon, also from each of the first states [F], by default all: lower and upper
-    coincide. Policies that are the same are evaluated once."""
+def state_by_state(policies: Sequence[TabularPolicy | TimedPolicy], states: Integers | None = None) -> Evaluator:
+    """Exact values of tables, also from each of the first states [F], by default all: lower and upper coincide.
+    Policies that are the same are evaluated once."""
     kinds: dict[bytes, int] = {}
     which = [kinds.setdefault(policy.probabilities.tobytes(), len(kinds)) for policy in policies]
-    different = np.stack([policies[which.index(k)].probabilities for k in range(len(kinds))])
+    different = [policies[which.index(k)] for k in range(len(kinds))]
 
     def values(task: TabularCMDP) -> tuple[Floats, Floats]:
-        per_policy = values_of_each(task, different)  # [P', 1+m, S]
+        if task.units.horizon is None:
+            per_policy = values_of_each(task, np.stack([policy.probabilities for policy in different]))
+        else:
+            shape = (task.n_states, task.n_actions)
+            per_policy = timed_values_of_each(task, [as_tables(policy, shape) for policy in different])
         picked = per_policy if states is None else per_policy[:, :, states]
         every = np.concatenate([(per_policy @ task.start)[:, :, None], picked], axis=2)[which]
         return reward_and_margin(every, every, task.units)

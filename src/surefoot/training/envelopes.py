@@ -28,7 +28,7 @@ from surefoot.tasks.affine_detection import affine_tables
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import BoxesTooWide, affine_cells
-from surefoot.training.bounds import evaluator, stationary_tables
+from surefoot.training.bounds import evaluator, expandable_tables
 from surefoot.training.conformal import DOUBT_SHARE
 from surefoot.training.sampled_cells import finite_cells, holdout_cells
 from surefoot.training.settings import BLIND, DEFAULT, Envelopes, LearnedSignals, Settled
@@ -84,7 +84,7 @@ def build_cells(
     """
     check_jobs(jobs)
     settings, distribution = envelopes.settled(tasks.example, tasks.shared_costs), tasks.distribution
-    tables = stationary_tables(tasks.example, policies)
+    tables = expandable_tables(tasks.example, policies)
     if tables is not None and affine_tables(tasks) is not None:
         try:
             return affine_cells(tasks, tables, settings.cells, settings.uncovered, show)

@@ -26,7 +26,7 @@ from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel
 
 # (policies, cells, steps of an episode, level of the elimination, what is observed) -> evidence
@@ -158,8 +158,8 @@ SOONEST = {"certified-signals": 1}
 
 
 def _replanner(policies: PolicyValueSet, model: TransitionModel | None, shift: float) -> Replanner | None:
-    """None where nothing can be planned on: `solve` and its bounds are for affine families without a horizon."""
-    if model is None or model.affine is None or model.n_constraints is None or policies.units.horizon is not None:
+    """None where nothing can be planned on: `solve` and its bounds are for affine families whose payments are known."""
+    if model is None or model.affine is None or model.n_constraints is None:
         return None
     return Replanner(model, policies.units, shift)
 
@@ -170,7 +170,7 @@ def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted
         return None
     if not (isinstance(evidence, LikelihoodRatio) and cells.source == "affine" and evidence.model.pays):
         raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
-    tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy))
+    tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy | TimedPolicy))
     return Splitter(cells, evidence, policies.units, tables)
 
 
@@ -224,7 +224,7 @@ def _made(
 
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
 
-_WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy)
+_WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy, TimedPolicy)
 
 SPECS = (
     MethodSpec(

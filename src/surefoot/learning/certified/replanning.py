@@ -11,9 +11,9 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.learning.certified.widening import moved_bounds
 from surefoot.policyset.cells import Cells
-from surefoot.tabular.expansion import anything, box_values
+from surefoot.tabular.expansion import anything, box_spreads, box_values
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.solve import solve
 from surefoot.tabular.transition_model import TransitionModel
 
@@ -25,7 +25,7 @@ FIRST, EVERY = 500, 2.0
 class Planned:
     """A policy with its bounds on every cell: reward [J] (middle), margin [J, m] (lower), first-state bounds."""
 
-    policy: TabularPolicy
+    policy: TabularPolicy | TimedPolicy
     reward: Floats
     margin: Floats
     start_lower: Floats  # [F, J, 1+m]
@@ -72,7 +72,7 @@ class Replanner:
         inside: Floats = corner + min(1.0, back + 1e-9) * (centre[index] - corner)
         return inside
 
-    def _evaluated(self, policy: TabularPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
+    def _evaluated(self, policy: TabularPolicy | TimedPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
         """Bounds on the plausible cells; on the others nothing is claimed."""
         example = self.model.task(cells.centre[0], self.units)
         alive = np.flatnonzero(plausible)
@@ -90,15 +90,18 @@ class Replanner:
         return Planned(policy, middle, full_lower[:, 1:, 0], by_start[0], by_start[1], episode)
 
     def _bounds(
-        self, example: TabularCMDP, policy: TabularPolicy, boxes: tuple[Floats, Floats], first_states: Integers | None
+        self,
+        example: TabularCMDP,
+        policy: TabularPolicy | TimedPolicy,
+        boxes: tuple[Floats, Floats],
+        first_states: Integers | None,
     ) -> tuple[Floats, Floats]:
         """[J, 1+m, 1+F] on all tasks of each box, and on those around them: from the start, then from first states."""
+        affine = self.model.affine_tables()
+        lower, upper = box_values(affine, example, policy, *boxes, first_states)
         if not self.shift:
-            return box_values(self.model.affine_tables(), example, policy, *boxes, first_states)
-        lower, upper = box_values(self.model.affine_tables(), example, policy, *boxes)
-        spread = upper[:, :, 1:].max(axis=2) - lower[:, :, 1:].min(axis=2)
-        if first_states is not None:
-            lower, upper = (side[:, :, np.append(0, 1 + first_states)] for side in (lower, upper))
+            return lower, upper
+        spread = box_spreads(affine, example, policy, *boxes)
         start = moved_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, from_start=True)
         each = moved_bounds(lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], from_start=False)
         sides = [np.concatenate([begun[..., None], rest], axis=2) for begun, rest in zip(start, each, strict=True)]

@@ -1,7 +1,7 @@
 """Cells that split while they survive: bounds become sharp where they limit what is deployed (docs, Theorem 2a).
 
 A box inside a cell is tested with the numerator of its cell, so that all boxes around the task lie below one and the
-same supermartingale, however they were chosen. Its value bounds are those of Theorem 1a on the box.
+same supermartingale, however they were chosen. Its value bounds are those of Theorem 1a or 1c on the box.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from surefoot.policyset.cells import Cells
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import box_values
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import LAW_TOLERANCE
 
 # How many boxes are halved at a decision, and how many there may be at most, besides the cells that are whole.
@@ -59,7 +59,7 @@ class Splitter:
     cells: Cells
     evidence: LikelihoodRatio
     units: Units
-    policies: tuple[TabularPolicy, ...]
+    policies: tuple[TabularPolicy | TimedPolicy, ...]
 
     def partition(self, boxes: Boxes | None, planned: tuple[Planned, ...]) -> Boxes:
         """What all cells consist of: the boxes of those that are split, and the others whole."""
@@ -128,7 +128,7 @@ class Splitter:
             halves = self._sharpened(halves, index, policy)
         return halves
 
-    def _sharpened(self, boxes: Boxes, index: int, policy: TabularPolicy) -> Boxes:
+    def _sharpened(self, boxes: Boxes, index: int, policy: TabularPolicy | TimedPolicy) -> Boxes:
         """With the bounds of one policy over each box, where these are better than what is known."""
         lower, _ = box_values(self._tables, self._example, policy, boxes.low, boxes.high, np.empty(0, dtype=np.int64))
         margin = boxes.margin.copy()

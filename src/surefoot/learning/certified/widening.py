@@ -14,8 +14,8 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.expansion import anything
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.expansion import anything, box_spreads
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.robust import value_spreads
 from surefoot.tabular.transition_model import TransitionModel
 
@@ -83,19 +83,30 @@ def moved_bounds(
 
 
 def spreads(cells: Cells, policies: Sequence[Policy], units: Units) -> Floats:
-    """[J, P, 1+m] the most by which values differ between states on any task of a cell: by the bounds from every
-    state, by the model, or by what the declared ranges allow."""
-    if cells.start_lower is not None and cells.start_upper is not None and cells.first_states is None:
+    """[J, P, 1+m] the most by which values differ between states on any task of a cell, with a horizon at any step: by
+    the bounds from every state, which are those of the first step, by the model, or by what the ranges allow."""
+    every_state = cells.start_lower is not None and cells.first_states is None and units.horizon is None
+    if every_state and cells.start_lower is not None and cells.start_upper is not None:
         spread: Floats = cells.start_upper.max(axis=3) - cells.start_lower.min(axis=3)
         return spread
     least, most = anything(units)
     found = np.tile(most - least, (*cells.lower.shape[:2], 1))
     for index, policy in enumerate(policies):
-        if cells.model is not None and isinstance(policy, TabularPolicy):
-            known = value_spreads(cells.model, policy, units)
+        if cells.model is not None and isinstance(policy, TabularPolicy | TimedPolicy):
+            known = _modelled_spread(cells, cells.model, policy, units)
             if known is not None:
                 found[:, index] = np.minimum(found[:, index], known)
     return found
+
+
+def _modelled_spread(
+    cells: Cells, model: TransitionModel, policy: TabularPolicy | TimedPolicy, units: Units
+) -> Floats | None:
+    """[J, 1+m] of one policy: over boxes with a horizon by their expansion, else by what holds around every centre."""
+    if units.horizon is not None and model.affine is not None and model.pays:
+        example = model.task(cells.centre[0], units)
+        return box_spreads(model.affine_tables(), example, policy, cells.low, cells.high)
+    return value_spreads(model, policy, units)
 
 
 def without_payments(cells: Cells) -> Cells:
