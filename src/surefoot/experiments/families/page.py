@@ -24,7 +24,7 @@ DESCRIPTIONS = {
 
 
 def families_page(results: Results) -> Report:
-    """Per family what it is, the learning curves and the table of regret, safety and wall time."""
+    """Per family what it is, the learning curves and the table of regret, safety and CPU time."""
     settings, families = results["settings"], results["families"]
     figures = {
         f"{name}.png": png(learning_curves(family["methods"], budgets=family["training"]["budget"]))
@@ -125,7 +125,7 @@ def methods_table(family: Mapping[str, Any]) -> Table:
         "unsafe tasks",
         "95 % interval of the fraction",
         "smallest margin",
-        "seconds per run",
+        "CPU seconds per run",
     )
     return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7), optional=(3, 5))
 

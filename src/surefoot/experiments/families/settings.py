@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from surefoot.experiments.options import (
     check_counts,
@@ -20,9 +21,15 @@ from surefoot.tasks import TaskDistribution, maintenance, windy_gridworld
 
 FAMILIES: Mapping[str, Callable[[], TaskDistribution]] = {"windy": windy_gridworld, "maintenance": maintenance}
 
+# Methods with an option, under names of their own.
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "certified-likelihood-split": ("certified-likelihood", {"split": True}),
+}
+
 DEFAULT_METHODS = (
     "safe-only",
     "certified-likelihood",
+    "certified-likelihood-split",
     "certified-ball",
     "certified-returns",
     "certified-model-free",
@@ -48,4 +55,4 @@ class Settings:
         check_seed(self.seed)
         check_risk(self.risk)
         check_names("families", self.families, tuple(FAMILIES))
-        check_names("methods", self.methods, METHODS)
+        check_names("methods", self.methods, (*METHODS, *VARIANTS))
