@@ -17,6 +17,8 @@ from surefoot.arrays import Floats
 from surefoot.simulate.runner import run_learner
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
+from surefoot.training.envelopes import build_cells
 
 ROADS = 4
 CROSSING, WALK, BROKEN = 0, 5, 6
@@ -87,3 +89,14 @@ def test_the_promise_with_four_unknowns(tasks: int, episodes: int) -> None:
     """At a risk at which failures would show; a family of 4 or 60 tasks is no proof, and the seeds are fixed."""
     unsafe = unsafe_tasks(tasks, episodes, risk=0.2)
     assert stats.binomtest(unsafe, tasks, 0.2, alternative="greater").pvalue > 1e-3
+
+
+def test_cells_are_cut_where_that_makes_bounds_sharper() -> None:
+    """Of policies that walk or take the first two roads the other two change nothing."""
+    family = sf.tasks.family(crossing, sf.tasks.Uniform([0.02] * ROADS, [0.2] * ROADS))
+    walk, first, second = (TabularPolicy(np.eye(ACTIONS)[[to] * STATES]) for to in (4, 0, 1))
+    cells = build_cells(family, [walk, first, second], seed=0, envelopes=sf.Envelopes(cells=200))
+    parts = [len(np.unique(low)) for low in cells.low.T]
+    assert 100 < np.prod(parts) <= 200
+    assert max(parts[2:]) <= 2
+    assert min(parts[:2]) >= 5

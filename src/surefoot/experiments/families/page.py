@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from surefoot.experiments.families.settings import VARIANTS
 from surefoot.experiments.results import Report, Results
 from surefoot.report import table
 from surefoot.report.figures import learning_curves, panels_in_words, png
@@ -95,6 +96,11 @@ def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Sect
             f"Training: {seconds['training']:.1f} s for {settings['candidates']} candidates from "
             f"{family['training']['samples']:,} sampled tasks, and {family['cells']:,} cells with bounds; probability "
             f"{family['uncovered']:.2g} of the tasks lies in none of them.",
+            *(
+                f"‘{method}’ begins with {VARIANTS[method].cells:g} times as many cells as the others."
+                for method in family["methods"]
+                if method in VARIANTS
+            ),
         ),
     )
 

@@ -28,8 +28,9 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 LEAST_WAIT, GROWTH = 8, 1 / 24
 # Planned policies are evaluated also on cells ruled out by less than this many nats: those may come back.
 RECALL = 5.0
-# Boxes are halved at most so many times at a decision, as long as that leaves such a part of the safe policy's margin.
-ROUNDS, WORTHWHILE = 4, 0.01
+# Boxes are halved each time the data have grown by this factor: at most so many times then, and as long as that leaves
+# such a part of the safe policy's margin.
+LOOK, ROUNDS, WORTHWHILE = 1.15, 4, 0.01
 
 
 class Evidence(Protocol):
@@ -199,18 +200,24 @@ class Certified:
             return self._on_the_safe_policy(replace(state, boxes=None, margin=None), episode)
         state = replace(state, planned=self._planned(state, log_evidence, episode))
         boxes = splitter.with_planned(boxes, state.planned)
-        deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale)
+        deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale, episode)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
         state = replace(state, boxes=splitter.remembered(boxes, alive), margin=margin)
         return self._deploying(state, deployed, episode)
 
     def _refined(
-        self, splitter: Splitter, state: CertifiedState, boxes: Boxes, alive: Mask, scale: tuple[Floats, Floats]
+        self,
+        splitter: Splitter,
+        state: CertifiedState,
+        boxes: Boxes,
+        alive: Mask,
+        scale: tuple[Floats, Floats],
+        episode: int,
     ) -> tuple[Deployed, Boxes, Mask]:
         """What to deploy, after halving boxes while that helps; and the boxes, and which of them survive."""
         reward = self._expected(splitter, state, scale[1])
         deployed = self._choose(_rows(boxes.margin[alive]), reward)
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if is_look(episode, state.next_decision) else 0):
             if deployed.weights @ reward[deployed.indices] >= reward.max():
                 break
             aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
@@ -286,6 +293,11 @@ def _rows(margin: Floats) -> Floats:
 def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:
     """The episode after which to decide again; it must not depend on how episodes are blocked."""
     return episode + max(least_wait, math.floor(episode * GROWTH))
+
+
+def is_look(episode: int, following: int) -> bool:
+    """Whether a power of LOOK lies between a decision and the following one."""
+    return math.floor(math.log(episode + 1, LOOK)) < math.floor(math.log(following + 1, LOOK))
 
 
 def _nothing_fits(episode: int) -> Event:
