@@ -67,10 +67,12 @@ class Workers:
     def _begun(self, calls: Iterator[Any]) -> Iterable[Any]:
         """The results as they come. Workers start with the first calls, or again after a long time without any."""
         if self.jobs == 1 or not self.parallel.return_generator:
-            return self.parallel(calls)
+            results: Iterable[Any] = self.parallel(calls)
+            return results
         _start_trackers()
         with unheard():
-            return self.parallel(calls)
+            results = self.parallel(calls)
+        return results
 
 
 def _start_trackers() -> None:

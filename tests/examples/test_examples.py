@@ -196,3 +196,15 @@ def test_the_pump_from_the_first_line_to_a_verified_journal(
     assert diary.in_range == pytest.approx(100 * ((readings >= 70) & (readings <= 180)).mean(axis=1))
     page = (tmp_path / "pump.clinic.html").read_text()
     assert page.index("no medical device") < page.index("Day by day")
+
+
+@pytest.mark.long
+def test_four_winds(capsys: pytest.CaptureFixture[str]) -> None:
+    example = import_module("four_winds")
+    run = example.main(episodes=2000)
+    printed = capsys.readouterr().out
+    assert run.unsafe_episodes == 0
+    never, whole, split = (float(each.replace(",", "")) for each in re.findall(r"regret +([\d,.]+)", printed))
+    assert split == pytest.approx(run.regret[-1], abs=0.1)
+    assert split < whole < never
+    assert example.promise(2, 100) <= 1

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::surefoot.training.preflight.Unc
 QUICK = Settings(episodes=400, tasks=3, epsilon=0.03, delta=0.12, cells=225)
 FILES = ["maintenance.png", "maintenance.policyset", "report.html", "results.json", "windy.png", "windy.policyset"]
 # Share of the regret of never adapting that so short a run may leave; 'certified-model-free' needs a longer one.
-LEFT = {"certified-likelihood": 0.5, "certified-ball": 0.5, "certified-returns": 0.9}
+LEFT = {"certified-likelihood": 0.5, "certified-likelihood-split": 0.5, "certified-ball": 0.5, "certified-returns": 0.9}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,13 @@ def test_regret_of_never_adapting_by_hand(results: dict[str, Any], out: Path, na
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
+def test_splitting_leaves_less_regret(results: dict[str, Any], name: str) -> None:
+    methods = results["families"][name]["methods"]
+    split, whole = (np.mean(methods[f"certified-likelihood{how}"]["regret"]) for how in ("-split", ""))
+    assert split < 0.9 * whole
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
 def test_adapting_pays_and_is_safe(results: dict[str, Any], name: str) -> None:
     methods = results["families"][name]["methods"]
     never = methods["safe-only"]["regret"]
@@ -112,7 +119,8 @@ def test_the_report_shows_intervals_and_times(results: dict[str, Any]) -> None:
     assert by_name["safe-only"][3:6] == ("1.00", "0 of 3", "0.000 – 0.708")  # 1 - 0.025^(1/3)
     assert report.page.command == (
         "surefoot reproduce families --tasks 3 --episodes 400 \\\n"
-        "  --methods safe-only,certified-likelihood,certified-ball,certified-returns,certified-model-free \\\n"
+        "  --methods safe-only,certified-likelihood,certified-likelihood-split,certified-ball,certified-returns,"
+        "certified-model-free \\\n"
         "  --risk 0.05 --seed 0 --out DIR"
     )
 

@@ -16,6 +16,7 @@ from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import anything, box_values
 from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tabular.tables import Tables
 from surefoot.tabular.transition_classes import affine_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables, detection_doubt
@@ -25,6 +26,8 @@ from surefoot.training.bounds import cells_of_bounds, first_states
 
 # Sweeps that cut a box down to the parameters of tasks; each uses the last one's result.
 CUTS = 3
+# Up to so many parameters a grid has as many cells along each; and on how many policies cuts are tried beyond.
+SQUARE, TRIED = 2, 8
 
 
 class BoxesTooWide(InvalidInput):
@@ -47,7 +50,7 @@ def affine_cells(
     if affine is None:
         raise InvalidInput("tasks must be affine in their parameter for an expansion, got a family that is not")
     _check_declared(tasks)
-    grid = _grid(tasks.distribution.support, cells)
+    grid = _grid(tasks.distribution.support, _parts(tasks, affine, policies, cells))
     mass = np.array([tasks.distribution.mass(a, b) for a, b in zip(*grid, strict=True)])
     low, high, possible = _around_tasks(affine, *grid)
     boxes = low[possible], high[possible]
@@ -154,10 +157,52 @@ def _check_declared(tasks: TaskDistribution) -> None:
                 raise InvalidInput(f"affine families must share one {name}, got another at {parameter.tolist()}")
 
 
-def _grid(support: Floats, cells: int) -> tuple[Floats, Floats]:
-    """Corners [J, d] of equal boxes, about `cells` of them, that fill the support [d, 2]."""
-    per_axis = max(1, math.floor(cells ** (1 / len(support)) + 1e-9))
-    edges = [np.linspace(a, b, per_axis + 1) for a, b in support]
+def _parts(
+    tasks: TaskDistribution, affine: AffineTables, policies: Sequence[TabularPolicy | TimedPolicy], cells: int
+) -> Integers:
+    """[d] into how many parts each parameter is cut, for at most `cells` boxes: equally many up to two parameters. Of
+    more there are too few for that, and each cut goes where it makes the bounds of a box in the middle sharpest, for
+    what it costs in boxes; along all alike as long as boxes are too wide for any bounds."""
+    distribution = tasks.distribution
+    extent, dimension = np.ptp(distribution.support, axis=1), len(distribution.support)
+    if dimension <= SQUARE:
+        return np.full(dimension, max(1, math.floor(cells ** (1 / dimension) + 1e-9)))
+    probes = distribution.probes()
+    example, middle = tasks.task(probes[0]), probes.mean(axis=0)  # of tasks, and so a task
+    some = policies[:: math.ceil(len(policies) / TRIED)]
+    parts = np.ones(dimension, dtype=np.int64)
+    while True:
+        finer = parts + np.eye(dimension, dtype=np.int64)  # [d, d]
+        affordable = np.flatnonzero((np.prod(finer, axis=1) <= cells) & (extent > 0))
+        if not affordable.size:
+            return parts
+        width = _widths(affine, example, some, middle, extent / np.stack([parts, *finer[affordable]]))
+        if np.isfinite(width[0]):
+            gain = (width[0] - width[1:]) / np.log1p(1 / parts[affordable])
+        else:
+            gain = np.where(np.isfinite(width[1:]), 1.0 / np.maximum(width[1:], 1e-300), -1.0 * parts[affordable])
+        parts[affordable[np.argmax(gain)]] += 1
+
+
+def _widths(
+    affine: AffineTables,
+    example: Tables,
+    policies: Sequence[TabularPolicy | TimedPolicy],
+    middle: Floats,
+    extent: Floats,
+) -> Floats:
+    """[n] how far apart the bounds on margins are, over boxes of extent [n, d] in the middle, summed over policies."""
+    widths = np.zeros(len(extent))
+    for policy in policies:
+        nowhere = np.empty(0, dtype=np.int64)
+        lower, upper = box_values(affine, example, policy, middle - extent / 2, middle + extent / 2, nowhere)
+        widths += example.units.unit_margin(upper[:, 1:, 0] - lower[:, 1:, 0]).max(axis=1)
+    return widths
+
+
+def _grid(support: Floats, parts: Integers) -> tuple[Floats, Floats]:
+    """Corners [J, d] of equal boxes that fill the support [d, 2], so many along each parameter [d]."""
+    edges = [np.linspace(a, b, number + 1) for (a, b), number in zip(support, parts.tolist(), strict=True)]
     low = np.stack(np.meshgrid(*(edge[:-1] for edge in edges), indexing="ij"), axis=-1)
     high = np.stack(np.meshgrid(*(edge[1:] for edge in edges), indexing="ij"), axis=-1)
     return low.reshape(-1, len(support)), high.reshape(-1, len(support))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from surefoot.experiments.families.settings import VARIANTS
 from surefoot.experiments.results import Report, Results
 from surefoot.report import table, verdict
 from surefoot.report.figures import learning_curves, panels_in_words, png, svg
@@ -27,7 +28,7 @@ DESCRIPTIONS = {
 
 
 def families_page(results: Results) -> Report:
-    """Per family what it is, the learning curves and the table of regret, safety and wall time."""
+    """Per family what it is, the learning curves and the table of regret, safety and CPU time."""
     settings, families = results["settings"], results["families"]
     figures = {
         name: learning_curves(family["methods"], budgets=family["training"]["budget"], closer=True)
@@ -107,6 +108,11 @@ def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Sect
             f"Training: {seconds['training']:.1f} s for {settings['candidates']} candidates from "
             f"{family['training']['samples']:,} sampled tasks, and {family['cells']:,} cells with bounds; probability "
             f"{family['uncovered']:.2g} of the tasks lies in none of them.",
+            *(
+                f"‘{method}’ begins with {VARIANTS[method].cells:g} times as many cells as the others."
+                for method in family["methods"]
+                if method in VARIANTS
+            ),
         ),
     )
 
@@ -137,7 +143,7 @@ def methods_table(family: Mapping[str, Any]) -> Table:
         "unsafe tasks",
         "95 % interval of the fraction",
         "smallest margin",
-        "seconds per run",
+        "CPU seconds per run",
     )
     return Table(headers, tuple(rows), numbers=(2, 3, 4, 5, 6, 7), optional=(3, 5))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.experiments.families.page import families_page
-from surefoot.experiments.families.settings import FAMILIES, Settings
+from surefoot.experiments.families.settings import FAMILIES, Settings, variant
 from surefoot.experiments.results import check_folder, experiment_results, write_report
 from surefoot.fan_out import check_jobs, each
 from surefoot.methods import adapt
@@ -20,6 +21,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.report.metrics import summarise
 from surefoot.simulate.run import Run
+from surefoot.tasks import TaskDistribution
 from surefoot.training.training_phase import train
 
 
@@ -50,17 +52,12 @@ def run_family(name: str, settings: Settings, jobs: int, show: Progress) -> tupl
     began = time.perf_counter()
     show(f"{name}: training", 0, 1)
     tasks = FAMILIES[name]()
-    policies = train(
-        tasks,
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        seed=settings.seed,
-        progress=show,
-        cells=settings.cells,
-    )
+    shares = {1.0, *(variant(method).cells for method in settings.methods)}
+    sets = {share: _trained(tasks, round(share * settings.cells), settings, show) for share in sorted(shares)}
+    policies = sets[1.0]
     parameters = tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1]))
     trained = time.perf_counter()
-    runs, seconds = run_methods(policies, name, parameters, settings, jobs, show)
+    runs, seconds = run_methods(sets, name, parameters, settings, jobs, show)
     results = experiment_results(
         name,
         settings={"parameters": parameters.tolist(), "candidates": len(policies), "recipe": dict(tasks.recipe)},
@@ -74,13 +71,22 @@ def run_family(name: str, settings: Settings, jobs: int, show: Progress) -> tupl
     return policies, {**results, **facts, "seconds_per_run": seconds}
 
 
+def _trained(tasks: TaskDistribution, cells: int, settings: Settings, show: Progress) -> PolicyValueSet:
+    return train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=show, cells=cells)
+
+
 def run_methods(
-    policies: PolicyValueSet, family: str, parameters: Floats, settings: Settings, jobs: int, show: Progress
+    sets: Mapping[float, PolicyValueSet],
+    family: str,
+    parameters: Floats,
+    settings: Settings,
+    jobs: int,
+    show: Progress,
 ) -> tuple[dict[str, list[Run]], dict[str, float]]:
-    """Runs of each method, one per task, and its mean wall time; every task has its own seed, the same for all."""
+    """Runs of each method, one per task, and its mean CPU time; every task has its own seed, the same for all."""
     seeds = [settings.seed + 1000 * (k + 1) for k in range(len(parameters))]
     calls = [
-        (policies, family, parameter, method, settings, seed)
+        (sets[variant(method).cells], family, parameter, method, settings, seed)
         for parameter, seed in zip(parameters, seeds, strict=True)
         for method in settings.methods
     ]
@@ -95,8 +101,16 @@ def run_methods(
 def _adapt(
     policies: PolicyValueSet, family: str, parameter: Floats, method: str, settings: Settings, seed: int
 ) -> tuple[Run, float]:
-    """One run and its wall time in seconds."""
-    began = time.perf_counter()
-    task = FAMILIES[family]().task(parameter)
-    run = adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
-    return run, time.perf_counter() - began
+    """One run and its CPU time in seconds, which does not depend on what else the machine does."""
+    began = time.process_time()
+    task, chosen = FAMILIES[family]().task(parameter), variant(method)
+    run = adapt(
+        policies,
+        task,
+        method=chosen.method,
+        episodes=settings.episodes,
+        risk=settings.risk,
+        seed=seed,
+        **chosen.options,
+    )
+    return run, time.process_time() - began

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from surefoot.experiments.options import (
     check_counts,
@@ -20,9 +21,25 @@ from surefoot.tasks import TaskDistribution, maintenance, windy_gridworld
 
 FAMILIES: Mapping[str, Callable[[], TaskDistribution]] = {"windy": windy_gridworld, "maintenance": maintenance}
 
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with options, and with another number of cells than the others: so many times theirs."""
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    cells: float = 1.0
+
+
+# Cells that split may be few.
+VARIANTS: Mapping[str, Variant] = {
+    "certified-likelihood-split": Variant("certified-likelihood", {"split": True}, cells=1 / 4),
+}
+
 DEFAULT_METHODS = (
     "safe-only",
     "certified-likelihood",
+    "certified-likelihood-split",
     "certified-ball",
     "certified-returns",
     "certified-model-free",
@@ -48,4 +65,9 @@ class Settings:
         check_seed(self.seed)
         check_risk(self.risk)
         check_names("families", self.families, tuple(FAMILIES))
-        check_names("methods", self.methods, METHODS)
+        check_names("methods", self.methods, (*METHODS, *VARIANTS))
+
+
+def variant(name: str) -> Variant:
+    """What a name among the methods stands for."""
+    return VARIANTS.get(name, Variant(name))

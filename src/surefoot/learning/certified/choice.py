@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
@@ -80,12 +81,13 @@ def certified_method(
     spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
     seen = without_payments(cells) if shift else cells
     evidence = EVIDENCE[kind](policies, seen, horizon, spent["elimination"], observes)
+    evidence = _between(cells, evidence) if split else evidence
     if replan and not includes(evidence.observes, "first-state"):
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
     wanted = evidence.observes == "transitions" if replan is None else replan
     replanner = _replanner(policies, cells.model, shift) if wanted else None
     wait = SOONEST.get(kind, LEAST_WAIT)
-    splitter = _splitter(policies, cells, evidence, split)
+    splitter = _splitter(policies, cells, evidence) if split else None
     return Certified(name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter)
 
 
@@ -164,14 +166,16 @@ def _replanner(policies: PolicyValueSet, model: TransitionModel | None, shift: f
     return Replanner(model, policies.units, shift)
 
 
-def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence, wanted: bool) -> Splitter | None:
-    """None where cells stay whole: their boxes have evidence and bounds of their own in affine families alone."""
-    if not wanted:
-        return None
+def _between(cells: Cells, evidence: Evidence) -> LikelihoodRatio:
+    """Evidence that tells tasks of one cell apart: boxes have it, and bounds of their own, in affine families alone."""
     if not (isinstance(evidence, LikelihoodRatio) and cells.source == "affine" and evidence.model.pays):
         raise InvalidInput("split must be False but for certified-likelihood on an affine family, got True")
+    return replace(evidence, between=True)
+
+
+def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence) -> Splitter:
     tables = tuple(policy for policy in policies.policies if isinstance(policy, TabularPolicy | TimedPolicy))
-    return Splitter(cells, evidence, policies.units, tables)
+    return Splitter(cells, cast(LikelihoodRatio, evidence), policies.units, tables)
 
 
 def _what_would_help(cells: Cells) -> str:

@@ -28,6 +28,9 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 LEAST_WAIT, GROWTH = 8, 1 / 24
 # Planned policies are evaluated also on cells ruled out by less than this many nats: those may come back.
 RECALL = 5.0
+# Boxes are halved each time the data have grown by this factor: at most so many times then, and as long as that leaves
+# such a part of the safe policy's margin.
+LOOK, ROUNDS, WORTHWHILE = 1.15, 4, 0.01
 
 
 class Evidence(Protocol):
@@ -181,12 +184,12 @@ class Certified:
     def _decide_on_boxes(
         self, splitter: Splitter, state: CertifiedState, episode: int
     ) -> tuple[CertifiedState, tuple[Event, ...]]:
-        """The same with boxes for cells, and the boxes that limited the choice are halved for the next one.
+        """The same with boxes for cells, and the boxes that limit the choice are halved.
 
         A cell survives as long as one of its boxes does; the boxes of one that does not are forgotten.
         """
-        boxes = splitter.partition(state.boxes, state.planned)
-        found = splitter.log_evidence(state.evidence, boxes, self._level + RECALL)
+        boxes, scale = splitter.partition(state.boxes, state.planned), splitter.scale(state.evidence)
+        found = splitter.log_evidence(state.evidence, boxes, self._level + RECALL, scale)
         alive: Mask = (not np.isnan(found).any()) & (found < self._level)
         log_evidence = np.full(len(self.cells), np.inf)
         np.minimum.at(log_evidence, boxes.cell, found)
@@ -195,14 +198,46 @@ class Certified:
         state = replace(state, surviving=surviving, next_decision=following)
         if not alive.any():
             return self._on_the_safe_policy(replace(state, boxes=None, margin=None), episode)
-        planned = self._planned(state, log_evidence, episode)
-        boxes = splitter.with_planned(boxes, planned)
-        _, reward = self._values(planned, surviving, self._belief(state.evidence, surviving))
-        deployed = self._choose(_rows(boxes.margin[alive]), reward)
+        state = replace(state, planned=self._planned(state, log_evidence, episode))
+        boxes = splitter.with_planned(boxes, state.planned)
+        deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale, episode)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
-        aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
-        split = splitter.split(boxes, alive, aim, planned)
-        return self._deploying(replace(state, planned=planned, boxes=split, margin=margin), deployed, episode)
+        state = replace(state, boxes=splitter.remembered(boxes, alive), margin=margin)
+        return self._deploying(state, deployed, episode)
+
+    def _refined(
+        self,
+        splitter: Splitter,
+        state: CertifiedState,
+        boxes: Boxes,
+        alive: Mask,
+        scale: tuple[Floats, Floats],
+        episode: int,
+    ) -> tuple[Deployed, Boxes, Mask]:
+        """What to deploy, after halving boxes while that helps; and the boxes, and which of them survive."""
+        reward = self._expected(splitter, state, scale[1])
+        deployed = self._choose(_rows(boxes.margin[alive]), reward)
+        for _ in range(ROUNDS if is_look(episode, state.next_decision) else 0):
+            if deployed.weights @ reward[deployed.indices] >= reward.max():
+                break
+            aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
+            chosen, halves = splitter.limiting_halves(boxes, alive, aim, state.planned)
+            found = splitter.log_evidence(state.evidence, halves, self._level, scale)
+            among = np.append(np.delete(alive, chosen), ~(found >= self._level))
+            if not (chosen.size and among.any()):
+                break
+            boxes, alive = boxes[np.delete(np.arange(len(alive)), chosen)].and_also(halves), among
+            if splitter.slack(boxes[alive], deployed) < WORTHWHILE:
+                break
+            deployed = self._choose(_rows(boxes.margin[alive]), reward)
+        return deployed, boxes, alive
+
+    def _expected(self, splitter: Splitter, state: CertifiedState, mode: Floats) -> Floats:
+        """[P] rewards that the choice goes by: those on the likeliest task."""
+        likeliest = None if self.optimistic else splitter.reward(mode, state.planned)
+        if likeliest is not None:
+            return likeliest
+        return self._values(state.planned, state.surviving, self._belief(state.evidence, state.surviving))[1]
 
     @property
     def _level(self) -> float:
@@ -258,6 +293,11 @@ def _rows(margin: Floats) -> Floats:
 def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:
     """The episode after which to decide again; it must not depend on how episodes are blocked."""
     return episode + max(least_wait, math.floor(episode * GROWTH))
+
+
+def is_look(episode: int, following: int) -> bool:
+    """Whether a power of LOOK lies between a decision and the following one."""
+    return math.floor(math.log(episode + 1, LOOK)) < math.floor(math.log(following + 1, LOOK))
 
 
 def _nothing_fits(episode: int) -> Event:

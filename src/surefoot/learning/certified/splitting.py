@@ -14,17 +14,18 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.units import Units
+from surefoot.learning.certified.evidence.counts import class_counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.replanning import Planned
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import SAFE_ONLY, Deployed
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.affine import AffineTables
-from surefoot.tabular.expansion import box_values
+from surefoot.tabular.expansion import DENSE_STATES, box_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import LAW_TOLERANCE
 
-# How many boxes are halved at a decision, and how many there may be at most, besides the cells that are whole.
+# How many boxes are halved at once, and how many there may be at most, besides the cells that are whole.
 AT_ONCE, MOST = 2, 1000
 # A parameter that hardly matters on the whole may matter somewhere.
 LEAST_CHANGE = 0.1
@@ -69,11 +70,33 @@ class Splitter:
         whole[boxes.cell] = False
         return self._whole(np.flatnonzero(whole), planned).and_also(boxes)
 
-    def log_evidence(self, state: Any, boxes: Boxes, enough: float) -> Floats:
+    def scale(self, state: Any) -> tuple[Floats, Floats]:
+        """What the evidence of every box is made of: numerators of the cells [J], and the likeliest task [d]."""
+        mode = self.evidence.mode(class_counts(state, self.evidence.model))
+        return self.evidence.log_mixture(state, mode), mode
+
+    def log_evidence(
+        self, state: Any, boxes: Boxes, enough: float, scale: tuple[Floats, Floats] | None = None
+    ) -> Floats:
         """[N] log E of each box: the numerator of its cell over the best likelihood in the box. Where it is above
         `enough` it may be understated."""
-        numerator = self.evidence.log_mixture(state)[boxes.cell]
-        found: Floats = numerator - self.evidence.best_in_boxes(state, boxes.low, boxes.high, numerator - enough)
+        mixture, mode = self.scale(state) if scale is None else scale
+        numerator = mixture[boxes.cell]
+        best = self.evidence.best_in_boxes(state, boxes.low, boxes.high, numerator - enough, mode[None])
+        found: Floats = numerator - best
+        return found
+
+    def reward(self, mode: Floats, planned: tuple[Planned, ...]) -> Floats | None:
+        """[P] of all policies on the likeliest task [d], where that is soon computed; no guarantee rests on it."""
+        if self._tables.n_states > DENSE_STATES:
+            return None
+        policies = np.stack([policy.probabilities for policy in self.policies + tuple(p.policy for p in planned)])
+        base, slopes = self._tables.dense
+        kernel = base + np.tensordot(mode, slopes, axes=1)  # [S, A, S]
+        chains = np.einsum("psa,sat->pst", policies, kernel, optimize=True)
+        paid = np.einsum("psa,sa->ps", policies, self._tables.signals(mode)[0])
+        values = np.linalg.solve(np.eye(len(base)) - self.units.discount * chains, paid[:, :, None])[:, :, 0]
+        found: Floats = values @ self.evidence.model.start
         return found
 
     def with_planned(self, boxes: Boxes, planned: tuple[Planned, ...]) -> Boxes:
@@ -86,16 +109,22 @@ class Splitter:
                 boxes.margin[parts] = self._sharpened(boxes[parts], index, plan.policy).margin
         return boxes
 
-    def split(self, boxes: Boxes, alive: Mask, deployed: Deployed, planned: tuple[Planned, ...]) -> Boxes | None:
-        """Of a partition, the boxes of cells that are split and survive, after halving those among the `alive` on which
-        the mixture that is deployed, or that one would like to, has the least margin; None if no cell is split."""
-        chosen, axis = self._limiting(boxes, alive, deployed)
-        halves = self._halves(boxes[chosen], axis, deployed, planned)
-        split = self._is_split(boxes)
-        split[boxes.cell[chosen]] = True
-        kept = split[boxes.cell] & self._survives(boxes, alive)[boxes.cell]
-        kept[chosen] = False  # their halves take their place
-        found = boxes[kept].and_also(halves)
+    def limiting_halves(
+        self, boxes: Boxes, alive: Mask, aim: Deployed, planned: tuple[Planned, ...]
+    ) -> tuple[Integers, Boxes]:
+        """The boxes among the `alive` on which a mixture that one would like to deploy has the least margin, and their
+        halves."""
+        chosen, axis = self._limiting(boxes, alive, aim)
+        return chosen, self._halves(boxes[chosen], axis, aim, planned)
+
+    def slack(self, boxes: Boxes, deployed: Deployed) -> float:
+        """The least margin of a mixture on any of the boxes, relative to that of the safe policy."""
+        safe = float(self._least(boxes, SAFE_ONLY).min())
+        return float(self._least(boxes, deployed).min()) / max(safe, 1e-300)
+
+    def remembered(self, boxes: Boxes, alive: Mask) -> Boxes | None:
+        """Of a partition, the boxes of cells that are split and survive; None if there are none."""
+        found = boxes[(self._is_split(boxes) & self._survives(boxes, alive))[boxes.cell]]
         return found if len(found.cell) else None
 
     def _whole(self, which: Integers, planned: tuple[Planned, ...]) -> Boxes:
@@ -104,14 +133,19 @@ class Splitter:
 
     def _limiting(self, boxes: Boxes, alive: Mask, deployed: Deployed) -> tuple[Integers, Integers]:
         """The boxes to be halved, and along which parameter."""
-        margin = np.tensordot(boxes.margin[:, deployed.indices], deployed.weights, axes=(1, 0))  # [N, m]
-        tightness = np.where(alive, self.units.unit_margin(margin).min(axis=1), np.inf)
+        tightness = np.where(alive, self._least(boxes, deployed), np.inf)
         room = AT_ONCE if len(boxes.cell) < len(self.cells) + MOST else 0
         chosen = np.argsort(tightness, kind="stable")[:room]
         chosen = chosen[np.isfinite(tightness[chosen])]
         axis = np.argmax((boxes.high - boxes.low)[chosen] * self._change, axis=1)
         possible = np.array([self._has_tasks(*halved(boxes[[k]], a)) for k, a in zip(chosen, axis, strict=True)], bool)
         return chosen[possible], axis[possible]
+
+    def _least(self, boxes: Boxes, deployed: Deployed) -> Floats:
+        """[N] the least certified margin of a mixture on each box, in the paper's unit."""
+        margin = np.tensordot(boxes.margin[:, deployed.indices], deployed.weights, axes=(1, 0))  # [N, m]
+        least: Floats = self.units.unit_margin(margin).min(axis=1)
+        return least
 
     def _has_tasks(self, *halves: Boxes) -> bool:
         """Whether each of them has a task at its centre, as Theorem 1a asks for."""

@@ -17,6 +17,7 @@ from scipy.special import gammaln
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
+from surefoot.learning.certified.evidence.between import log_integral
 from surefoot.learning.certified.evidence.counts import (
     Counts,
     class_counts,
@@ -39,6 +40,9 @@ GLOBAL_WEIGHT = 0.04
 # Models of their own for every row type and for every row, so that dynamics outside the family empty the set too.
 ROW_TYPE_WEIGHT, ROW_WEIGHT = 0.01, 0.01
 
+# Where cells split: this much for the tasks between the centres, the rest as above.
+BETWEEN_WEIGHT = 0.5
+
 # Alternatives whose likelihood is below this fraction of the best one are left out.
 NEGLIGIBLE = 1e-12
 
@@ -51,12 +55,16 @@ PEAK_SWEEPS, CELL_SWEEPS = 10, 2
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodRatio:
-    """Theorem 2: mixture of alternatives over the best likelihood in the cell, for known transition probabilities."""
+    """Theorem 2: mixture of alternatives over the best likelihood in the cell, for known transition probabilities.
+
+    `between` adds all tasks between the centres to the alternatives (Theorem 2b); for affine families.
+    """
 
     cells: Cells
     model: TransitionModel
     units: Units
     horizon: int  # most steps of an episode
+    between: bool = False
     observes: ClassVar[Observes] = "transitions"
 
     def start(self) -> Counts:
@@ -79,14 +87,16 @@ class LikelihoodRatio:
         evidence: Floats = self.log_mixture(state) - self.best_in_cells(state)
         return evidence
 
-    def log_mixture(self, state: Counts) -> Floats:
-        """[J] log of the numerator W_j; infinite where no cell allows what was seen."""
+    def log_mixture(self, state: Counts, mode: Floats | None = None) -> Floats:
+        """[J] log of the numerator W_j; infinite where no cell allows what was seen. `mode` [d] is what `self.mode`
+        returns, if that is known."""
         seen = class_counts(state, self.model)
         if state.contradicted or impossible_counts(state, self.model).any():
             return np.full(len(self.cells), np.inf)
         likelihood = seen @ self._log_alternatives.T
+        share = np.log(1 - BETWEEN_WEIGHT) if self.between else 0.0  # of all that is not between
         if state.abandoned:
-            return self._least_log_mixture(likelihood, state.abandoned * self.horizon)
+            return share + self._least_log_mixture(likelihood, state.abandoned * self.horizon)
         best = float(likelihood.max())
         relative = np.exp(likelihood - best)
         inside = relative[: len(self.cells)]
@@ -95,7 +105,10 @@ class LikelihoodRatio:
         log_mixture = np.log(np.maximum(mixture, 1e-300)) + best
         log_mixture = np.logaddexp(log_mixture, np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model))
         learned: Floats = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
-        return learned
+        if not self.between:
+            return learned
+        both: Floats = np.logaddexp(share + learned, np.log(BETWEEN_WEIGHT) + self._log_between(seen, mode))
+        return both
 
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
@@ -105,9 +118,11 @@ class LikelihoodRatio:
         """[J] upper bound on the log-likelihood over each cell."""
         return self.best_in_boxes(state, self.cells.low, self.cells.high)
 
-    def best_in_boxes(self, state: Counts, low: Floats, high: Floats, enough: Floats | float = -np.inf) -> Floats:
+    def best_in_boxes(
+        self, state: Counts, low: Floats, high: Floats, enough: Floats | float = -np.inf, peak: Floats | None = None
+    ) -> Floats:
         """[N] upper bound on the log-likelihood over each box [N, d], exact in one dimension but for rounding. Below
-        `enough` it need not be sharp.
+        `enough` it need not be sharp; `peak` [1, d] is a point near the overall maximum, if one is known.
 
         In an affine family the log-likelihood is concave, so it lies below its tangent at any point: take the point of
         the box nearest to the overall maximum, and, where parameters interact, better ones from there on. Every tangent
@@ -116,10 +131,7 @@ class LikelihoodRatio:
         seen = class_counts(state, self.model)
         if self.model.affine is None:
             return seen @ log_floored(self.model.probability).T
-        best = self.cells.centre[[int(np.argmax(log_floored(self.model.probability) @ seen))]]
-        lowest, highest = self.cells.low.min(axis=0, keepdims=True), self.cells.high.max(axis=0, keepdims=True)
-        peak = _ascend(seen, self.model, best, lowest, highest, PEAK_SWEEPS)
-        point = np.clip(peak, low, high)
+        point = np.clip(self._peak(seen) if peak is None else peak, low, high)
         bound = self._tangent_bound(seen, point, low, high)
         sharp = np.flatnonzero(bound > enough) if low.shape[1] > 1 else np.empty(0, dtype=np.int64)
         point, low, high = point[sharp], low[sharp], high[sharp]
@@ -127,6 +139,43 @@ class LikelihoodRatio:
             point = _ascend(seen, self.model, point, low, high, 1)
             bound[sharp] = np.minimum(bound[sharp], self._tangent_bound(seen, point, low, high))
         return bound
+
+    def _peak(self, seen: Floats) -> Floats:
+        """[1, d] where the likelihood of all tasks is largest, approximately; affine families only."""
+        best = self.cells.centre[[int(np.argmax(self._log_alternatives[: len(self.cells)] @ seen))]]
+        lowest, highest = self.support
+        return _ascend(seen, self.model, best, lowest[None], highest[None], PEAK_SWEEPS)
+
+    @cached_property
+    def support(self) -> tuple[Floats, Floats]:
+        """Corners [d] of the smallest box around all cells."""
+        return self.cells.low.min(axis=0), self.cells.high.max(axis=0)
+
+    def mode(self, seen: Floats) -> Floats:
+        """[d] the likeliest task if tasks were normal, approximately; for choices that no guarantee rests on."""
+        prior = self.cells.prior / self.cells.prior.sum()
+        mean, (lowest, highest) = prior @ self.cells.centre, self.support
+        start = self.cells.centre[[int(np.argmax(posterior(seen, self.cells, self.model)))]]
+        found: Floats = _ascend(
+            seen, self.model, start, lowest[None], highest[None], PEAK_SWEEPS, (mean, task_spread(self.cells))
+        )[0]
+        return found
+
+    def _log_between(self, seen: Floats, mode: Floats | None) -> Floats:
+        """[J] log of the average likelihood over tasks around each cell, as little as it can be (Theorem 2b)."""
+        centre, width = self._around
+        mode = self.mode(seen) if mode is None else mode
+        found = log_integral(seen, self.model, mode, self.support, centre, width)
+        share = np.log(LOCAL_WEIGHTS) - np.log(sum(LOCAL_WEIGHTS))
+        mixed: Floats = np.logaddexp.reduce(found.reshape(len(share), -1) + share[:, None], axis=0)
+        return mixed
+
+    @cached_property
+    def _around(self) -> tuple[Floats, Floats]:
+        """Centres and widths [2J, d] of normal densities around all cells, no narrower than half a cell."""
+        spread, half = task_spread(self.cells), (self.cells.high - self.cells.low) / 2
+        width = [np.maximum(scale * spread, half) for scale in LOCAL_SCALES]
+        return np.tile(self.cells.centre, (len(width), 1)), np.concatenate(width)
 
     def _tangent_bound(self, seen: Floats, point: Floats, low: Floats, high: Floats) -> Floats:
         """[N] the most that the tangent of the log-likelihood at point [N, d] reaches in each box."""
@@ -181,9 +230,7 @@ def all_alternatives(cells: Cells, model: TransitionModel) -> Floats:
 
 def local_alternatives(cells: Cells) -> Floats:
     """[J, J] per cell, weights over itself and the less dangerous cells around it; rows sum to Σ LOCAL_WEIGHTS."""
-    centre, prior = cells.centre, cells.prior / cells.prior.sum()
-    spread = np.sqrt(prior @ (centre - prior @ centre) ** 2)
-    spread = np.where(spread > 0, spread, 1.0)
+    centre, spread = cells.centre, task_spread(cells)
     squared = sum(((centre[:, None, k] - centre[None, :, k]) / spread[k]) ** 2 for k in range(centre.shape[1]))
     safer = cells.danger[None, :] <= cells.danger[:, None]
     volume = np.prod(np.maximum(cells.high - cells.low, 0.0), axis=1)
@@ -193,6 +240,13 @@ def local_alternatives(cells: Cells) -> Floats:
         kernel = np.where(safer, np.exp(-squared / (2 * scale**2)) * volume, 0.0)
         weights += weight * kernel / kernel.sum(axis=1, keepdims=True)
     return weights
+
+
+def task_spread(cells: Cells) -> Floats:
+    """[d] standard deviation of each parameter over the cells; 1 for one that does not vary."""
+    centre, prior = cells.centre, cells.prior / cells.prior.sum()
+    spread = np.sqrt(prior @ (centre - prior @ centre) ** 2)
+    return np.where(spread > 0, spread, 1.0)
 
 
 def row_type_log_likelihood(seen: Floats, model: TransitionModel) -> float:
@@ -223,18 +277,29 @@ def row_log_likelihood(state: Counts, model: TransitionModel) -> float:
     return float(entries.sum() + totals.sum())
 
 
-def _ascend(seen: Floats, model: TransitionModel, point: Floats, low: Floats, high: Floats, sweeps: int) -> Floats:
-    """[n, d] points of higher log-likelihood within boxes: Newton steps, one parameter at a time.
+def _ascend(
+    seen: Floats,
+    model: TransitionModel,
+    point: Floats,
+    low: Floats,
+    high: Floats,
+    sweeps: int,
+    normal: tuple[Floats, Floats] | None = None,
+) -> Floats:
+    """[n, d] points of higher log-likelihood within boxes, or of likelihood times a density, a normal one of mean and
+    width [d]: Newton steps, one parameter at a time.
 
     A step goes at most nine tenths of the way to an edge. On the edge a transition that was observed may be impossible,
     and Newton's method does not come back from there.
     """
     base, slope = model.affine if model.affine is not None else (np.empty(0), np.empty((0, point.shape[1])))
     base, slope, count = base[seen > 0], slope[seen > 0], seen[seen > 0]
+    mean, pull = (point[0], np.zeros(point.shape[1])) if normal is None else (normal[0], normal[1] ** -2.0)
     point = point.copy()
     for k in np.tile(np.arange(point.shape[1]), sweeps):
         ratio = slope[:, k] / np.maximum(base + point @ slope.T, LEAST_TANGENT)  # [n, C]
-        step = ratio @ count / np.maximum(ratio**2 @ count, 1e-300)
+        rise = ratio @ count + pull[k] * (mean[k] - point[:, k])
+        step = rise / np.maximum(ratio**2 @ count + pull[k], 1e-300)
         point[:, k] += np.clip(step, 0.9 * (low[:, k] - point[:, k]), 0.9 * (high[:, k] - point[:, k]))
     return point
 
