@@ -118,9 +118,11 @@ def _verdict(results: Results) -> Verdict:
     count = sum(row["unsafe"] for row in [*near, *free]) + sum(row["runs_unsafe_before"] for row in drawn)
     total = sum(row["tasks"] for row in near) + sum(row["runs"] for row in free) + fresh
     safe = f"{count} of {total} runs with a promise were unsafe" if count else "no run with a promise was ever unsafe"
+    beyond = [row for row in rows if row["shift"] in shifts]  # whom nobody told of the shift: nothing is promised
+    outside = f"{sum(row['runs_unsafe_before'] for row in beyond)} of {sum(row['runs'] for row in beyond)}"
     return Verdict(
         f"{len(noticed)} of {len(shifts)} shifts were always noticed by a method or test, with {false} false alarms in "
-        f"{fresh} runs, and {safe}.",
+        f"{fresh} runs; {safe}, of those that nothing is promised of {outside} were before an alarm.",
         (
             Answer(
                 "Noticed",
