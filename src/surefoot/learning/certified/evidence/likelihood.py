@@ -94,7 +94,7 @@ class LikelihoodRatio:
         if state.contradicted or impossible_counts(state, self.model).any():
             return np.full(len(self.cells), np.inf)
         likelihood = seen @ self._log_alternatives.T
-        share = np.log(1 - BETWEEN_WEIGHT) if self.between else 0.0  # of all that is not between
+        share = float(np.log(1 - BETWEEN_WEIGHT)) if self.between else 0.0  # of all that is not between
         if state.abandoned:
             return share + self._least_log_mixture(likelihood, state.abandoned * self.horizon)
         best = float(likelihood.max())
@@ -107,7 +107,8 @@ class LikelihoodRatio:
         learned: Floats = np.logaddexp(log_mixture, np.log(ROW_WEIGHT) + row_log_likelihood(state, self.model))
         if not self.between:
             return learned
-        return np.logaddexp(share + learned, np.log(BETWEEN_WEIGHT) + self._log_between(seen, mode))
+        both: Floats = np.logaddexp(share + learned, np.log(BETWEEN_WEIGHT) + self._log_between(seen, mode))
+        return both
 
     def belief(self, state: Counts) -> Floats:
         """[J] posterior over cells under the task distribution; it guides the choice of policies, not their safety."""
