@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def trained() -> sf.PolicyValueSet:
         return sf.train(tasks(), epsilon=0.06, delta=0.05, seed=0, progress=False)
 
 
-def flown(policies: sf.PolicyValueSet, number: int, episodes: int, **options: bool) -> sf.Run:
+def flown(policies: sf.PolicyValueSet, number: int, episodes: int, **options: Any) -> sf.Run:
     """Flights in one yard, drawn by its number."""
     truth = tasks().task(tasks().sample(1, np.random.default_rng([7, number]))[0])  # which the learner is not told
     method = "safe-only" if options.pop("never", False) else "certified-likelihood"

@@ -94,7 +94,7 @@ class LikelihoodRatio:
         if state.contradicted or impossible_counts(state, self.model).any():
             return np.full(len(self.cells), np.inf)
         likelihood = seen @ self._log_alternatives.T
-        share = np.log(1 - BETWEEN_WEIGHT) if self.between else 0.0  # of all that is not between
+        share = float(np.log(1 - BETWEEN_WEIGHT)) if self.between else 0.0  # of all that is not between
         if state.abandoned:
             return share + self._least_log_mixture(likelihood, state.abandoned * self.horizon)
         best = float(likelihood.max())
