@@ -87,8 +87,9 @@ class Splitter:
         return found
 
     def reward(self, mode: Floats, planned: tuple[Planned, ...]) -> Floats | None:
-        """[P] of all policies on the likeliest task [d], where that is soon computed; no guarantee rests on it."""
-        if self._tables.n_states > DENSE_STATES:
+        """[P] of all policies on the likeliest task [d], where that is soon computed: not in many states, nor with a
+        horizon. No guarantee rests on it."""
+        if self._tables.n_states > DENSE_STATES or self.units.horizon is not None:
             return None
         policies = np.stack([policy.probabilities for policy in self.policies + tuple(p.policy for p in planned)])
         base, slopes = self._tables.dense
