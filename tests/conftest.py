@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,10 @@ from hypothesis import settings
 EXAMPLES = int(os.environ.get("SUREFOOT_EXAMPLES", "12"))
 settings.register_profile("surefoot", derandomize=True, deadline=None, max_examples=EXAMPLES)
 settings.load_profile("surefoot")
+
+# Who runs the tests in the background has Ctrl-C ignored, and so would all processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What takes longest begins first, so that no process is left with it when the others are done.
 LONGEST_FILES = (

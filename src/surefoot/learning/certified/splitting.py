@@ -26,7 +26,7 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import LAW_TOLERANCE
 
 # How many boxes are halved at once, and how many there may be at most, besides the cells that are whole.
-AT_ONCE, MOST = 2, 1000
+AT_ONCE, MOST = 12, 1000
 # A parameter that hardly matters on the whole may matter somewhere.
 LEAST_CHANGE = 0.1
 
