@@ -22,7 +22,7 @@ from typing import Any
 import deployments
 import syscalls
 
-from surefoot.cli.commands import main
+from surefoot.cli.commands import run
 from surefoot.deploy.session import Deployment
 
 count, deadly = 0, None
@@ -74,7 +74,7 @@ def lines(request: dict[str, Any], out: int) -> None:
     sys.argv = ["surefoot", "deploy", str(folder), "--journal", request["path"], *deployments.OPTIONS]
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     try:
-        main()
+        run()
     except SystemExit as stopped:
         if stopped.code:
             raise

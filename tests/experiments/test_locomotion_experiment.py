@@ -128,11 +128,11 @@ def test_published_radii_and_weights_by_hand() -> None:
 
 def test_published_raises_every_350_episodes_and_drops_what_is_far_off() -> None:
     pool, where = Pool(Runner(np.array([1.0])), policies(), small(episodes=1100), [0]), small(episodes=1100)
-    spans, learned = adapting._followed(policies(), ON_ROBOTS, pool, where, 0)
+    spans, learned = adapting._followed(policies(), ON_ROBOTS, pool, where, 0, {})
     assert [begin for begin, _ in _merged(spans)] == [0, 350, 700, 1050]
     assert learned == 1100
     with mock.patch.object(LocomotionRules, "reward_radius", lambda self, count: np.full(len(count), 1e-3)):
-        spans, _ = adapting._followed(policies(), ON_ROBOTS, pool, where, 0)
+        spans, _ = adapting._followed(policies(), ON_ROBOTS, pool, where, 0, {})
     assert _merged(spans) == [(0, {("", 0): 1.0})]  # every candidate fails its first test, on the safe policy
 
 

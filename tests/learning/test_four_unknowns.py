@@ -61,8 +61,9 @@ def test_cells_of_four_unknowns_split_and_what_is_deployed_stays_safe() -> None:
     run = run_learner(made, task, episodes=2000, seed=0)
     assert run.unsafe_episodes == 0
     assert run.regret[-1] < 2000 * (run.optimal_reward - evaluate(task, policies.safe_policy).reward)
-    assert made.state.method.boxes is not None
-    assert len(made.state.method.boxes.cell) > 30
+    boxes = made.state.method.boxes
+    assert boxes is not None
+    assert len(boxes.cell) > len(set(boxes.cell.tolist())), "cells consist of several"
 
 
 def unsafe_tasks(tasks: int, episodes: int, risk: float) -> int:
