@@ -30,7 +30,7 @@ LEAST_WAIT, GROWTH = 8, 1 / 24
 RECALL = 5.0
 # Boxes are halved each time the data have grown by this factor: at most so many times then, and as long as that leaves
 # such a part of the safe policy's margin.
-LOOK, ROUNDS, WORTHWHILE = 1.3, 3, 0.01
+LOOK, ROUNDS, WORTHWHILE = 1.08, 2, 0.01
 
 
 class Evidence(Protocol):
