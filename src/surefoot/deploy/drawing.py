@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 480, 230  # of a chart in its own units; text is 12 of them high
-LEFT, RIGHT, TOP, BOTTOM = 50, 14, 10, 34
+LEFT, RIGHT, TOP, BOTTOM = 60, 14, 10, 34
 
 Point = tuple[float, float]
 
