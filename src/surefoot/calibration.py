@@ -31,6 +31,7 @@ from surefoot.tasks.task_distribution import TaskDistribution
 
 ERROR = 0.1  # of the risk, for a calibration that goes wrong
 LEVELS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)  # in risks
+FALLING_LEVELS = (4.0, 6.0, 8.0, 10.0, 12.0, 14.0)  # with thresholds that are higher for most of the time
 LARGEST_LEVEL = 0.9
 ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too many, and per unit of parallel work
 
@@ -59,24 +60,25 @@ def calibrate(
 
     Args:
         tasks: the distribution that tasks at hand are drawn from; their values must be readable.
-        method, horizon, options: as for `learner`; a method with cells.
+        method, horizon, options: as for `learner`; a method with cells. With `declared=episodes` thresholds fall
+            towards the last episode, which leaves least regret.
         runs: fresh simulated tasks at each level. A level passes if so few of them are unsafe that this would have
             a probability of at most `error` at a risk above risk - error: more runs let larger levels pass.
-        levels: nominal levels to try, increasing; by default 1.5 to 6 times the risk.
+        levels: nominal levels to try, increasing; by default 1.5 to 6 times the risk, with `declared` 4 to 14 times.
         error: probability that a level passes which should not; by default a tenth of the risk.
         progress: called with (what, done, all) after every few runs.
     """
     check_jobs(jobs)
-    chosen = _increasing(levels, risk)
+    chosen = _increasing(levels, risk, LEVELS if options.get("declared") is None else FALLING_LEVELS)
     untried = _untried(policies, tasks, method, episodes, risk, runs, error, horizon, options)
     trial = _Trial(policies, tasks, untried, seed)
     with workers(jobs) as ready:
         return raised(untried, chosen, lambda level: trial.unsafe(level, ready, progress or silent))
 
 
-def _increasing(levels: Sequence[float] | None, risk: float) -> list[float]:
+def _increasing(levels: Sequence[float] | None, risk: float, usual: Sequence[float]) -> list[float]:
     if levels is None:
-        return [factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL]
+        return [factor * risk for factor in usual if factor * risk <= LARGEST_LEVEL]
     chosen = [fraction("levels", level) for level in levels]
     if not chosen or any(later <= earlier for earlier, later in pairwise(chosen)):
         raise InvalidInput(f"levels must be increasing numbers, got {levels!r}")

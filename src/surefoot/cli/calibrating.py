@@ -34,8 +34,12 @@ def calibrate_command(
     risk: Risk = 0.05,
     runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each level.")] = 2000,
     levels: Annotated[
-        str | None, typer.Option(help="Levels to try, increasing, comma-separated; 1.5 to 6 risks by default.")
+        str | None,
+        typer.Option(help="Levels to try, increasing, comma-separated; 1.5 to 6 risks by default, 4 to 14 if falling."),
     ] = None,
+    falling: Annotated[
+        bool, typer.Option("--falling", help="Ask for more evidence early: larger levels pass, and regret is less.")
+    ] = False,
     seed: Seed = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     as_json: Json = False,
@@ -58,6 +62,7 @@ def calibrate_command(
             seed=seed,
             jobs=jobs,
             progress=report,
+            **({"declared": episodes} if falling else {}),
         )
     write_file(out, json.dumps(asdict(found), indent=1).encode() + b"\n")
     if as_json:

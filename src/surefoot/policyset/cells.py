@@ -96,6 +96,11 @@ class Cells:
         """[J, d]"""
         return (self.low + self.high) / 2
 
+    @property
+    def prior_known(self) -> bool:
+        """Whether `prior` is made of probabilities, and not of estimates of them."""
+        return self.source in ("affine", "finite")
+
     @cached_property
     def danger(self) -> Floats:
         """[J] how little margin the policies have on a cell: minus the sum over policies of their smallest margin."""

@@ -26,6 +26,7 @@ def calibration_page(results: Results) -> Report:
             ("method", settings["method"]),
             ("risk", f"{settings['risk']:g}, of which {found['error']:g} for the calibration itself"),
             ("episodes", f"{settings['episodes']:,}"),
+            ("thresholds", "falling towards the last episode" if settings.get("falling") else "the same at all times"),
             ("runs at each level", f"{settings['runs']:,}"),
             ("seed", str(settings["seed"])),
             ("time", f"{results['seconds']:.0f} s, of which {results['seconds_calibrating']:.0f} s for calibrating"),

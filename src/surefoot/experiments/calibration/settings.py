@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from surefoot.errors import InvalidInput
 from surefoot.experiments.options import (
@@ -24,6 +25,7 @@ class Settings:
     levels: nominal levels that are tried, increasing; chosen before the first run.
     runs: simulated tasks at each level.
     fresh: tasks on which the promise is counted afterwards, none of them among the former.
+    falling: thresholds fall towards the last episode; the levels that pass are larger then.
     """
 
     method: str = option("certified-likelihood", f"One of {', '.join(EVIDENCE)}.")
@@ -32,7 +34,13 @@ class Settings:
     levels: tuple[float, ...] = option((0.1, 0.15, 0.2), "Nominal levels to try, increasing, comma-separated.")
     runs: int = option(2000, "Simulated tasks at each level.", least=1)
     fresh: int = option(2000, "Fresh tasks on which unsafe ones are counted.", least=1)
+    falling: bool = option(False, "Ask for more evidence early: thresholds fall towards the last episode.")
     seed: int = seed_option()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the method."""
+        return {"declared": self.episodes} if self.falling else {}
 
     def __post_init__(self) -> None:
         check_names("method", (self.method,), EVIDENCE)

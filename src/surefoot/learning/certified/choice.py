@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, Ce
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
+from surefoot.learning.certified.thresholds import Thresholds
 from surefoot.learning.certified.widening import check_shift, widened, without_payments
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
@@ -30,7 +30,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel
 
-# (policies, cells, steps of an episode, level of the elimination, what is observed) -> evidence
+# (policies, cells, steps of an episode, evidence that rules out any cell, what is observed) -> evidence
 MakeEvidence: TypeAlias = Callable[[PolicyValueSet, Cells, int, float, Observes], Evidence]
 
 
@@ -47,6 +47,8 @@ def certified_method(
     observes: Observes = "transitions",
     assume_safe: bool = False,
     shift: float = 0.0,
+    by_prior: bool = False,
+    declared: int | None = None,
 ) -> Method:
     """A certified method of total risk `risk`.
 
@@ -65,6 +67,10 @@ def certified_method(
         assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
             is known from elsewhere and need not be paid for.
         shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
+        by_prior: rule out unlikely cells sooner and likely ones slightly later (Theorem 4a); for methods with cells
+            whose probabilities are known. The promise then is for tasks drawn from the distribution, not for each one.
+        declared: ask for more evidence before this episode, as if a mistake were dearer then than it is late: what a
+            calibration for as many episodes can make up for, and more. For methods with cells.
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
@@ -77,18 +83,16 @@ def certified_method(
         return _model_free(policies, name, note, risk, horizon, assume_safe, shift)
     if optimistic and pairs:
         raise InvalidInput("pairs must be False with optimistic=True, which mixes pairs of its own, got True")
-    cells = _cells(policies, kind, risk, shift, assume_safe)
+    cells, thresholds = _cells(policies, kind, risk, shift, assume_safe), Thresholds(by_prior, declared)
     spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    seen = without_payments(cells) if shift else cells
-    evidence = EVIDENCE[kind](policies, seen, horizon, spent["elimination"], observes)
+    highest = thresholds.highest(cells, spent["elimination"])
+    evidence = EVIDENCE[kind](policies, without_payments(cells) if shift else cells, horizon, highest, observes)
     evidence = _between(cells, evidence) if split else evidence
-    if replan and not includes(evidence.observes, "first-state"):
-        raise InvalidInput(f"replan must be False for {kind} without first states, got True")
-    wanted = evidence.observes == "transitions" if replan is None else replan
-    replanner = _replanner(policies, cells.model, shift) if wanted else None
-    wait = SOONEST.get(kind, LEAST_WAIT)
-    splitter = _splitter(policies, cells, evidence) if split else None
-    return Certified(name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter)
+    wait, splitter = SOONEST.get(kind, LEAST_WAIT), _splitter(policies, cells, evidence) if split else None
+    replanner = _replanner(policies, cells, evidence, kind, replan, shift)
+    return Certified(
+        name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter, thresholds
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
@@ -117,20 +121,20 @@ def _model(cells: Cells) -> TransitionModel:
     return cells.model
 
 
-def _likelihood(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+def _likelihood(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
     return LikelihoodRatio(cells, _model(cells), policies.units, steps)
 
 
-def _ball(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+def _ball(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
     return TransitionBall(cells, _model(cells), policies.units, steps)
 
 
-def _returns(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+def _returns(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
     first_states = cells.start_lower is not None and includes(observes, "first-state")
-    return ReturnProcess(cells, policies.units, steps, _enough(level), first_states)
+    return ReturnProcess(cells, policies.units, steps, _enough(highest), first_states)
 
 
-def _signals(policies: PolicyValueSet, cells: Cells, steps: int, level: float, observes: Observes) -> Evidence:
+def _signals(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
     if cells.readings is None:
         raise InvalidInput("policies must hold cells with readings, got none")
     if steps != cells.readings.signals.steps:
@@ -138,12 +142,12 @@ def _signals(policies: PolicyValueSet, cells: Cells, steps: int, level: float, o
             f"horizon must be {cells.readings.signals.steps} for certified-signals, the steps of the episodes in which "
             f"its signals were bounded, got {steps}"
         )
-    return SignalProcess(cells, cells.readings, policies.units, steps, _enough(level))
+    return SignalProcess(cells, cells.readings, policies.units, steps, _enough(highest))
 
 
-def _enough(level: float) -> float:
+def _enough(highest: float) -> float:
     """Evidence from which on a cell is settled; a small risk asks for more."""
-    return max(SETTLED_AGAINST, math.log(1 / level) + RECALL)
+    return max(SETTLED_AGAINST, highest + RECALL)
 
 
 EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
@@ -159,9 +163,15 @@ EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
 SOONEST = {"certified-signals": 1}
 
 
-def _replanner(policies: PolicyValueSet, model: TransitionModel | None, shift: float) -> Replanner | None:
-    """None where nothing can be planned on: `solve` and its bounds are for affine families whose payments are known."""
-    if model is None or model.affine is None or model.n_constraints is None:
+def _replanner(
+    policies: PolicyValueSet, cells: Cells, evidence: Evidence, kind: str, replan: bool | None, shift: float
+) -> Replanner | None:
+    """None where nobody wants one, or nothing can be planned on: `solve` and its bounds are for affine families whose
+    payments are known."""
+    if replan and not includes(evidence.observes, "first-state"):
+        raise InvalidInput(f"replan must be False for {kind} without first states, got True")
+    wanted, model = evidence.observes == "transitions" if replan is None else replan, cells.model
+    if not wanted or model is None or model.affine is None or model.n_constraints is None:
         return None
     return Replanner(model, policies.units, shift)
 
@@ -180,7 +190,7 @@ def _splitter(policies: PolicyValueSet, cells: Cells, evidence: Evidence) -> Spl
 
 def _what_would_help(cells: Cells) -> str:
     """What lies behind the uncovered probability, and how to lower it."""
-    if cells.source in ("affine", "finite"):
+    if cells.prior_known:
         return "the probability of tasks on which the safe policy is infeasible (a safer safe policy would lower it)"
     return (
         "what the held-out tasks leave open: the probability granted to tasks that break their bounds, and how often "
@@ -218,16 +228,19 @@ def _model_free(
 def _made(
     policies: PolicyValueSet, terms: Terms, calibration: Mapping[str, Any] | None = None, **options: Any
 ) -> Method:
-    """`calibration`: what `surefoot.calibrate` found for this very method, set and options, as plain data. The level
-    then is the one that simulation allows, for as many episodes as were calibrated."""
+    """`calibration`: what `surefoot.calibrate` found for this very method and set, as plain data. The level then is the
+    one that simulation allows, for as many episodes as were calibrated, and options are those that were."""
+    found = None if calibration is None else told_calibration(calibration)
+    options = options if found is None else {**found.options, **options}
     method = certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
-    if calibration is None:
+    if found is None:
         return method
-    return calibrated(cast(Certified, method), told_calibration(calibration), terms.risk, terms.horizon, options)
+    return calibrated(cast(Certified, method), found, terms.risk, terms.horizon, options)
 
 
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
 
+_THRESHOLDS = ("by_prior", "declared")
 _WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy, TimedPolicy)
 
 SPECS = (
@@ -239,7 +252,7 @@ SPECS = (
         proof=tuple(f"Theorem {number}" for number in range(2, 8)),
         costs="what the method costs that it picks",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe"),
+        options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe", *_THRESHOLDS),
         state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
@@ -252,7 +265,7 @@ SPECS = (
         needs="exact-model",
         costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "shift", "calibration"),
+        options=("replan", "pairs", "optimistic", "split", "shift", "calibration", *_THRESHOLDS),
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -266,7 +279,7 @@ SPECS = (
         needs="model",
         costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration"),
+        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", *_THRESHOLDS),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -280,7 +293,7 @@ SPECS = (
         needs="cells",
         costs=f"a bet per cell on every sum, whose width is the declared range; {DECISIONS}",
         observes="first-state",
-        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration"),
+        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", *_THRESHOLDS),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -294,7 +307,7 @@ SPECS = (
         needs="signals",
         costs=f"a bet per cell on every sum and signal of an episode; {DECISIONS}",
         observes="signals",
-        options=("pairs", "optimistic", "shift", "calibration"),
+        options=("pairs", "optimistic", "shift", "calibration", *_THRESHOLDS),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

@@ -19,6 +19,7 @@ from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises
 from surefoot.learning.certified.splitting import Boxes, Splitter
+from surefoot.learning.certified.thresholds import CONSTANT, Thresholds
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.cells import Cells
@@ -90,6 +91,7 @@ class Certified:
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
         splitter: splits cells that survive and limit what is deployed; None leaves them whole.
+        thresholds: from which evidence on a cell is ruled out.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Certified:
     note: str = ""
     least_wait: int = LEAST_WAIT
     splitter: Splitter | None = None
+    thresholds: Thresholds = CONSTANT
     certified: bool = True
 
     @property
@@ -171,7 +174,7 @@ class Certified:
         log_evidence = self.evidence.log_evidence(evidence)
         # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
         sound = not np.isnan(log_evidence).any()
-        surviving = sound & (log_evidence < self._level)
+        surviving = sound & (log_evidence < self.threshold(episode))
         following = next_decision(episode, self.least_wait)
         state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
         if not surviving.any():
@@ -189,8 +192,9 @@ class Certified:
         A cell survives as long as one of its boxes does; the boxes of one that does not are forgotten.
         """
         boxes, scale = splitter.partition(state.boxes, state.planned), splitter.scale(state.evidence)
-        found = splitter.log_evidence(state.evidence, boxes, self._level + RECALL, scale)
-        alive: Mask = (not np.isnan(found).any()) & (found < self._level)
+        threshold = self.threshold(episode)[boxes.cell]
+        found = splitter.log_evidence(state.evidence, boxes, threshold + RECALL, scale)
+        alive: Mask = (not np.isnan(found).any()) & (found < threshold)
         log_evidence = np.full(len(self.cells), np.inf)
         np.minimum.at(log_evidence, boxes.cell, found)
         surviving = np.bincount(boxes.cell[alive], minlength=len(self.cells)) > 0
@@ -222,8 +226,9 @@ class Certified:
                 break
             aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
             chosen, halves = splitter.limiting_halves(boxes, alive, aim, state.planned)
-            found = splitter.log_evidence(state.evidence, halves, self._level, scale)
-            among = np.append(np.delete(alive, chosen), ~(found >= self._level))
+            threshold = self.threshold(episode)[halves.cell]
+            found = splitter.log_evidence(state.evidence, halves, threshold, scale)
+            among = np.append(np.delete(alive, chosen), ~(found >= threshold))
             if not (chosen.size and among.any()):
                 break
             boxes, alive = boxes[np.delete(np.arange(len(alive)), chosen)].and_also(halves), among
@@ -239,10 +244,9 @@ class Certified:
             return likeliest
         return self._values(state.planned, state.surviving, self._belief(state.evidence, state.surviving))[1]
 
-    @property
-    def _level(self) -> float:
-        """Evidence from which on a cell is ruled out."""
-        return math.log(1 / self.risk_split["elimination"])
+    def threshold(self, episode: int) -> Floats:
+        """[J] evidence from which on a cell is ruled out."""
+        return self.thresholds.at(episode, self.cells, self.risk_split["elimination"])
 
     def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         events = () if state.alarmed else (_nothing_fits(episode),)
@@ -258,7 +262,7 @@ class Certified:
         """The policies planned so far, with a new one where it is time for it."""
         if self.replanner is None:
             return state.planned
-        plausible = log_evidence < self._level + RECALL
+        plausible = log_evidence < self.threshold(episode) + RECALL
         return self.replanner.extended(state.planned, self.cells, state.surviving, plausible, episode)
 
     def _choose(self, margin: Floats, reward: Floats) -> Deployed:

@@ -19,9 +19,6 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.robust import value_spreads
 from surefoot.tabular.transition_model import TransitionModel
 
-# Of these the prior is the probability of a cell, and not an estimate of it.
-KNOWN_PRIOR = ("affine", "finite")
-
 
 def check_shift(shift: float) -> float:
     found = number("shift", shift)
@@ -127,7 +124,7 @@ def _most_each(cells: Cells, units: Units, spread: Floats) -> Floats:
 
 def _check_kept(cells: Cells, kept: Mask, risk: float, shift: float, most: Floats) -> None:
     """What is left out must weigh less than the risk; where nobody knows what cells weigh, none may be."""
-    known = cells.source in KNOWN_PRIOR
+    known = cells.prior_known
     if kept.all() or (known and kept.any() and cells.uncovered + _weight(cells, ~kept) < risk):
         return
     largest = max((each for each in most if cells.uncovered + _weight(cells, most < each) < risk), default=0.0)

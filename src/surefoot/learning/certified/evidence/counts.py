@@ -94,7 +94,8 @@ def _paid(steps: Steps, found: Integers, model: TransitionModel) -> list[Floats]
     """Reward and costs of every step, [n, H] each; None where cells do not agree on them."""
     states, actions, _ = steps
     if model.reward is not None and model.cost is not None:
-        return [table[states, actions] for table in (model.reward, *model.cost)]
+        row = states * model.n_actions + actions  # of tables laid flat
+        return [table.take(row) for table in (model.reward, *model.cost)]
     return None if model.payments is None else [payment[found] for payment in model.payments]
 
 
