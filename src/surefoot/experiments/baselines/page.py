@@ -62,7 +62,8 @@ def _verdict(results: Results) -> Verdict:
     runs = {f"{method}, {name}": own for name, each in benchmarks.items() for method, own in each["methods"].items()}
     theirs = {name: each for name, each in runs.items() if name.split(",")[0] not in (REFERENCE, OURS)}
     loose = [name for name, each in theirs.items() if each["unsafe_tasks"]]
-    words = f"Of {len(theirs)} baselines on benchmarks of their authors {len(loose)} were ever unsafe"
+    verb = "was" if len(loose) == 1 else "were"
+    words = f"Of {len(theirs)} baselines on benchmarks of their authors {len(loose)} {verb} ever unsafe"
     proved = {name: each for name, each in runs.items() if each["certified"]}
     beaten, met = _beaten(benchmarks)
     return Verdict(
@@ -75,7 +76,7 @@ def _verdict(results: Results) -> Verdict:
             ),
             Answer("Unsafe baselines", f"{len(loose)} of {len(theirs)}", _worst(theirs)),
             verdict.safety(runs),
-            verdict.took(results["seconds"], f"{len(runs)} methods run on {len(benchmarks)} benchmarks"),
+            verdict.took(results["seconds"], f"{len(runs)} runs of methods on benchmarks"),
         ),
     )
 

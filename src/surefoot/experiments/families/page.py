@@ -111,7 +111,7 @@ def _family_section(name: str, family: Mapping[str, Any], figure: bytes) -> Sect
             *(
                 f"‘{method}’ begins with {VARIANTS[method].cells:g} times as many cells as the others."
                 for method in family["methods"]
-                if method in VARIANTS
+                if method in VARIANTS and VARIANTS[method].cells != 1
             ),
         ),
     )

@@ -28,7 +28,7 @@ def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[st
     """A column per patient: time in range, time below it against the budget, and the settings of `ADAPTING`."""
     adapting = ADAPTING if ADAPTING in drawn else drawn[-1]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.9 * len(shown), 8.2), layout="constrained")
+        figure = Figure(figsize=(max(3.9 * len(shown), 5.2), 8.2), layout="constrained")
         rows = figure.subplots(3, len(shown), sharex=True, sharey="row", squeeze=False, height_ratios=[1.2, 1.1, 0.9])
         for column, patient in enumerate(shown):
             _draw_lines(rows[0][column], patient, drawn, "in_range", 100.0)
@@ -50,7 +50,11 @@ def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[st
         handles, labels = rows[0][0].get_legend_handles_labels()
         words = ["the most that is safely possible", "at most 4 % below range"]
         first = figure.legend(
-            [*handles, possible, budget], [*labels, *words], loc="outside upper center", ncols=5, fontsize=9
+            [*handles, possible, budget],
+            [*labels, *words],
+            loc="outside upper center",
+            ncols=5 if len(shown) > 1 else 2,
+            fontsize=9,
         )
         figure.add_artist(first)
         patches, names = rows[2][0].get_legend_handles_labels()
