@@ -58,7 +58,9 @@ class Settings:
     """
 
     quantities: tuple[str, ...] = option(QUANTITIES, "What to vary, comma-separated.")
-    methods: tuple[str, ...] = option(METHODS, "Comma-separated names.")
+    methods: tuple[str, ...] = option(
+        METHODS[:2], f"Comma-separated names, of {', '.join(METHODS)}; the last takes ten times the samples."
+    )
     repeats: int = option(6, "Runs of each method on each set of tasks.", least=1)
     risk: float = risk_option()
     seed: int = seed_option()
