@@ -176,7 +176,7 @@ def test_the_verdict_says_who_was_unsafe(results: dict[str, Any]) -> None:
     assert found.answers[0].value == "1 of 1"  # copied from never adapting, which the certified method beats
     unsafe = with_baseline(results, unsafe_tasks=1, unsafe_episodes=17, certified=False)
     told = baselines_page(unsafe).page.verdict
-    assert "of their authors 1 were ever unsafe" in told.sentence
+    assert "of their authors 1 was ever unsafe" in told.sentence
     assert told.answers[1].beside == "most often ‘dope-theory, factored’, in 17 episodes"
     (cell,) = (row[5] for row in methods_table(unsafe["benchmarks"]["factored"]).rows if row[0] == "dope-theory")
     assert (cell.text, cell.tone) == ("17 in 1 of 2 runs", "bad")

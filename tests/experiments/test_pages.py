@@ -167,7 +167,7 @@ def test_a_run_in_which_something_was_unsafe_says_so_at_once(name: str, monkeypa
 
 def test_methods_without_a_proof_that_were_unsafe_are_named_in_the_count() -> None:
     assert "of 1 without a proof 1 did" in report("glucose").page.verdict.sentence
-    assert "1 were ever unsafe" in report("baselines").page.verdict.sentence
+    assert "1 was ever unsafe" in report("baselines").page.verdict.sentence
     assert "most often ‘dope-published, media’, in 17 episodes" in page("baselines")
 
 
