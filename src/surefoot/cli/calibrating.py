@@ -83,8 +83,9 @@ def read_calibration(path: Path) -> dict[str, Any]:
 
 def _lines(found: Calibration) -> list[str]:
     tried = [
-        f"level {level:g}: {unsafe:,} of {found.runs:,} simulated tasks unsafe, "
-        f"{'passed' if found.passes(unsafe) else 'failed'}"
+        f"level {level:g}: {unsafe:,} of {found.runs:,} simulated tasks unsafe, passed"
+        if found.passes(unsafe)
+        else f"level {level:g}: {unsafe:,} or more of {found.runs:,} simulated tasks unsafe, failed"
         for level, unsafe in found.counts
     ]
     if found.level is None:

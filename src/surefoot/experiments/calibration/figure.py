@@ -14,7 +14,7 @@ from surefoot.report.palette import BUDGET_COLOUR, INK, stroke
 
 
 def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) -> Figure:
-    """Dots with 95 % intervals; the line is what a level may not exceed."""
+    """Dots with 95 % intervals, triangles where a level failed; the line is what a level may not exceed."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.6, 3.8), layout="constrained")
         axes = figure.subplots()
@@ -22,9 +22,10 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
         colour = stroke(calibration["method"]).colour
         for level, unsafe in calibration["counts"]:
             passed = calibration["level"] is not None and level <= calibration["level"]
-            low, high = binomial_interval(unsafe, runs)
-            axes.plot([level, level], [100 * low, 100 * high], color=colour, linewidth=1.5)
-            axes.plot(level, 100 * unsafe / runs, "o" if passed else "x", color=colour, markersize=7)
+            axes.plot(level, 100 * unsafe / runs, "o" if passed else "^", color=colour, markersize=7)
+            if passed:  # a count that was broken off has no interval
+                low, high = binomial_interval(unsafe, runs)
+                axes.plot([level, level], [100 * low, 100 * high], color=colour, linewidth=1.5)
         if calibration["level"] is not None:
             low, high = (100 * end for end in fresh["interval"])
             share = 100 * fresh["unsafe"] / fresh["tasks"]
@@ -38,7 +39,7 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
                 label="fresh tasks, at the level that was found",
             )
         axes.plot([], [], "o", color=colour, label="simulated tasks, passed")
-        axes.plot([], [], "x", color=colour, label="failed, stopped there")
+        axes.plot([], [], "^", color=colour, label="failed: so many or more, not counted to the end")
         axes.axhline(100 * most, color=BUDGET_COLOUR, linewidth=1.2, linestyle="--")
         axes.annotate(
             "risk less the error of the test", (0.01, 100 * most), xycoords=("axes fraction", "data"),

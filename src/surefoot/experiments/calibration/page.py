@@ -48,7 +48,7 @@ _LEAD = (
 _CAPTION = (
     "A task counts as unsafe if anything that was deployed on it breaks the budget, or if the safe policy would. "
     "Levels are tried from the left, on the same simulated tasks, until one fails; the last that passed is used. "
-    "A count breaks off once it is too large, so that a level that failed is worse than it looks."
+    "A count breaks off once it is too large: at a level that failed there may be many more."
 )
 
 
@@ -56,7 +56,9 @@ def tables(results: Results) -> dict[str, Table]:
     """Levels; and what the one that was found is worth."""
     found, fresh = results["calibration"], results["fresh"]
     levels = tuple(
-        (f"{level:g}", f"{unsafe:,} of {found['runs']:,}", "passed" if _passed(found, level) else "failed")
+        (f"{level:g}", f"{unsafe:,} of {found['runs']:,}", "passed")
+        if _passed(found, level)
+        else (f"{level:g}", f"{unsafe:,} or more of {found['runs']:,}", "failed")
         for level, unsafe in found["counts"]
     )
     published = results["published"]
