@@ -179,7 +179,8 @@ def test_at_any_moment(name: str, alone: bool, seed: int, tmp_path: Path, polici
         assert files_in(place) == complete
         return
     check(ended)
-    assert files_in(place) in (before, complete), f"after {after:.3f} s"
+    begun = {"journal"}  # with its first row, and closed: a mark comes with the next
+    assert files_in(place) in (before, begun, complete), f"after {after:.3f} s"
 
 
 # ------------------------------------------------------------------------------------------------------ while it writes
