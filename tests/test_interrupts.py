@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from surefoot.deploy.chain import checked_rows
 from surefoot.deploy.session import Deployment
 from surefoot.files import write_file, write_files
 from surefoot.interrupts import INTERRUPTED, held_back
@@ -179,8 +180,10 @@ def test_at_any_moment(name: str, alone: bool, seed: int, tmp_path: Path, polici
         assert files_in(place) == complete
         return
     check(ended)
-    begun = {"journal"}  # with its first row, and closed: a mark comes with the next
-    assert files_in(place) in (before, begun, complete), f"after {after:.3f} s"
+    if name == "deploy" and files_in(place) == {"journal"}:  # a mark comes with the second row
+        assert len(list(checked_rows(place / "journal"))) <= 1
+        return
+    assert files_in(place) in (before, complete), f"after {after:.3f} s"
 
 
 # ------------------------------------------------------------------------------------------------------ while it writes

@@ -79,6 +79,21 @@ def test_they_can_be_read_with_nothing_but_json_and_safetensors(kind: str, tmp_p
         assert extent(seen, acted) == pytest.approx(arrays["features.values"][0].tolist(), rel=1e-6)
 
 
+def test_laws_are_halved_in_size_only_where_that_loses_nothing(kind: str, tmp_path: Path) -> None:
+    exact = np.full_like(readings_of(with_readings(kind)).law, 0.0)
+    exact[..., :2] = (1 / 4096, 4095 / 4096)
+    rounded = exact.copy()
+    rounded[0, 0, 0, :2] = (1 / 3, 2 / 3)
+    for law, dtype in ((exact, "float32"), (rounded, "float64")):
+        policies = with_readings(kind, law=law)
+        policies.save(tmp_path / "set")
+        assert safetensors.numpy.load_file(tmp_path / "set/cells.safetensors")["readings.law"].dtype == dtype
+        again = PolicyValueSet.load(tmp_path / "set")
+        assert readings_of(again).law.dtype == np.float64
+        np.testing.assert_array_equal(readings_of(again).law, law)
+        assert again.digest() == policies.digest()
+
+
 def test_sets_without_readings_are_written_as_before(tmp_path: Path) -> None:
     make_set(model="affine").save(tmp_path / "set")
     manifest = json.loads((tmp_path / "set/manifest.json").read_text())

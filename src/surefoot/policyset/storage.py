@@ -6,7 +6,8 @@
                            own is not in it, only its name, and observations with the actions it is recognised by
     cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`, of its readings
                            as `readings.…`, `signals.…` and `features.…`; only if there are cells, and without the
-                           optional arrays that are not there or empty
+                           optional arrays that are not there or empty. `readings.law` is in single precision where
+                           that loses nothing
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
 before reading, hashes before parsing arrays, shapes before making them. The hashes show accidents, not forgers (see
@@ -124,9 +125,15 @@ def _encode(policy_set: Contents) -> dict[str, bytes]:
             )
     check_fit("the policy set", policy_set)
     groups = grouped(policy_set)
-    contents = {name: safetensors.numpy.save(arrays) for name, arrays in groups.items()}
+    contents = {name: safetensors.numpy.save(_narrowed(arrays)) for name, arrays in groups.items()}
     manifest = manifests.encode(policy_set, {name: (contents[name], groups[name]) for name in groups})
     return {**contents, MANIFEST: manifest}
+
+
+def _narrowed(arrays: Arrays) -> Arrays:
+    """As they are written: `_read_arrays` finds the same numbers."""
+    single = {name: arrays[name].astype("<f4") for name in manifests.NARROWED & arrays.keys()}
+    return {**arrays, **{name: array for name, array in single.items() if (array == arrays[name]).all()}}
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -234,6 +241,7 @@ def _read_arrays(path: Path, record: StoredFile) -> Arrays:
         arrays = safetensors.numpy.load(content)
     except safetensors.SafetensorError as error:
         raise ArtifactError(f"{path}: must be a safetensors file, found: {error}") from None
+    arrays |= {name: arrays[name].astype("<f8") for name in manifests.NARROWED & arrays.keys()}
     for array in arrays.values():
         frozen(array)
     return arrays
