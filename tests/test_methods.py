@@ -172,6 +172,10 @@ def test_more_risk_means_shorter_phases_for_the_paper() -> None:
         ({"episodes": True}, "episodes must"),
         ({"seed": -1}, "seed must"),
         ({"temperature": 2}, "takes no option 'temperature'"),
+        ({"assume_safe": "no"}, "assume_safe must be True or False, got 'no'"),
+        ({"method": "safe-only", "assume_safe": 1}, "assume_safe must be True or False, got 1"),
+        ({"method": "certified-model-free", "assume_safe": "no"}, "assume_safe must be True or False, got 'no'"),
+        ({"method": "certified", "split": "no"}, "split must be True or False, got 'no'"),
     ],
 )
 def test_learner_refuses_and_names_what_is_wrong(wrong: dict[str, Any], message: str) -> None:

@@ -53,6 +53,13 @@ def fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def flag(name: str, value: Any) -> bool:
+    """`value` as True or False: the string "no" would count as yes."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidInput(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def generator(name: str, value: Any) -> np.random.Generator:
     """`value` as a source of randomness: a seed, or NumPy's global state, would be drawn from unseen."""
     if not isinstance(value, np.random.Generator):

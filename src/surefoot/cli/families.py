@@ -84,7 +84,7 @@ def rebuilt(recipe: Mapping[str, Any]) -> TaskDistribution:
     if not isinstance(name, str) or (name in FAMILIES and arguments.keys() != FAMILIES[name].options.keys()):
         raise InvalidInput(
             f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
-            f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; run this set with surefoot.adapt from Python"
+            f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; use this set from Python"
         )
     try:
         return built(name, arguments)

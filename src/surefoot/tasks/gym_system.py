@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, finite_array, frozen, number, whole
+from surefoot.arrays import Floats, finite_array, flag, frozen, number, whole
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tasks.gym_signals import Cost, Ranges
@@ -99,9 +99,7 @@ def declared(
             raise InvalidInput(f"{name} must be a function, got {function!r}")
     if not (set_task is None or isinstance(set_task, bool) or callable(set_task)):
         raise InvalidInput(f"set_task must be True, False or a function of the parameter, got {set_task!r}")
-    if not isinstance(clip_actions, bool):
-        raise InvalidInput(f"clip_actions must be True or False, got {clip_actions!r}")
-    paid = _after(after_termination, units)
+    paid, clip_actions = _after(after_termination, units), flag("clip_actions", clip_actions)
     return System(make_env, units, cost, paid, clip_actions, set_task, make_vector, whole("lanes", lanes))
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, assign, finite_array
+from surefoot.arrays import Floats, assign, finite_array, flag
 from surefoot.bounded_json import plain
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
@@ -70,8 +70,7 @@ class TaskDistribution:
             raise InvalidInput(f"recipe must be a mapping, got {self.recipe!r}")
         assign(self, recipe=plain("recipe", self.recipe))
         _check_affine(self.affine, self.dimension)
-        if not isinstance(self.shared_costs, bool):
-            raise InvalidInput(f"shared_costs must be True or False, got {self.shared_costs!r}")
+        flag("shared_costs", self.shared_costs)
 
     @property
     def dimension(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
+from surefoot.arrays import flag
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.calibrated import CalibratedState, calibrated, told_calibration
@@ -74,6 +75,9 @@ def certified_method(
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
+    flags = {"pairs": pairs, "optimistic": optimistic, "split": split, "assume_safe": assume_safe, "by_prior": by_prior}
+    for option, value in flags.items():
+        flag(option, value)
     kind, note, shift = name, "", check_shift(shift)
     if name == "certified":
         chosen = advice(policies, observes, shifted=shift > 0)

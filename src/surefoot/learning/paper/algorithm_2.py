@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from surefoot import theory
-from surefoot.arrays import Floats, Integers, Mask
+from surefoot.arrays import Floats, Integers, Mask, flag
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -186,7 +186,7 @@ def _raise(state: Trial, raised: Trial, told: int) -> Event:
 def _paper(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) -> SafeCandidates:
     """Theorem P at what tasks with an infeasible safe policy leave of the risk; at all of it if that is not known, when
     it speaks of tasks on which the safe policy is feasible."""
-    failing = 0.0 if assume_safe else policies.safe_risk
+    failing = 0.0 if flag("assume_safe", assume_safe) else policies.safe_risk
     if failing is None:
         return SafeCandidates(policies, paper_rules(policies, terms, terms.risk))
     left = risk_left(terms.risk, failing)

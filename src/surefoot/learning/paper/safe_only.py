@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from surefoot.arrays import Integers
+from surefoot.arrays import Integers, flag
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -66,7 +66,7 @@ class SafeOnly:
 
 
 def _safe_only(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) -> SafeOnly:
-    return SafeOnly(policies, terms.risk, 0.0 if assume_safe else policies.safe_risk)
+    return SafeOnly(policies, terms.risk, 0.0 if flag("assume_safe", assume_safe) else policies.safe_risk)
 
 
 def _plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
