@@ -266,15 +266,15 @@ def test_every_adaptation_gains_reward_and_heeds_the_cost() -> None:
 
 QUICK = MetaSettings(iterations=40, batch=1_000, hidden=(8,), log_std=-1.5, region=Region(divergence=0.03))
 LESSON: dict[str, Any] = {"discount": 0.9}
-LEARNERS: dict[str, Callable[[Any, list[int], MetaSettings, np.random.Generator], MetaTrained]] = {
-    "safe-meta": lambda world, groups, settings, rng: trained_safe_meta(
-        world, groups, rules=SafeMetaRules(rate=5e-3, steps=30, **LESSON), settings=settings, rng=rng
+LEARNERS: dict[str, Callable[..., MetaTrained]] = {
+    "safe-meta": lambda world, groups, settings, rng, **more: trained_safe_meta(
+        world, groups, rules=SafeMetaRules(rate=5e-3, steps=30, **LESSON), settings=settings, rng=rng, **more
     ),
-    "meta-cpo": lambda world, groups, settings, rng: trained_meta_cpo(
-        world, groups, rules=MetaCpoRules(divergence=0.02, **LESSON), settings=settings, rng=rng
+    "meta-cpo": lambda world, groups, settings, rng, **more: trained_meta_cpo(
+        world, groups, rules=MetaCpoRules(divergence=0.02, **LESSON), settings=settings, rng=rng, **more
     ),
-    "maml": lambda world, groups, settings, rng: trained_maml(
-        world, groups, rules=PenaltyRules(**LESSON), settings=settings, rng=rng
+    "maml": lambda world, groups, settings, rng, **more: trained_maml(
+        world, groups, rules=PenaltyRules(**LESSON), settings=settings, rng=rng, **more
     ),
 }
 GROUPS = np.repeat([0, 1], 20).tolist()
@@ -305,6 +305,14 @@ def test_the_same_seed_gives_the_same_meta_policy() -> None:
 
     first, again = trained(), trained()
     assert all(np.array_equal(first[part], again[part]) for part in first)
+
+
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_meta_training_says_how_far_it_is(name: str) -> None:
+    brief, said = MetaSettings(iterations=2, batch=40, hidden=(2,)), []
+    world = BanditWorld(np.repeat([0.5, 1.5], 20))
+    LEARNERS[name](world, GROUPS, brief, np.random.default_rng(1), progress=lambda *far: said.append(far))
+    assert said == [("meta-training", done, 2) for done in (0, 1)]
 
 
 @pytest.mark.long

@@ -109,6 +109,22 @@ def test_status_and_export(journal: Path, tmp_path: Path) -> None:
     assert isinstance(missing.exception, ArtifactError)
 
 
+def test_reading_a_long_journal_says_how_far_it_is(
+    journal: Path, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = run("deploy", stored, "--journal", journal, stdin="")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+    monkeypatch.setattr("surefoot.cli.journals.LONG", 10)
+    monkeypatch.setattr("surefoot.deploy.chain.NOW_AND_THEN", 20)
+    told = run("deploy", stored, "--journal", journal, stdin="")
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "", "reading the journal ...\n")
+    for words in (("status", journal), ("report", journal)):
+        assert run(*words).stderr == "reading the journal ...\n"
+    read: list[int] = []
+    Deployment.open(journal, fresh(), observer=read.append).close()
+    assert read[:3] == [0, 20, 40]
+
+
 def test_verify(journal: Path, stored: Path, tmp_path: Path) -> None:
     right = run("verify", journal, "--policies", stored)
     assert right.exit_code == 0

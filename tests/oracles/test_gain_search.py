@@ -95,6 +95,14 @@ def test_candidates_go_from_little_insulin_to_much(monkeypatch: pytest.MonkeyPat
         assert cost < 0.04
 
 
+def test_a_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gain_search, "GAINS", (0.4, 0.8))
+    monkeypatch.setattr(gain_search, "FACTORS", ())
+    said: list[tuple[str, int, int]] = []
+    insulin_candidates(TASKS, count=3, days=20, seed=1, progress=lambda *far: said.append(far))
+    assert said == [("searching settings", done, 7) for done in (0, 4, 5, 6, 7)]  # four corners, then three patients
+
+
 def test_other_families_have_no_settings() -> None:
     with pytest.raises(InvalidInput, match="tasks must be a family made by glucose, got tasks of TabularCMDP"):
         insulin_candidates(gridworld())

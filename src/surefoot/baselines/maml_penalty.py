@@ -28,6 +28,7 @@ from surefoot.control.networks import Actor, log_probability
 from surefoot.control.trust_region import Region, natural_step, searched, solved, surrogate, thinned
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 
 
 def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
@@ -55,6 +56,7 @@ def trained_maml(
     settings: MetaSettings,
     rng: np.random.Generator,
     start: NetworkPolicy | None = None,
+    progress: Progress = silent,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
@@ -62,7 +64,15 @@ def trained_maml(
         return _climbed(meta, seen, rules, settings.region), None
 
     return meta_trained(
-        world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng, start=start
+        world,
+        groups,
+        partial(adapt, rules=rules),
+        update,
+        rules=rules,
+        settings=settings,
+        rng=rng,
+        start=start,
+        progress=progress,
     )
 
 

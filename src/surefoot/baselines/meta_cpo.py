@@ -30,6 +30,7 @@ from surefoot.control.networks import Actor
 from surefoot.control.trust_region import moved, searched, surrogate
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 
 
 def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
@@ -51,6 +52,7 @@ def trained_meta_cpo(
     settings: MetaSettings,
     rng: np.random.Generator,
     start: NetworkPolicy | None = None,
+    progress: Progress = silent,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
@@ -63,7 +65,15 @@ def trained_meta_cpo(
         return searched(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
     return meta_trained(
-        world, groups, partial(adapt, rules=rules), update, rules=rules, settings=settings, rng=rng, start=start
+        world,
+        groups,
+        partial(adapt, rules=rules),
+        update,
+        rules=rules,
+        settings=settings,
+        rng=rng,
+        start=start,
+        progress=progress,
     )
 
 

@@ -27,6 +27,7 @@ from surefoot.control.networks import Actor, actor_of, deployed, divergence, new
 from surefoot.control.normaliser import Normaliser
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
+from surefoot.progress import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def meta_trained(
     settings: MetaSettings,
     rng: np.random.Generator,
     start: NetworkPolicy | None = None,
+    progress: Progress = silent,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the lanes are of, `groups` [lanes] = 0, 1, ...; from nothing, or from `start`,
     whose normaliser it then keeps."""
@@ -95,7 +97,8 @@ def meta_trained(
         seen.normaliser = Normaliser.kept(start.shift, start.scale, settings.normaliser_steps)
     adapt_all = jax.jit(jax.vmap(adapt))
     history, memory = [], None
-    for _ in range(settings.iterations):
+    for iteration in range(settings.iterations):
+        progress("meta-training", iteration, settings.iterations)
         actors = jax.tree.map(lambda each: jnp.repeat(each[None], len(lanes), axis=0), meta)
         before, worth = [], []
         for stage in range(settings.local):

@@ -32,6 +32,7 @@ from surefoot.control.networks import Actor, divergence, log_probability
 from surefoot.control.trust_region import climbed
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 
 REMEMBERED = 10  # iterations over which a budget must be broken on average, besides in the last one
 
@@ -75,6 +76,7 @@ def trained_safe_meta(
     settings: MetaSettings,
     rng: np.random.Generator,
     start: NetworkPolicy | None = None,
+    progress: Progress = silent,
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
@@ -86,7 +88,9 @@ def trained_safe_meta(
         found: Actor = adapt(actor, samples, rules)[0]
         return found
 
-    return meta_trained(world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start)
+    return meta_trained(
+        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
+    )
 
 
 def surrogates(

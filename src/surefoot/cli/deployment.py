@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.cli.calibrating import read_calibration
-from surefoot.cli.journals import JournalPath, KeyFile, read_key
+from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, reading
 from surefoot.cli.terminal import Json, print_json, printable, progress
-from surefoot.deploy.chain import STRANGE, located
-from surefoot.deploy.marks import read_mark
+from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
@@ -73,9 +72,13 @@ def deploy_command(
         if calibration is not None:
             given["calibration"] = read_calibration(calibration)
         policies = PolicyValueSet.load(path)
-        deployment = Deployment.open(
-            journal, lambda header: _learner(policies, journal, header, given), key=read_key(key)
-        )
+        with reading(journal) as observer:
+            deployment = Deployment.open(
+                journal,
+                lambda header: _learner(policies, journal, header, given),
+                key=read_key(key),
+                observer=observer,
+            )
     except SurefootError as error:
         _send(json.dumps(failure(error)))
         raise
@@ -102,7 +105,7 @@ def verify_command(
     """
     made = learner_of(PolicyValueSet.load(policies), read_header(path))
     with progress(not as_json) as report:
-        rows = _rows(path)
+        rows = acknowledged(path)
         verdict = verify(
             path, made, head=head, key=read_key(key), observer=lambda done: report("checking rows", done, rows)
         )
@@ -113,12 +116,6 @@ def verify_command(
             typer.echo(printable(line))
     if not verdict.holds:
         raise typer.Exit(1)
-
-
-def _rows(path: Path) -> int:
-    """As many as were acknowledged; 0 if nobody knows."""
-    mark = read_mark(located(path))
-    return 0 if mark is None else mark.rows
 
 
 def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]:

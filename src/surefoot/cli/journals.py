@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from surefoot.cli.terminal import Json, print_json, printable
+from surefoot.cli.terminal import Json, print_json, printable, progress
 from surefoot.deploy.backup import backup
-from surefoot.deploy.chain import read, understood
+from surefoot.deploy.chain import Observer, located, read, understood
+from surefoot.deploy.marks import read_mark
 from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.status import facts, read_status
 from surefoot.errors import ArtifactError
@@ -23,13 +25,16 @@ KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
 ]
 
+LONG = 100_000  # rows of a journal, from which on it takes a while to read them
+
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("status")
 def status_command(path: JournalPath, as_json: Json = False) -> None:
     """Where a deployment stands, while it runs or afterwards."""
-    status = read_status(path)
+    with reading(path) as observer:
+        status = read_status(path, observer)
     if as_json:
         print_json(status.as_dict())
         return
@@ -58,6 +63,20 @@ def export_command(
         before = ","
     if as_json:
         sys.stdout.write("]\n")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Observer]:
+    """Shows how many rows have been read, of journals that take a while."""
+    rows = acknowledged(path)
+    with progress(rows > LONG) as report:
+        yield lambda read: report("reading the journal", read, rows)
+
+
+def acknowledged(path: Path) -> int:
+    """Rows of a journal; 0 if nobody knows."""
+    mark = read_mark(located(path))
+    return 0 if mark is None else mark.rows
 
 
 def export_lines(path: Path) -> Iterator[str]:

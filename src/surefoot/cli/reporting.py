@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.deployment import learner_of
+from surefoot.cli.journals import reading
 from surefoot.cli.terminal import Json, print_json, print_path
 from surefoot.cli.watching import Policies
 from surefoot.deploy.page import deployment_page
@@ -47,5 +48,7 @@ def report_journal(path: Path, out: Path | None = None, policies: Path | None = 
     target = out if out is not None else path.with_name(path.name + ".html")
     check_file(target)
     possible = None if policies is None else Possible(learner_of(PolicyValueSet.load(policies), read_header(path)))
-    write_file(target, deployment_page(path, possible).encode())
+    with reading(path) as observer:
+        page = deployment_page(path, possible, observer)
+    write_file(target, page.encode())
     return target

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -42,6 +42,9 @@ LOWEST = -(2**63)
 
 # What can go wrong in Python when a file holds anything whatever.
 STRANGE = (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+Observer = Callable[[int], None]  # of how many rows have been read
+NOW_AND_THEN = 1000  # rows between two calls of it
 
 
 class Damaged(ArtifactError):
@@ -79,14 +82,22 @@ def chained(previous: bytes, kind: bytes, payload: bytes) -> bytes:
     return sha256(previous + kind + b" " + payload).digest()
 
 
-def read(path: str | os.PathLike[str], *, key: bytes | None = None) -> Iterator[Row]:
+def read(path: str | os.PathLike[str], *, key: bytes | None = None, observer: Observer | None = None) -> Iterator[Row]:
     """All rows of a journal, each checked against the one before, also while a deployment writes to it.
 
     `Damaged` if fewer are there than the mark records, or if a `key` is given and its seal is missing or wrong.
     """
     target = located(path)
-    for row in checked_rows(target, key=key):
+    for row in observed(checked_rows(target, key=key), observer):
         yield named(row, target)
+
+
+def observed(rows: Iterator[RawRow], observer: Observer | None) -> Iterator[RawRow]:
+    """The same rows; `observer` hears now and then of how many."""
+    for row in rows:
+        if observer is not None and not row[0] % NOW_AND_THEN:
+            observer(row[0])
+        yield row
 
 
 def named(row: RawRow, path: Path) -> Row:

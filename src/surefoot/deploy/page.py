@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from surefoot.cmdp.wording import number
-from surefoot.deploy.chain import read, understood
+from surefoot.deploy.chain import Observer, read, understood
 from surefoot.deploy.charts import Card, cards, policy_name
 from surefoot.deploy.history import History
 from surefoot.deploy.status import ALARMS, Status, facts
@@ -58,18 +58,22 @@ class View:
     notes: tuple[str, ...] = ()
 
 
-def deployment_page(path: str | PathLike[str], possible: Possible | None = None) -> str:
+def deployment_page(
+    path: str | PathLike[str], possible: Possible | None = None, observer: Observer | None = None
+) -> str:
     """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
     it also shows what is left in the parameters of the family."""
-    history = read_history(path, possible)
+    history = read_history(path, possible, observer)
     with understood(Path(path)):
         return rendered(view(Path(path).name, history, possible))
 
 
-def read_history(path: str | PathLike[str], possible: Possible | None = None) -> History:
+def read_history(
+    path: str | PathLike[str], possible: Possible | None = None, observer: Observer | None = None
+) -> History:
     history = History()
     with understood(Path(path)):
-        for row in read(path):
+        for row in read(path, observer=observer):
             history.add(row)
             if possible is not None:
                 possible.add(row)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import STRANGE, Damaged, canonical, named
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, named, observed
 from surefoot.deploy.forms import opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
@@ -77,13 +77,21 @@ class Deployment:
         self._process, self._turn, self._closed = os.getpid(), threading.RLock(), False
 
     @classmethod
-    def open(cls, path: str | PathLike[str], learner: Learner | Maker, *, key: bytes | None = None) -> Deployment:
+    def open(
+        cls,
+        path: str | PathLike[str],
+        learner: Learner | Maker,
+        *,
+        key: bytes | None = None,
+        observer: Observer | None = None,
+    ) -> Deployment:
         """Begin a journal at `path` or go on with the one there.
 
         Args:
             learner: fresh and made as it was then; or a function that makes it of the payload of row 0, which is None
                 if there is no journal yet.
             key: at least 16 random bytes that are kept elsewhere. They seal the journal, from its beginning on.
+            observer: called now and then with the number of rows read, where a journal is there.
         """
         if isinstance(learner, Learner):
             _check_fresh(learner)
@@ -93,7 +101,7 @@ class Deployment:
             _check_fresh(made)
             if not journal.exists:
                 journal.begin(("open", header(made, key_name(key))))
-            replay, tally = _resumed(journal, made, key_name(key))
+            replay, tally = _resumed(journal, made, key_name(key), observer)
             _deployed.add(made)
             return cls(journal, replay, tally)
         except BaseException:
@@ -306,11 +314,11 @@ def _recorded(journal: Journal) -> Mapping[str, Any] | None:
     return opening(named(next(journal.rows()), journal.path), str(journal.path))
 
 
-def _resumed(journal: Journal, learner: Learner, key: str | None) -> tuple[Replay, Tally]:
+def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Observer | None) -> tuple[Replay, Tally]:
     """Check all rows against each other, and replay all that no sealed snapshot covers."""
     replay, tally = Replay(learner), Tally()
     covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
-    for raw in journal.rows():
+    for raw in observed(journal.rows(), observer):
         row = named(raw, journal.path)
         tally.add(row)
         if 0 < row.n <= covered:

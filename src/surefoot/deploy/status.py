@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.cmdp.wording import kind_of_cost
-from surefoot.deploy.chain import Damaged, Row, read, understood
+from surefoot.deploy.chain import Damaged, Observer, Row, read, understood
 from surefoot.deploy.forms import checked
 
 # Events that put a deployment back on the safe policy.
@@ -145,9 +145,9 @@ class Tally:
         return "learning", f"the safe policy is left with probability {weight:.4g}"
 
 
-def read_status(path: str | PathLike[str]) -> Status:
+def read_status(path: str | PathLike[str], observer: Observer | None = None) -> Status:
     """The status of the journal at `path`, whether or not a deployment is writing to it."""
-    tally, last = tallied(read(path))
+    tally, last = tallied(read(path, observer=observer))
     with understood(Path(path)):
         return tally.status(last.n + 1, last.hash)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
-from surefoot.deploy.chain import STRANGE, Damaged, canonical, located, read
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, located, read
 from surefoot.deploy.forms import opening
 from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
 from surefoot.deploy.seals import checked_key, key_name
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
-
-Observer = Callable[[int], None]  # rows checked so far
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def verify(
         return Verdict(holds, count, episodes, last, first_bad, reason, learner.name, risk, sealed, replay.rounding)
 
     try:
-        for row in read(path, key=checked_key(key)):
+        for row in read(path, key=checked_key(key), observer=observer):
             if row.n == 0:
                 found = opening(row, where)
                 if canonical(found) != row.payload:
@@ -89,8 +87,6 @@ def verify(
                 replay.follow(row)
             count, last = row.n + 1, row.hash.hex()
             published = published or last == head
-            if observer and not count % 1000:
-                observer(count)
     except Damaged as error:
         if error.row is None:
             raise

@@ -20,6 +20,7 @@ from surefoot.errors import Infeasible, InvalidInput
 from surefoot.estimates import value_bounds
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, Oracles, PolicyValues
 from surefoot.oracles.probing import check_by_episodes
+from surefoot.progress import Progress, silent
 from surefoot.tasks.glucose_tasks import GlucoseTask
 from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS, InsulinSettings
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -93,7 +94,13 @@ def check_by_days(gains: Sequence[float] = COMPARED_GAINS, seed: int = 0) -> Che
 
 
 def insulin_candidates(
-    tasks: TaskDistribution, *, count: int = 8, margin: float = 0.01, days: int = 1000, seed: int = 0
+    tasks: TaskDistribution,
+    *,
+    count: int = 8,
+    margin: float = 0.01,
+    days: int = 1000,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> tuple[InsulinSettings, dict[str, InsulinSettings]]:
     """Settings for `sf.policy_set`: those safe for every patient, and candidates by name.
 
@@ -104,6 +111,7 @@ def insulin_candidates(
         margin: of the safe settings at the corners of the parameters, as a share of the day.
         days: of each patient on which settings are compared.
         seed: of all days.
+        progress: called with (what, patients searched for, all of them).
 
     Found by search: nothing is claimed of them but what `policy_set` then bounds.
     """
@@ -112,9 +120,14 @@ def insulin_candidates(
     rng = np.random.default_rng(seed)
     (least, most), (fast, slow) = tasks.distribution.support
     corners = [tasks.task((s, t)) for s in (least, most) for t in (fast, slow)]
-    safe = _best(corners, margin, days, rng)
-    diagonal = zip(np.geomspace(most, least, count), np.geomspace(slow, fast, count), strict=True)
-    return safe, {_name(s, t): _best([tasks.task((s, t))], 0.0, days, rng) for s, t in diagonal}
+    what, patients = "searching settings", len(corners) + count
+    progress(what, 0, patients)
+    safe, found = _best(corners, margin, days, rng), {}
+    for k, (s, t) in enumerate(zip(np.geomspace(most, least, count), np.geomspace(slow, fast, count), strict=True)):
+        progress(what, len(corners) + k, patients)
+        found[_name(s, t)] = _best([tasks.task((s, t))], 0.0, days, rng)
+    progress(what, patients, patients)
+    return safe, found
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order

@@ -72,12 +72,10 @@ class Clock:
 def trained(settings: Settings, jobs: int, show: Progress, clock: Clock) -> PolicyValueSet:
     """Settings by search, and what they do to as good as every patient."""
     tasks = glucose()
-    show("searching settings", 0, 1)
     safe, candidates = insulin_candidates(
-        tasks, count=settings.candidates, days=settings.searched_days, seed=settings.seed
+        tasks, count=settings.candidates, days=settings.searched_days, seed=settings.seed, progress=show
     )
     clock.lap("searching settings")
-    show("bounding what they do", 0, 1)
     envelopes = Envelopes(
         cells=settings.cells, holdout=settings.holdout, uncovered=settings.uncovered, episodes=settings.episodes
     )

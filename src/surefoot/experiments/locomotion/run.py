@@ -32,7 +32,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     check_jobs(jobs)
     check_folder(out, *(f"{name}.policyset" for name in settings.families if settings.retrain))
     show, began = progress or silent, time.perf_counter()
-    sets = {name: policy_set(name, settings, out, jobs) for name in settings.families}
+    sets = {name: policy_set(name, settings, out, jobs, show) for name in settings.families}
     families = {name: adapted(name, school, settings, jobs, show) for name, school in sets.items()}
     results = {
         "experiment": "locomotion",
@@ -46,10 +46,10 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     return results
 
 
-def policy_set(name: str, settings: Settings, out: Path, jobs: int) -> School:
+def policy_set(name: str, settings: Settings, out: Path, jobs: int, show: Progress) -> School:
     if not settings.retrain:
         return shipped(name)
-    return trained_anew(name, out, seed=settings.seed, share=settings.share, jobs=jobs)
+    return trained_anew(name, out, seed=settings.seed, share=settings.share, jobs=jobs, progress=show)
 
 
 def adapted(name: str, school: School, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
 from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.settings import Envelopes, LearnedSignals
 from surefoot.training.training_phase import train
@@ -38,7 +40,9 @@ class Bounds:
     learned_episodes: int = 16
 
 
-def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share: float = 1.0) -> PolicyValueSet:
+def schooled(
+    family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
+) -> PolicyValueSet:
     """The policy set of a family.
 
     Args:
@@ -77,7 +81,7 @@ def schooled(family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share:
                 tasks=bounds.learned_tasks, episodes=bounds.learned_episodes, paid=tasks.shared_costs
             ),
             jobs=jobs,
-            progress=True,
+            progress=progress,
         )
 
 
@@ -86,7 +90,9 @@ META_TASKS, META_LANES = 6, 10
 META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01))
 
 
-def meta_policies(family: Family, safe: NetworkPolicy, *, seed: int, share: float = 1.0) -> dict[str, NetworkPolicy]:
+def meta_policies(
+    family: Family, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
+) -> dict[str, NetworkPolicy]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
     policy on."""
     tasks = family.tasks()
@@ -107,9 +113,14 @@ def meta_policies(family: Family, safe: NetworkPolicy, *, seed: int, share: floa
             rules=family.rules.get(name, rules),
             rng=np.random.default_rng([seed, k]),
             start=safe,
+            progress=partial(_of_learner, progress, name),
         ).policy
         for k, (name, (learn, rules)) in enumerate(learners.items())
     }
+
+
+def _of_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
+    progress(f"{what}, {name}", done, total)
 
 
 def meta_steps(horizon: int, share: float = 1.0) -> int:

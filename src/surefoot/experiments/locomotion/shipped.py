@@ -20,6 +20,7 @@ from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES, Family
 from surefoot.interrupts import held_back
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 
 TRAINED = Path(__file__).parent / "trained"
 LIMITS = Limits(size=2**16, values=1000, depth=4)
@@ -77,14 +78,14 @@ def shipped(name: str) -> School:
     return School(policies, starts, origin)
 
 
-def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int) -> School:
+def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent) -> School:
     """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
     from surefoot.experiments.locomotion.schooling import Bounds, meta_policies, meta_steps, schooled
 
     began = time.perf_counter()
-    policies = schooled(FAMILIES[name], Bounds(), seed=seed, jobs=jobs, share=share)
-    starts = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share)
+    policies = schooled(FAMILIES[name], Bounds(), seed=seed, jobs=jobs, share=share, progress=progress)
+    starts = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
     stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
     origin = _origin(
         FAMILIES[name],

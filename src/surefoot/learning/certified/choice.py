@@ -75,9 +75,6 @@ def certified_method(
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
-    flags = {"pairs": pairs, "optimistic": optimistic, "split": split, "assume_safe": assume_safe, "by_prior": by_prior}
-    for option, value in flags.items():
-        flag(option, value)
     kind, note, shift = name, "", check_shift(shift)
     if name == "certified":
         chosen = advice(policies, observes, shifted=shift > 0)
@@ -236,12 +233,15 @@ def _made(
     one that simulation allows, for as many episodes as were calibrated, and options are those that were."""
     found = None if calibration is None else told_calibration(calibration)
     options = options if found is None else {**found.options, **options}
+    for name in FLAGS & options.keys():
+        flag(name, options[name])
     method = certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
     if found is None:
         return method
     return calibrated(cast(Certified, method), found, terms.risk, terms.horizon, options)
 
 
+FLAGS = frozenset({"pairs", "optimistic", "split", "assume_safe", "by_prior"})
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
 
 _THRESHOLDS = ("by_prior", "declared")
