@@ -405,6 +405,7 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
 
     def schooled(family: Any, bounds: Any, **words: Any) -> PolicyValueSet:
         asked.update(words, family=family)
+        words["progress"]("experts", 1, 2)
         return policies()
 
     meta = replace(safe_network(policies()), clip=3.0)
@@ -413,7 +414,10 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
         "surefoot.experiments.locomotion.schooling.meta_policies", lambda *given, **words: {"maml-penalty": meta}
     )
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
-    results = run.reproduce(where, tmp_path, jobs=1)
+    said: list[Any] = []
+    results = run.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
+    assert said[0] == ("experts", 1, 2)
+    del asked["progress"]
     assert asked == {"family": FAMILY, "seed": 3, "jobs": 1, "share": 0.5}
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
     origin = json.loads((tmp_path / "runner.json").read_text())
