@@ -20,6 +20,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from kept_results import kept
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from runner import BUDGET, FAMILY, LEVELS, Runner, policy_set, pushing, true_values
 from scipy.optimize import linprog
 
@@ -322,6 +324,16 @@ def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: 
     assert "was not run: no signals" in text
     assert "certified method ever" not in text
     assert len(tables(results)["Runner, unknown motors"].rows) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
+    (hopper,) = kept("locomotion")["families"].values()
+    figure = reward_and_cost({str(k): hopper for k in range(count)})
+    FigureCanvasAgg(figure).draw()
+    legend, page = figure.legends[0].get_window_extent(), figure.bbox
+    assert page.x0 <= legend.x0
+    assert legend.x1 <= page.x1
 
 
 def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:

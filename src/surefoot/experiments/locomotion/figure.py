@@ -152,8 +152,11 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
     if any(own["unsafe_tasks"] for family in families.values() for own in family["methods"].values()):
         worst = Line2D([], [], color=SOFT, marker="X", markersize=7, linestyle="none", label="worst unsafe policy")
         handles.append(worst)
-    columns = min(5, 1 + len(families))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9, handlelength=2.6)
+    for columns in range(4, 0, -1):  # as many as there is room for
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9, handlelength=2.6)
+        if legend.get_window_extent().width <= figure.bbox.width or columns == 1:
+            break
+        legend.remove()
 
 
 def _where(name: str, families: Mapping[str, Any]) -> str:
