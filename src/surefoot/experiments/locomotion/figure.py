@@ -26,7 +26,7 @@ def reward_and_cost(families: Mapping[str, Any]) -> Figure:
     the safe policy share its line.
     """
     with matplotlib.rc_context(STYLE):
-        width = max(3.25 * len(families) + 0.5, 7.0)
+        width = max(3.25 * len(families) + 0.5, 9.0)
         figure = Figure(figsize=(width, 6.8), layout="constrained")
         rows = figure.subplots(2, len(families), sharex=True, squeeze=False, height_ratios=[1.15, 1])
         for column, family in enumerate(families.values()):
@@ -155,6 +155,7 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
     for columns in range(4, 0, -1):  # as many as there is room for
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9, handlelength=2.6)
         if legend.get_window_extent().width <= figure.bbox.width or columns == 1:
+            figure.set_figheight(6.2 + 0.2 * -(-len(handles) // columns))
             break
         legend.remove()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from surefoot.experiments.locomotion.differences import DIFFERENCES
@@ -148,16 +148,15 @@ def _verdict(results: Results) -> Verdict:
     own = {
         each["title"]: each["methods"][ADAPTING] for each in results["families"].values() if ADAPTING in each["methods"]
     }
-    shares = [f"{_percent(found['share_final'])} ({title})" for title, found in own.items()]
-    worth = f"‘{ADAPTING}’ gained {listed(shares)} of what is possible, and " if shares else ""
-    words = worth + verdict.in_words(methods)
-    soon = "".join(f"; {title}: {_soon(found)}" for title, found in own.items() if found["median_until"] is not None)
     finals = [found["share_final"] for found in own.values() if found["share_final"] is not None]
-    ends = [_percent(min(finals)), _percent(max(finals))] if finals else ["nothing"]
+    gained = _ends([_percent(min(finals)), _percent(max(finals))]) if finals else "nothing"
+    where = f"({next(iter(own))})" if len(own) == 1 else f"on {len(own)} families"
+    worth = f"‘{ADAPTING}’ gained {gained} of what is possible {where}, and " if finals else ""
+    words = worth + verdict.in_words(methods)
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
-            Answer("Gained", " to ".join(dict.fromkeys(ends)), f"of what is possible{soon}"),
+            Answer("Gained", gained, f"of what is possible{_soon(own.values())}"),
             verdict.safety(methods),
             verdict.sureness(methods, settings["risk"]),
             verdict.took(results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"),
@@ -165,9 +164,18 @@ def _verdict(results: Results) -> Verdict:
     )
 
 
-def _soon(found: Mapping[str, Any]) -> str:
-    until = found["median_until"]
-    return f"90 % of it after {until:,.0f} episodes" if until else "90 % of it from the first episode on"
+def _soon(found: Iterable[Mapping[str, Any]]) -> str:
+    """After how many episodes most of it was there, on the families where anything was."""
+    until = sorted(each["median_until"] for each in found if each["median_until"] is not None)
+    if not until:
+        return ""
+    if not until[-1]:
+        return "; 90 % of it from the first episode on"
+    return f"; 90 % of it after {_ends([f'{until[0]:,.0f}', f'{until[-1]:,.0f}'])} episodes (medians)"
+
+
+def _ends(of: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys(of))
 
 
 def _figure(figure: bytes) -> Section:

@@ -35,7 +35,7 @@ class Thresholds:
             whole("declared", self.declared)
 
     def highest(self, cells: Cells, level: float) -> float:
-        """Evidence that rules out any cell at any time; refused where levels ask for probabilities that nobody knows."""
+        """Evidence that rules out any cell at any time; refused where levels need probabilities that nobody knows."""
         if self.by_prior and not cells.prior_known:
             raise InvalidInput(
                 f"by_prior must be False where the probabilities of cells are estimates ({cells.source}): they are "
