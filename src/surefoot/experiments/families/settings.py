@@ -34,7 +34,6 @@ class Variant:
 # Cells that split may be few.
 VARIANTS: Mapping[str, Variant] = {
     "certified-likelihood-split": Variant("certified-likelihood", {"split": True}, cells=1 / 4),
-    "certified-likelihood-by-prior": Variant("certified-likelihood", {"by_prior": True}),
 }
 
 DEFAULT_METHODS = (
