@@ -55,7 +55,7 @@ class Family:
         return parameters * (self.epsilon / self.radius)
 
 
-# A step that is good on Half-Cheetah makes a Hopper fall: theirs are the largest of a few tried on which none fell.
+# Steps that are good on Half-Cheetah make Hoppers fall: theirs are the largest of a few tried that hardly ever do.
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "half-cheetah-motors": Family(
