@@ -122,7 +122,7 @@ def test_reading_a_long_journal_says_how_far_it_is(
         assert run(*words).stderr == "reading the journal ...\n"
     read: list[int] = []
     Deployment.open(journal, fresh(), observer=read.append).close()
-    assert read[:3] == [0, 20, 40]
+    assert read[:2] == [20, 40]
 
 
 def test_verify(journal: Path, stored: Path, tmp_path: Path) -> None:

@@ -95,9 +95,9 @@ def read(path: str | os.PathLike[str], *, key: bytes | None = None, observer: Ob
 def observed(rows: Iterator[RawRow], observer: Observer | None) -> Iterator[RawRow]:
     """The same rows; `observer` hears now and then of how many."""
     for row in rows:
-        if observer is not None and not row[0] % NOW_AND_THEN:
-            observer(row[0])
         yield row
+        if observer is not None and not (row[0] + 1) % NOW_AND_THEN:
+            observer(row[0] + 1)
 
 
 def named(row: RawRow, path: Path) -> Row:
