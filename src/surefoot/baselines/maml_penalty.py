@@ -63,16 +63,9 @@ def trained_maml(
     def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor, Any]:
         return _climbed(meta, seen, rules, settings.region), None
 
+    adapted = partial(adapt, rules=rules)
     return meta_trained(
-        world,
-        groups,
-        partial(adapt, rules=rules),
-        update,
-        rules=rules,
-        settings=settings,
-        rng=rng,
-        start=start,
-        progress=progress,
+        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
     )
 
 

@@ -64,16 +64,9 @@ def trained_meta_cpo(
 
         return searched(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
+    adapted = partial(adapt, rules=rules)
     return meta_trained(
-        world,
-        groups,
-        partial(adapt, rules=rules),
-        update,
-        rules=rules,
-        settings=settings,
-        rng=rng,
-        start=start,
-        progress=progress,
+        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
     )
 
 
