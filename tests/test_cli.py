@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,7 @@ from surefoot.bench import rows as bench
 from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
+from surefoot.experiments.gridworld import limit
 from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.experiments.options import options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
@@ -98,9 +100,11 @@ def run_folder(workplace: Path) -> Path:
     return folder
 
 
-def short_plan() -> Any:
-    """The plan tries the certified methods in simulation; a few episodes are enough here."""
-    return mock.patch.object(plan, "TRIAL_EPISODES", 20)
+@contextmanager
+def short_plan() -> Iterator[None]:
+    """The plan tries the certified methods in simulation; a few episodes are enough here, and limits from few tasks."""
+    with mock.patch.object(plan, "TRIAL_EPISODES", 20), mock.patch.object(limit, "ALTERNATIVES", 3):
+        yield
 
 
 def small(methods: str = "safe-only,published") -> list[str]:

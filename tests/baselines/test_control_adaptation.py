@@ -296,23 +296,19 @@ def test_meta_training_improves_what_comes_after_adaptation(name: str) -> None:
 
 
 @pytest.mark.long
-def test_the_same_seed_gives_the_same_meta_policy() -> None:
-    brief = MetaSettings(iterations=2, batch=200, local=2, hidden=(4,))
+@pytest.mark.short_for(name=["meta-cpo"])
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_the_same_seed_gives_the_same_meta_policy_and_says_how_far_it_is(name: str) -> None:
+    brief, said = MetaSettings(iterations=2, batch=200, local=2, hidden=(4,)), []
 
     def trained() -> dict[str, Any]:
-        world = BanditWorld(np.repeat([0.5, 1.5], 20))
-        return LEARNERS["meta-cpo"](world, GROUPS, brief, np.random.default_rng(1)).policy.to_arrays()
+        world, rng = BanditWorld(np.repeat([0.5, 1.5], 20)), np.random.default_rng(1)
+        found = LEARNERS[name](world, GROUPS, brief, rng, progress=lambda *far: said.append(far))
+        return found.policy.to_arrays()
 
     first, again = trained(), trained()
     assert all(np.array_equal(first[part], again[part]) for part in first)
-
-
-@pytest.mark.parametrize("name", sorted(LEARNERS))
-def test_meta_training_says_how_far_it_is(name: str) -> None:
-    brief, said = MetaSettings(iterations=2, batch=40, hidden=(2,)), []
-    world = BanditWorld(np.repeat([0.5, 1.5], 20))
-    LEARNERS[name](world, GROUPS, brief, np.random.default_rng(1), progress=lambda *far: said.append(far))
-    assert said == [("meta-training", done, 2) for done in (0, 1)]
+    assert said == 2 * [("meta-training", done, 2) for done in (0, 1)]
 
 
 @pytest.mark.long

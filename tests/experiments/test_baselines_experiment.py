@@ -158,10 +158,16 @@ def test_the_report_can_be_drawn_again(out: Path) -> None:
     assert {name: (out / name).read_bytes() for name in before} == before
 
 
+def only(results: dict[str, Any], benchmark: str) -> dict[str, Any]:
+    """A copy with one benchmark, whose page is drawn faster."""
+    copy: dict[str, Any] = json.loads(json.dumps(results))
+    copy["benchmarks"] = {benchmark: copy["benchmarks"][benchmark]}
+    return copy
+
+
 def with_baseline(results: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """The results on the factored CMDP alone, with a baseline there, a copy of safe-only but for `changes`."""
-    copy: dict[str, Any] = json.loads(json.dumps(results))
-    copy["benchmarks"] = {"factored": copy["benchmarks"]["factored"]}
+    copy = only(results, "factored")
     benchmark = copy["benchmarks"]["factored"]
     benchmark["methods"]["dope-theory"] = {**benchmark["methods"]["safe-only"], **changes}
     for key in ("growth", "last", "seconds_per_run"):
@@ -183,17 +189,17 @@ def test_the_verdict_says_who_was_unsafe(results: dict[str, Any]) -> None:
 
 
 def test_the_report_says_what_was_cut(results: dict[str, Any]) -> None:
-    page = baselines_page(results).page
-    section = next(section for section in page.sections if section.title == "inventory")
+    cut = only(results, "inventory")
+    section = next(section for section in baselines_page(cut).page.sections if section.title == "inventory")
     assert "The authors had 1,000,000 episodes, 20 runs; this is 300 episodes, 2 runs." in section.notes
-    full = json.loads(json.dumps(results))
+    full = only(results, "inventory")
     full["benchmarks"]["inventory"]["settings"].update(episodes=1_000_000, runs=20)
     section = next(section for section in baselines_page(full).page.sections if section.title == "inventory")
     assert "As many episodes and runs as the authors had (1,000,000 episodes, 20 runs)." in section.notes
 
 
 def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
-    assert baselines_page(results).page.command == (
+    assert baselines_page(only(results, "factored")).page.command == (
         "surefoot reproduce baselines --runs 2 --episodes 300 \\\n"
         "  --methods safe-only,certified-likelihood \\\n"
         "  --seed 0 --out DIR"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.experiments.gridworld import limit
 from surefoot.experiments.gridworld.page import TEST, compared_with, gridworld_page, tables
 from surefoot.experiments.gridworld.run import noises_under_test, reproduce
 from surefoot.experiments.gridworld.settings import DISCREPANCIES, Settings
@@ -30,8 +31,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def small(settings: Settings, out: Path) -> dict[str, Any]:
-    """A reproduction in this process whose plan tries the certified methods for a few episodes only."""
-    with mock.patch.object(plan, "TRIAL_EPISODES", 20), pytest.warns(UserWarning, match="theorem does not apply"):
+    """A reproduction in this process whose plan tries the certified methods for a few episodes only, and whose limits
+    are those of few tasks."""
+    brief = mock.patch.object(plan, "TRIAL_EPISODES", 20), mock.patch.object(limit, "ALTERNATIVES", 3)
+    with brief[0], brief[1], pytest.warns(UserWarning, match="theorem does not apply"):
         return reproduce(settings, out, jobs=1)
 
 

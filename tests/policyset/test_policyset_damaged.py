@@ -33,7 +33,7 @@ def _refused_or_unchanged(folder: Path) -> bool:
 
 
 # Each of a file's bytes in the long run; here, from the end, so that the last ones are among them, some.
-EACH_OR_SOME = pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 7])
+EACH_OR_SOME = pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 23])
 
 
 @EACH_OR_SOME
