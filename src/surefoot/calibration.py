@@ -30,7 +30,7 @@ from surefoot.simulate.runner import run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
 
 ERROR = 0.1  # of the risk, for a calibration that goes wrong
-LEVELS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)  # in risks
+LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks
 FALLING_LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # with thresholds that are higher for most of the time
 LARGEST_LEVEL = 0.9
 ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too many, and per unit of parallel work
@@ -64,7 +64,7 @@ def calibrate(
             towards the last episode, and larger levels may pass.
         runs: fresh simulated tasks at each level. A level passes if so few of them are unsafe that this would have
             a probability of at most `error` at a risk above risk - error: more runs let larger levels pass.
-        levels: nominal levels to try, increasing; by default 1.5 to 6 times the risk, with `declared` 2 to 8 times.
+        levels: nominal levels to try, increasing; by default 1.2 to 6 times the risk, with `declared` 2 to 8 times.
         error: probability that a level passes which should not; by default a tenth of the risk.
         progress: called with (what, done, all) after every few runs.
     """

@@ -35,7 +35,7 @@ def calibrate_command(
     runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each level.")] = 2000,
     levels: Annotated[
         str | None,
-        typer.Option(help="Levels to try, increasing, comma-separated; 1.5 to 6 risks by default, 2 to 8 if falling."),
+        typer.Option(help="Levels to try, increasing, comma-separated; 1.2 to 6 risks by default, 2 to 8 if falling."),
     ] = None,
     falling: Annotated[
         bool, typer.Option("--falling", help="Ask for more evidence early, so that larger levels may pass.")
