@@ -22,7 +22,8 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
         colour = stroke(calibration["method"]).colour
         for level, unsafe in calibration["counts"]:
             passed = calibration["level"] is not None and level <= calibration["level"]
-            axes.plot(level, 100 * unsafe / runs, "o" if passed else "^", color=colour, markersize=7)
+            label = "simulated tasks, passed" if passed else "failed: so many or more, not counted to the end"
+            axes.plot(level, 100 * unsafe / runs, "o" if passed else "^", color=colour, markersize=7, label=label)
             if passed:  # a count that was broken off has no interval
                 low, high = binomial_interval(unsafe, runs)
                 axes.plot([level, level], [100 * low, 100 * high], color=colour, linewidth=1.5)
@@ -38,8 +39,6 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
                 markersize=5,
                 label="fresh tasks, at the level that was found",
             )
-        axes.plot([], [], "o", color=colour, label="simulated tasks, passed")
-        axes.plot([], [], "^", color=colour, label="failed: so many or more, not counted to the end")
         axes.axhline(100 * most, color=BUDGET_COLOUR, linewidth=1.2, linestyle="--")
         axes.annotate(
             "risk less the error of the test", (0.01, 100 * most), xycoords=("axes fraction", "data"),
@@ -49,5 +48,8 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
         axes.set_xlabel("nominal level")
         axes.set_ylabel("unsafe tasks in %")
-        axes.legend(loc="lower right")
+        handles, labels = axes.get_legend_handles_labels()
+        named = dict(zip(labels, handles, strict=True))  # each once
+        below = 100 * most / axes.get_ylim()[1]  # the line, where levels are low and nothing is in the way
+        axes.legend(named.values(), named.keys(), loc="upper left", bbox_to_anchor=(0.0, below))
     return figure
