@@ -39,6 +39,7 @@ def test_json(policies: Path, tmp_path: Path) -> None:
     found = surefoot("calibrate", policies, *SMALL, "--out", tmp_path / "calibration.json", "--json").json
     assert found == json.loads((tmp_path / "calibration.json").read_text())
     assert found["level"] == 0.5
+    assert found["error"] == 0
 
 
 def test_files_that_are_no_calibrations(policies: Path, tmp_path: Path) -> None:
@@ -57,4 +58,6 @@ def test_files_that_are_no_calibrations(policies: Path, tmp_path: Path) -> None:
 def test_refused_before_anything_is_run(policies: Path, tmp_path: Path) -> None:
     out = tmp_path / "calibration.json"
     assert "runs must be at least" in refused("calibrate", policies, "--episodes", "5", "--runs", "3", "--out", out)
+    given = ("--episodes", "5", "--runs", "30", "--error", "0.01")
+    assert "runs must be at least 113, or not even 0" in refused("calibrate", policies, *given, "--out", out)
     assert not out.exists()

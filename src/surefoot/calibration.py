@@ -1,8 +1,8 @@
 """How much risk a certified method may really take: its level, raised as far as simulated tasks allow.
 
 The promise is joint over the task and the episodes, and tasks can be drawn and simulated at will. So the whole learner,
-with its level as the one knob, is run on many of them, and levels are tried from small to large until one fails an
-exact test (fixed-sequence testing, as in Angelopoulos et al., "Learn then Test", 2021; docs/guarantees.md, Theorem 12).
+with its level as the one knob, is run on many of them, and levels are tried from small to large until one fails
+(fixed-sequence testing, as in Angelopoulos et al., "Learn then Test", 2021; docs/guarantees.md, Theorem 12).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
 
-ERROR = 0.1  # of the risk, for a calibration that goes wrong
 LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks
 FALLING_LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # with thresholds that are higher for most of the time
 LARGEST_LEVEL = 0.9
@@ -45,7 +44,7 @@ def calibrate(
     risk: float = 0.05,
     runs: int = 2000,
     levels: Sequence[float] | None = None,
-    error: float | None = None,
+    error: float = 0.0,
     seed: int,
     horizon: int | None = None,
     jobs: int = 2,
@@ -58,14 +57,18 @@ def calibrate(
     drawn from `tasks` and at most `episodes` episodes on it: with probability at least 1 - risk nothing unsafe is
     deployed. Levels, runs and error must be chosen before anything of the result is known.
 
+    Where one calibration is to serve for many deployments, a part of the risk may be set aside as `error`: with
+    probability at least 1 - error over the calibration alone, each of them has a risk of at most risk - error.
+
     Args:
         tasks: the distribution that tasks at hand are drawn from; their values must be readable.
         method, horizon, options: as for `learner`; a method with cells. With `declared=episodes` thresholds fall
             towards the last episode, and larger levels may pass.
-        runs: fresh simulated tasks at each level. A level passes if so few of them are unsafe that this would have
-            a probability of at most `error` at a risk above risk - error: more runs let larger levels pass.
+        runs: fresh simulated tasks at each level. A level passes if with one more unsafe task among one more run
+            their share is at most the risk; with an error, if so few unsafe ones have at most this probability
+            at a risk above risk - error. More runs let larger levels pass.
         levels: nominal levels to try, increasing; by default 1.2 to 6 times the risk, with `declared` 2 to 8 times.
-        error: probability that a level passes which should not; by default a tenth of the risk.
+        error: probability that a level passes whose own risk exceeds risk - error; 0 for the joint promise alone.
         progress: called with (what, done, all) after every few runs.
     """
     check_jobs(jobs)
@@ -92,7 +95,7 @@ def _untried(
     episodes: int,
     risk: float,
     runs: int,
-    error: float | None,
+    error: float,
     horizon: int | None,
     options: dict[str, Any],
 ) -> Calibration:
@@ -106,11 +109,10 @@ def _untried(
     if tasks.digest() != policies.task_digest:
         raise InvalidInput("tasks must be those that the policy set was trained on, got others")
     risk = fraction("risk", risk)
-    error = ERROR * risk if error is None else error
     steps = policies.units.episode_length if horizon is None else horizon
     found = Calibration(method, episodes, risk, error, None, runs, (), steps, policies.digest(), dict(options))
     if not found.passes(0):
-        least = int(np.ceil(np.log(error) / np.log1p(error - risk)))
+        least = math.ceil(1 / risk - 1 if error == 0 else math.log(error) / math.log1p(error - risk))
         raise InvalidInput(f"runs must be at least {least}, or not even 0 unsafe tasks would do, got {runs}")
     return found
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from scipy import stats
 
 from surefoot.errors import InvalidInput
 from surefoot.experiments.calibration.page import calibration_page, tables
@@ -24,13 +23,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_small_run_writes_what_it_says(folder: Path) -> None:
-    """So few episodes are safe at any level: the one there is passes, as the binomial law lets it."""
+    """So few episodes are safe at any level: the one there is passes, 1 of 13 being less than the risk."""
     assert {"results.json", "report.html", "calibration.png"} <= {each.name for each in folder.iterdir()}
     results = json.loads((folder / "results.json").read_text())
     found = results["calibration"]
     assert found["level"] == 0.5
     assert found["counts"] == [[0.5, 0]]
-    assert stats.binom.cdf(0, 12, 0.4 - 0.04) <= 0.04
     assert results["fresh"]["unsafe"] == 0
     assert results["published"]["calibrated"] != results["published"]["plain"]
     assert "0 of 4" in tables(results)["Regret and promise"].rows[1]
@@ -46,5 +44,7 @@ def test_a_page_where_no_level_passed(folder: Path) -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(InvalidInput, match="levels must be at least one number"):
         Settings(levels=())
+    with pytest.raises(InvalidInput, match="error must be at least 0 and less than the risk"):
+        Settings(error=0.05)
     with pytest.raises(InvalidInput, match="method must"):
         Settings(method="paper")

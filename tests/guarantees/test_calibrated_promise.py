@@ -1,8 +1,8 @@
-"""Theorem 12: a calibration lets a level pass that it should not have with probability at most its error, and what is
-deployed at the level that passed is unsafe with probability at most the risk.
+"""Theorem 12: what is deployed at the level that a calibration let pass is unsafe with probability at most the risk.
+Theorem 12a: with an error, it lets a level pass that it should not have with at most that probability.
 
-The first is counted on calibrations without a learner: unsafe tasks at a level are a binomial count of known
-probability. The second on rooms, with calibrations of their own.
+Both are counted on calibrations without a learner: unsafe tasks at a level are a binomial count of known
+probability. Then on rooms, with calibrations of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy import stats
 
 import surefoot as sf
 from guarantees import mutants
+from surefoot.arrays import Floats
 from surefoot.learning.certified.calibrated import Calibration, raised
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -83,6 +84,56 @@ def test_other_searches_are_caught(mutant: Search) -> None:
     assert chance(wrong(mutant, TRUTHS["by a hair"]), 2000, ERROR) < FALSE_ALARM
 
 
+# -------------------------------------------------------------------------------------------------- the joint promise
+
+CALIBRATIONS = 8000
+JOINT = replace(UNTRIED, error=0.0, runs=20)
+FINE = np.linspace(0.1, 0.6, 51).tolist()  # neighbours are so close that hardly anything of the risk is left unused
+JOINT_TRUTHS = {
+    "as at the levels": FINE,
+    "all the same": [0.05, *[0.35] * 19],  # what a search finds that has a chance at each of them
+    "up and down": [0.2, 0.45] * 10,
+}
+
+
+@cache
+def unsafe_after(search: Search, truth: str, together: bool) -> int:
+    """Calibrations, each with a task of its own afterwards, that is unsafe.
+
+    together: a run that is unsafe at one level is so at all that are no less risky; otherwise each by itself.
+    """
+    levels, rng, unsafe = FINE[: len(JOINT_TRUTHS[truth])], np.random.default_rng(6), 0
+    chances = dict(zip(levels, JOINT_TRUTHS[truth], strict=True))
+    for _ in range(CALIBRATIONS):
+        luck = rng.random(JOINT.runs)
+
+        def count(level: float, luck: Floats = luck) -> int:
+            return int(((luck if together else rng.random(JOINT.runs)) < chances[level]).sum())
+
+        found = search(JOINT, levels, count)
+        unsafe += found.level is not None and rng.random() < chances[found.level]
+    return unsafe
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("truth", JOINT_TRUTHS)
+def test_a_task_after_the_calibration_is_seldom_unsafe(truth: str, together: bool) -> None:
+    assert chance(unsafe_after(raised, truth, together), CALIBRATIONS, RISK) > FALSE_ALARM
+
+
+def test_nearly_all_of_the_risk_is_used() -> None:
+    """6 of 21: otherwise nothing would be caught."""
+    assert unsafe_after(raised, "as at the levels", True) > 0.9 * 6 / 21 * CALIBRATIONS
+
+
+@pytest.mark.parametrize(
+    ("mutant", "truth", "together"),
+    [(mean_below_the_risk, "as at the levels", True), (largest_that_passes, "all the same", False)],
+)
+def test_other_searches_break_the_joint_promise(mutant: Search, truth: str, together: bool) -> None:
+    assert chance(unsafe_after(mutant, truth, together), CALIBRATIONS, RISK) < FALSE_ALARM
+
+
 # ------------------------------------------------------------------------------------------------------- with a learner
 
 TRIALS, FRESH, EPISODES = 12, 12, 60
@@ -93,14 +144,14 @@ def policies() -> PolicyValueSet:
     return mutants.rooms_policies()
 
 
-def calibrated(seed: int) -> Calibration:
+def calibrated(seed: int, error: float) -> Calibration:
     return sf.calibrate(
         policies(),
         mutants.rooms(),
         method="certified-likelihood",
         episodes=EPISODES,
         risk=RISK,
-        error=ERROR,
+        error=error,
         levels=[0.4, 0.6, 0.8],
         runs=RUNS,
         seed=seed,
@@ -127,10 +178,11 @@ def unsafe_fresh(found: Calibration, seed: int) -> int:
 
 
 @pytest.mark.long
-def test_what_is_deployed_at_the_level_that_was_found_is_safe() -> None:
+@pytest.mark.parametrize("error", [ERROR, 0.0])
+def test_what_is_deployed_at_the_level_that_was_found_is_safe(error: float) -> None:
     unsafe = raised_levels = 0
     for seed in range(TRIALS):
-        found = calibrated(seed)
+        found = calibrated(seed, error)
         if found.level is not None:
             raised_levels += 1
             unsafe += unsafe_fresh(found, seed)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 import surefoot as sf
 from guarantees import mutants
@@ -72,6 +72,16 @@ def test_what_passes_is_what_the_binomial_law_says(runs: int, risk: float, error
     assert [found.passes(unsafe) for unsafe in range(runs + 1)] == law.tolist()
 
 
+@pytest.mark.parametrize(("runs", "risk"), [(30, 0.3), (19, 0.05), (400, 0.05), (1999, 0.05)])
+def test_what_passes_for_the_joint_promise(runs: int, risk: float) -> None:
+    """The chance to pass, integrated over the risk of a level, is what Theorem 12 says can go wrong at most."""
+    found = replace(UNTRIED, runs=runs, risk=risk, error=0.0)
+    most = max(unsafe for unsafe in range(runs + 1) if found.passes(unsafe))
+    for unsafe, allowed in ((most, True), (most + 1, False)):
+        wrong = integrate.quad(lambda p, x=unsafe: stats.binom.cdf(x, runs, p), 0, 1, points=[unsafe / runs])[0]
+        assert (wrong <= risk + 1e-9) == allowed
+
+
 def test_a_level_that_did_not_pass_cannot_be_claimed() -> None:
     with pytest.raises(InvalidInput, match="level must be the last before one fails"):
         replace(UNTRIED, level=0.2, counts=((0.1, 66), (0.2, 67)))
@@ -92,6 +102,9 @@ def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
     [
         ({"method": "paper"}, "method must have cells"),
         ({"runs": 10}, "runs must be at least 11"),
+        ({"runs": 2, "error": 0}, "runs must be at least 3"),
+        ({"error": "none"}, "error must lie strictly"),
+        ({"error": -0.1}, "error must lie strictly"),
         ({"levels": [0.4, 0.3]}, "levels must be increasing"),
         ({"levels": []}, "levels must be increasing"),
         ({"error": 0.3}, "error must be less than the risk"),

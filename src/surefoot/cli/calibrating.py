@@ -37,6 +37,9 @@ def calibrate_command(
         str | None,
         typer.Option(help="Levels to try, increasing, comma-separated; 1.2 to 6 risks by default, 2 to 8 if falling."),
     ] = None,
+    error: Annotated[
+        float, typer.Option(help="Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
+    ] = 0.0,
     falling: Annotated[
         bool, typer.Option("--falling", help="Ask for more evidence early, so that larger levels may pass.")
     ] = False,
@@ -46,7 +49,8 @@ def calibrate_command(
 ) -> None:
     """How far simulated tasks let a method's level be raised, before it is deployed.
 
-    What is promised then is joint over the calibration, the task and at most so many episodes.
+    What is promised then is joint over the calibration, the task and at most so many episodes. Where one calibration
+    is to serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
     """
     check_file(out)
     policies = PolicyValueSet.load(path)
@@ -59,6 +63,7 @@ def calibrate_command(
             risk=risk,
             runs=runs,
             levels=None if levels is None else numbers("levels", levels),
+            error=error,
             seed=seed,
             jobs=jobs,
             progress=report,

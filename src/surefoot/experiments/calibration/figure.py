@@ -19,6 +19,7 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
         figure = Figure(figsize=(7.6, 3.8), layout="constrained")
         axes = figure.subplots()
         runs, most = calibration["runs"], calibration["risk"] - calibration["error"]
+        limit = "risk less the error of the test" if calibration["error"] else "risk"
         colour = stroke(calibration["method"]).colour
         for level, unsafe in calibration["counts"]:
             passed = calibration["level"] is not None and level <= calibration["level"]
@@ -41,7 +42,7 @@ def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) ->
             )
         axes.axhline(100 * most, color=BUDGET_COLOUR, linewidth=1.2, linestyle="--")
         axes.annotate(
-            "risk less the error of the test", (0.01, 100 * most), xycoords=("axes fraction", "data"),
+            limit, (0.01, 100 * most), xycoords=("axes fraction", "data"),
             xytext=(0, 3), textcoords="offset points", fontsize=8.5, color=BUDGET_COLOUR,
         )  # fmt: skip
         axes.set_xlim(0, 1.25 * max(level for level, _ in calibration["counts"]))

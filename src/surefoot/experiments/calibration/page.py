@@ -24,7 +24,7 @@ def calibration_page(results: Results) -> Report:
         lead=_LEAD,
         facts=(
             ("method", settings["method"]),
-            ("risk", f"{settings['risk']:g}, of which {found['error']:g} for the calibration itself"),
+            ("risk", f"{settings['risk']:g}, {_part(found['error'])}"),
             ("episodes", f"{settings['episodes']:,}"),
             ("thresholds", "falling towards the last episode" if settings.get("falling") else "the same at all times"),
             ("runs at each level", f"{settings['runs']:,}"),
@@ -50,6 +50,10 @@ _CAPTION = (
     "Levels are tried from the left, on the same simulated tasks, until one fails; the last that passed is used. "
     "A count breaks off once it is too large: at a level that failed there may be many more."
 )
+
+
+def _part(error: float) -> str:
+    return f"of which {error:g} for the calibration itself" if error else "jointly over the calibration and the task"
 
 
 def tables(results: Results) -> dict[str, Table]:

@@ -43,6 +43,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         risk=settings.risk,
         runs=settings.runs,
         levels=settings.levels,
+        error=settings.error,
         seed=settings.seed,
         jobs=jobs,
         progress=show,

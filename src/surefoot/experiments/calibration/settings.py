@@ -25,6 +25,7 @@ class Settings:
     levels: nominal levels that are tried, increasing; chosen before the first run.
     runs: simulated tasks at each level.
     fresh: tasks on which the promise is counted afterwards, none of them among the former.
+    error: part of the risk for a calibration that goes wrong; 0 for the promise that is joint over the calibration.
     falling: thresholds fall towards the last episode; the levels that pass are larger then.
     """
 
@@ -34,6 +35,7 @@ class Settings:
     levels: tuple[float, ...] = option((0.06, 0.08), "Nominal levels to try, increasing, comma-separated.")
     runs: int = option(2000, "Simulated tasks at each level.", least=1)
     fresh: int = option(2000, "Fresh tasks on which unsafe ones are counted.", least=1)
+    error: float = option(0.0, "Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
     falling: bool = option(False, "Ask for more evidence early: thresholds fall towards the last episode.")
     seed: int = seed_option()
 
@@ -47,6 +49,8 @@ class Settings:
         check_counts(self, "episodes", "runs", "fresh")
         check_risk(self.risk)
         check_seed(self.seed)
+        if not 0 <= self.error < self.risk:
+            raise InvalidInput(f"error must be at least 0 and less than the risk, {self.risk:g}, got {self.error!r}")
         if not self.levels:
             raise InvalidInput("levels must be at least one number, got none")
 

@@ -32,8 +32,9 @@ class Calibration:
         method, options, horizon, digest: the learner that was run: its method, options and steps of an episode, and the
             digest of its policy set.
         episodes: of each run, and the most for which anything is promised.
-        risk: what is promised, the error of the calibration included.
-        error: probability with which a level passes that it should not have.
+        risk: what is promised, jointly over the calibration, the task and its episodes.
+        error: probability with which a level passes whose own risk exceeds `risk - error`; 0 if only the joint promise
+            is asked for, which needs fewer runs or lets larger levels pass.
         level: the largest nominal level that passed; None if none did.
         runs: simulated tasks at each level.
         counts: levels tried and unsafe tasks at each, in order; a count that was broken off is the least there is.
@@ -53,7 +54,8 @@ class Calibration:
     def __post_init__(self) -> None:
         whole("episodes", self.episodes)
         whole("runs", self.runs)
-        if fraction("error", self.error) >= fraction("risk", self.risk):
+        fraction("risk", self.risk)
+        if self.error != 0 and fraction("error", self.error) >= self.risk:
             raise InvalidInput(f"error must be less than the risk, {self.risk:g}, a part of it, got {self.error:g}")
         counts = tuple((fraction("levels", level), whole("unsafe", unsafe, least=0)) for level, unsafe in self.counts)
         object.__setattr__(self, "counts", counts)
@@ -62,13 +64,15 @@ class Calibration:
             raise InvalidInput(f"level must be the last before one fails among {self.counts}, got {self.level!r}")
 
     def passes(self, unsafe: int) -> bool:
-        """Whether so few unsafe tasks have at most the probability `error` if the risk exceeds what is left of it."""
+        """Whether a level with so many unsafe tasks may be taken (Theorem 12; with an error, Theorem 12a)."""
+        if self.error == 0:
+            return unsafe + 1 <= self.risk * (self.runs + 1)
         return binomial_upper(unsafe, self.runs, self.error) <= self.risk - self.error
 
 
 def raised(untried: Calibration, levels: Sequence[float], unsafe: Callable[[float], int]) -> Calibration:
-    """Fixed-sequence testing: levels in their order, until one fails. Only the first that should not pass has to be
-    refused, so that no level is paid for twice."""
+    """Fixed-sequence testing: levels in their order, until one fails. No level is paid for twice, since a later one is
+    tried only if those before it have passed."""
     found = untried
     for level in levels:
         count = unsafe(level)
