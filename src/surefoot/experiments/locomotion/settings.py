@@ -41,17 +41,7 @@ DEFAULT_METHODS = (
 )
 PUBLISHED_EPISODES = 6000  # of the paper's figure
 
-# What `--quick` sets: values are known less well, and certified methods have fewer episodes to learn from.
-QUICK: Mapping[str, Any] = MappingProxyType(
-    {
-        "tasks": 3,
-        "network_tasks": 1,
-        "network_episodes": 80,
-        "watched": 40,
-        "judged": 60,
-        "judged_idle": 10,
-    }
-)
+QUICK: Mapping[str, Any] = MappingProxyType({"tasks": 3, "network_tasks": 1, "judged_idle": 10})
 
 
 RETRAINED = Applies(lambda settings: settings.retrain, "with --retrain")
@@ -84,9 +74,9 @@ class Settings:
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
     risk: float = risk_option()
     seed: int = seed_option()
-    watched: int = option(60, "Episodes simulated per task and policy, for methods to learn from.", least=1)
-    judged: int = option(100, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
-    judged_others: int = option(40, "The same of policies that only others deployed.", least=2, applies=UNCERTIFIED)
+    watched: int = option(40, "Episodes simulated per task and policy, for methods to learn from.", least=1)
+    judged: int = option(60, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
+    judged_others: int = option(30, "The same of policies that only others deployed.", least=2, applies=UNCERTIFIED)
     network_tasks: int = option(2, "Tasks for methods that train networks.", least=0, applies=TRAINED)
     network_episodes: int = option(80, "Episodes that these learn from on each.", least=1, applies=TRAINED)
     experts: int = option(0, "Tasks on which a policy is trained on the task itself, to compare with.", least=0)
