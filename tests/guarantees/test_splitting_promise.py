@@ -19,7 +19,7 @@ from scipy import stats
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.method import Certified
-from surefoot.learning.certified.splitting import Boxes, Splitter, halved
+from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Deployed
 from surefoot.methods import learner
@@ -170,19 +170,22 @@ class FittedIntegral(LikelihoodRatio):
 
 
 class BetterHalf(Splitter):
-    """Both halves have the bounds of the one that is better off."""
+    """Bounds of the half that is better off for the whole box."""
 
-    def _halves(self, boxes: Boxes, *rest: Any) -> Boxes:
-        halves = super()._halves(boxes, *rest)
-        return replace(halves, margin=np.maximum(halves.margin, np.roll(halves.margin, len(boxes.cell), axis=0)))
+    def sharpened(self, boxes: Boxes, *rest: Any) -> Boxes:
+        return replace(boxes, margin=super().sharpened(half_of(boxes), *rest).margin)
 
 
 class GapBetween(Splitter):
-    """The upper half begins where it ends, so that half of every box is forgotten."""
+    """Halves that do not meet: half of each is forgotten."""
 
-    def _halves(self, boxes: Boxes, axis: Any, *rest: Any) -> Boxes:
-        lower, _ = halved(boxes, axis)
-        return super()._halves(replace(boxes, high=lower.high), axis, *rest)
+    def limiting_halves(self, *given: Any) -> tuple[Integers, Boxes]:
+        chosen, halves = super().limiting_halves(*given)
+        return chosen, half_of(halves)
+
+
+def half_of(boxes: Boxes) -> Boxes:
+    return replace(boxes, high=(boxes.low + boxes.high) / 2)
 
 
 def with_evidence(kind: type[LikelihoodRatio]) -> Mutant:

@@ -183,6 +183,19 @@ def test_without_the_tail_a_coarse_box_is_not_covered_for_some_family() -> None:
     assert lower[0, 0, 0] <= exact < two_orders
 
 
+@pytest.mark.parametrize("discount", [0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("size", [1, 2, expansion.SMALL_MATRIX, expansion.SMALL_MATRIX + 1, 49, 100])
+def test_the_inverse_is_one(size: int, discount: float) -> None:
+    """Chains that hardly move are the hardest: their diagonals are smallest."""
+    rng = np.random.default_rng(size)
+    moving = rng.dirichlet(np.full(size, 0.1), size=(5, size))
+    for stay in (0.0, 0.999):
+        matrix = np.eye(size) - discount * (stay * np.eye(size) + (1 - stay) * moving)
+        found = expansion.inverse(matrix)
+        np.testing.assert_allclose(found, np.linalg.inv(matrix), rtol=0, atol=1e-11 / (1 - discount))
+        np.testing.assert_allclose(found[2:3], expansion.inverse(matrix[2:3]), rtol=0, atol=0)
+
+
 def test_boxes_do_not_depend_on_their_company() -> None:
     """More boxes than one chunk give the bounds of each alone."""
     rng = np.random.default_rng(4)

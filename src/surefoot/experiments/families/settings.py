@@ -33,7 +33,7 @@ class Variant:
 
 # Cells that split may be few.
 VARIANTS: Mapping[str, Variant] = {
-    "certified-likelihood-split": Variant("certified-likelihood", {"split": True}, cells=1 / 4),
+    "certified-likelihood-split": Variant("certified-likelihood", {"split": True}, cells=1 / 8),
 }
 
 DEFAULT_METHODS = (

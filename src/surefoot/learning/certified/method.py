@@ -29,9 +29,8 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 LEAST_WAIT, GROWTH = 8, 1 / 24
 # Planned policies are evaluated also on cells ruled out by less than this many nats: those may come back.
 RECALL = 5.0
-# Boxes are halved each time the data have grown by this factor: at most so many times then, and as long as that leaves
-# such a part of the safe policy's margin.
-LOOK, ROUNDS, WORTHWHILE = 1.08, 2, 0.01
+# The same where cells split, which takes longer and makes up for it.
+SPLIT_WAIT, SPLIT_GROWTH = 12, 1 / 10
 
 
 class Evidence(Protocol):
@@ -198,12 +197,12 @@ class Certified:
         log_evidence = np.full(len(self.cells), np.inf)
         np.minimum.at(log_evidence, boxes.cell, found)
         surviving = np.bincount(boxes.cell[alive], minlength=len(self.cells)) > 0
-        following = next_decision(episode, self.least_wait)
+        following = next_decision(episode, max(self.least_wait, SPLIT_WAIT), SPLIT_GROWTH)
         state = replace(state, surviving=surviving, next_decision=following)
         if not alive.any():
             return self._on_the_safe_policy(replace(state, boxes=None, margin=None), episode)
         state = replace(state, planned=self._planned(state, log_evidence, episode))
-        boxes = splitter.with_planned(boxes, state.planned)
+        boxes = splitter.with_planned(boxes, alive, state.planned)
         deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale, episode)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
         state = replace(state, boxes=splitter.remembered(boxes, alive), margin=margin)
@@ -218,24 +217,18 @@ class Certified:
         scale: tuple[Floats, Floats],
         episode: int,
     ) -> tuple[Deployed, Boxes, Mask]:
-        """What to deploy, after halving boxes while that helps; and the boxes, and which of them survive."""
-        reward = self._expected(splitter, state, scale[1])
-        deployed = self._choose(_rows(boxes.margin[alive]), reward)
-        for _ in range(ROUNDS if is_look(episode, state.next_decision) else 0):
-            if deployed.weights @ reward[deployed.indices] >= reward.max():
-                break
+        """What to deploy, after halving the boxes that limit it; and the boxes, and which of them survive."""
+        reward, deployed = self._expected(splitter, state, scale[1]), state.deployed
+        if deployed.weights @ reward[deployed.indices] < reward.max():
             aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
-            chosen, halves = splitter.limiting_halves(boxes, alive, aim, state.planned)
+            chosen, halves = splitter.limiting_halves(boxes, alive, aim)
             threshold = self.threshold(episode)[halves.cell]
-            found = splitter.log_evidence(state.evidence, halves, threshold, scale)
-            among = np.append(np.delete(alive, chosen), ~(found >= threshold))
-            if not (chosen.size and among.any()):
-                break
-            boxes, alive = boxes[np.delete(np.arange(len(alive)), chosen)].and_also(halves), among
-            if splitter.slack(boxes[alive], deployed) < WORTHWHILE:
-                break
-            deployed = self._choose(_rows(boxes.margin[alive]), reward)
-        return deployed, boxes, alive
+            living = ~(splitter.log_evidence(state.evidence, halves, threshold, scale) >= threshold)
+            among = np.append(np.delete(alive, chosen), living)
+            if chosen.size and among.any():
+                halves = splitter.sharpened(halves, living, aim.indices, state.planned)
+                boxes, alive = boxes[np.delete(np.arange(len(alive)), chosen)].and_also(halves), among
+        return self._choose(_rows(boxes.margin[alive]), reward), boxes, alive
 
     def _expected(self, splitter: Splitter, state: CertifiedState, mode: Floats) -> Floats:
         """[P] rewards that the choice goes by: those on the likeliest task."""
@@ -294,14 +287,9 @@ def _rows(margin: Floats) -> Floats:
     return margin.transpose(0, 2, 1).reshape(-1, margin.shape[1])
 
 
-def next_decision(episode: int, least_wait: int = LEAST_WAIT) -> int:
+def next_decision(episode: int, least_wait: int = LEAST_WAIT, growth: float = GROWTH) -> int:
     """The episode after which to decide again; it must not depend on how episodes are blocked."""
-    return episode + max(least_wait, math.floor(episode * GROWTH))
-
-
-def is_look(episode: int, following: int) -> bool:
-    """Whether a power of LOOK lies between a decision and the following one."""
-    return math.floor(math.log(episode + 1, LOOK)) < math.floor(math.log(following + 1, LOOK))
+    return episode + max(least_wait, math.floor(episode * growth))
 
 
 def _nothing_fits(episode: int) -> Event:

@@ -17,7 +17,7 @@ from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.counts import class_counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.replanning import Planned
-from surefoot.learning.method import SAFE_ONLY, Deployed
+from surefoot.learning.method import Deployed
 from surefoot.policyset.cells import Cells
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import DENSE_STATES, box_values
@@ -26,7 +26,7 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import LAW_TOLERANCE
 
 # How many boxes are halved at once, and how many there may be at most, besides the cells that are whole.
-AT_ONCE, MOST = 12, 1000
+AT_ONCE, MOST = 16, 1000
 # A parameter that hardly matters on the whole may matter somewhere.
 LEAST_CHANGE = 0.1
 
@@ -100,28 +100,32 @@ class Splitter:
         found: Floats = values @ self.evidence.model.start
         return found
 
-    def with_planned(self, boxes: Boxes, planned: tuple[Planned, ...]) -> Boxes:
+    def with_planned(self, boxes: Boxes, alive: Mask, planned: tuple[Planned, ...]) -> Boxes:
         """With bounds for policies planned since: those of the cell, and sharper ones where it is split."""
         for index in range(boxes.margin.shape[1], len(self.policies) + len(planned)):
-            plan = planned[index - len(self.policies)]
-            boxes = replace(boxes, margin=np.concatenate([boxes.margin, plan.margin[boxes.cell][:, None]], axis=1))
-            parts = np.flatnonzero(self._is_split(boxes)[boxes.cell])
-            if parts.size:
-                boxes.margin[parts] = self._sharpened(boxes[parts], index, plan.policy).margin
+            margin = planned[index - len(self.policies)].margin[boxes.cell][:, None]
+            boxes = replace(boxes, margin=np.concatenate([boxes.margin, margin], axis=1))
+            boxes = self.sharpened(boxes, alive & self._is_split(boxes)[boxes.cell], np.array([index]), planned)
         return boxes
 
-    def limiting_halves(
-        self, boxes: Boxes, alive: Mask, aim: Deployed, planned: tuple[Planned, ...]
-    ) -> tuple[Integers, Boxes]:
-        """The boxes among the `alive` on which a mixture that one would like to deploy has the least margin, and their
-        halves."""
+    def limiting_halves(self, boxes: Boxes, alive: Mask, aim: Deployed) -> tuple[Integers, Boxes]:
+        """The boxes among the `alive` on which a mixture that one would like to deploy has the least margin, and both
+        halves of each, with the bounds of the whole."""
         chosen, axis = self._limiting(boxes, alive, aim)
-        return chosen, self._halves(boxes[chosen], axis, aim, planned)
+        first, second = halved(boxes[chosen], axis)
+        return chosen, first.and_also(second)
 
-    def slack(self, boxes: Boxes, deployed: Deployed) -> float:
-        """The least margin of a mixture on any of the boxes, relative to that of the safe policy."""
-        safe = float(self._least(boxes, SAFE_ONLY).min())
-        return float(self._least(boxes, deployed).min()) / max(safe, 1e-300)
+    def sharpened(self, boxes: Boxes, which: Mask, policies: Integers, planned: tuple[Planned, ...]) -> Boxes:
+        """With bounds of these policies over each of `which` boxes itself, where they are better than what is known."""
+        if not which.any():
+            return boxes
+        margin, nowhere = boxes.margin.copy(), np.empty(0, dtype=np.int64)
+        for index in policies.tolist():
+            known = index < len(self.policies)
+            policy = self.policies[index] if known else planned[index - len(self.policies)].policy
+            lower, _ = box_values(self._tables, self._example, policy, boxes.low[which], boxes.high[which], nowhere)
+            margin[which, index] = np.maximum(margin[which, index], lower[:, 1:, 0])
+        return replace(boxes, margin=margin)
 
     def remembered(self, boxes: Boxes, alive: Mask) -> Boxes | None:
         """Of a partition, the boxes of cells that are split and survive; None if there are none."""
@@ -139,7 +143,7 @@ class Splitter:
         chosen = np.argsort(tightness, kind="stable")[:room]
         chosen = chosen[np.isfinite(tightness[chosen])]
         axis = np.argmax((boxes.high - boxes.low)[chosen] * self._change, axis=1)
-        possible = np.array([self._has_tasks(*halved(boxes[[k]], a)) for k, a in zip(chosen, axis, strict=True)], bool)
+        possible = np.all([self._has_task(half) for half in halved(boxes[chosen], axis)], axis=0)
         return chosen[possible], axis[possible]
 
     def _least(self, boxes: Boxes, deployed: Deployed) -> Floats:
@@ -148,27 +152,11 @@ class Splitter:
         least: Floats = self.units.unit_margin(margin).min(axis=1)
         return least
 
-    def _has_tasks(self, *halves: Boxes) -> bool:
-        """Whether each of them has a task at its centre, as Theorem 1a asks for."""
-        centres = np.concatenate([(half.low + half.high) / 2 for half in halves])
-        return bool((self.evidence.model.class_probability(centres) >= -LAW_TOLERANCE).all())
-
-    def _halves(self, boxes: Boxes, axis: Integers, deployed: Deployed, planned: tuple[Planned, ...]) -> Boxes:
-        """Both halves, with the bounds of the whole where those of the halves are not better or not needed yet."""
-        first, second = halved(boxes, axis)
-        halves = first.and_also(second)
-        for index in deployed.indices.tolist() if len(boxes.cell) else ():
-            known = index < len(self.policies)
-            policy = self.policies[index] if known else planned[index - len(self.policies)].policy
-            halves = self._sharpened(halves, index, policy)
-        return halves
-
-    def _sharpened(self, boxes: Boxes, index: int, policy: TabularPolicy | TimedPolicy) -> Boxes:
-        """With the bounds of one policy over each box, where these are better than what is known."""
-        lower, _ = box_values(self._tables, self._example, policy, boxes.low, boxes.high, np.empty(0, dtype=np.int64))
-        margin = boxes.margin.copy()
-        margin[:, index] = np.maximum(margin[:, index], lower[:, 1:, 0])
-        return replace(boxes, margin=margin)
+    def _has_task(self, boxes: Boxes) -> Mask:
+        """[N] whether there is a task at the centre, as Theorem 1a asks for."""
+        probability = self.evidence.model.class_probability((boxes.low + boxes.high) / 2)
+        found: Mask = np.all(probability >= -LAW_TOLERANCE, axis=1)
+        return found
 
     def _is_split(self, boxes: Boxes) -> Mask:
         """[J]"""
