@@ -32,7 +32,7 @@ class Settings:
     method: str = option("certified-likelihood", f"One of {', '.join(EVIDENCE)}.")
     episodes: int = episodes_option(40_000, "Episodes of every run.")
     risk: float = risk_option()
-    levels: tuple[float, ...] = option((0.06, 0.08), "Nominal levels to try, increasing, comma-separated.")
+    levels: tuple[float, ...] = option((0.1, 0.11), "Nominal levels to try, increasing, comma-separated.")
     runs: int = option(2000, "Simulated tasks at each level.", least=1)
     fresh: int = option(2000, "Fresh tasks on which unsafe ones are counted.", least=1)
     error: float = option(0.0, "Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
