@@ -205,7 +205,7 @@ def with_splitter(kind: type[Splitter], *more: Any) -> Mutant:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "tasks"), [(FittedNumerator, TASKS), (FittedIntegral, 8 * TASKS)])
+@pytest.mark.parametrize(("kind", "tasks"), [(FittedNumerator, 4 * TASKS), (FittedIntegral, 25 * TASKS)])
 def test_numerator_fitted_to_the_data_is_caught(kind: type[LikelihoodRatio], tasks: int) -> None:
     """The integral is half of the numerator, and takes more tasks to be found out."""
     lost, _, _ = count(0.2, tasks, 2, with_evidence(kind), adversary=True)
