@@ -28,6 +28,7 @@ from surefoot.baselines.safe_meta import closed_form
 from surefoot.baselines.safe_meta_networks import trained_safe_meta
 from surefoot.baselines.weighed_steps import Samples, samples_of
 from surefoot.control.cpo import constrained_step
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import Actor, Network
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
@@ -289,6 +290,7 @@ def test_meta_training_improves_what_comes_after_adaptation(name: str) -> None:
         np.mean([each.after for each in part], axis=0) for part in (trained.history[:3], trained.history[-10:])
     )
     assert len(trained.history) == QUICK.iterations
+    assert 0 < trained.accepted <= QUICK.iterations
     assert last[:, 0].mean() > first[:, 0].mean() + 0.15 * STEPS  # the first policies earn about -1 in each step
     # A penalty keeps no budget, and a linear model of a cost that curves upwards keeps it nearly.
     allowed = {"safe-meta": 1.2, "meta-cpo": 1.6, "maml": np.inf}[name]
@@ -318,6 +320,29 @@ def test_an_unsafe_meta_policy_is_made_safe_first() -> None:
     trained = LEARNERS["safe-meta"](BanditWorld(np.repeat([1.0, 1.5], 20)), GROUPS, brief, np.random.default_rng(2))
     assert trained.history[0].before[1, 1] > 1.5 * BUDGET * STEPS
     assert np.mean([each.before[1, 1] for each in trained.history[-5:]]) < 1.2 * BUDGET * STEPS
+
+
+def sharp(log_std: float) -> MLPPolicy:
+    """Sees next to nothing of its observation, and hardly varies what it does."""
+    return MLPPolicy((np.array([[0.1]]),), (np.zeros(1),), np.array([log_std]), np.zeros(1), np.ones(1))
+
+
+def test_meta_training_that_accepts_no_step_ends_with_an_error() -> None:
+    """A length in parameters that is short for a noisy policy is a long way for one that is not: at σ = e⁻⁷ no try of
+    the line search is near enough, and a meta-policy would be returned that is the one it began with."""
+    brief, world = MetaSettings(iterations=2, batch=200), BanditWorld(np.repeat([0.8, 1.2], 20))
+    with pytest.raises(InvalidInput, match=r"line search accepted no step in 2 updates, 15 tries.*smaller steps"):
+        LEARNERS["meta-cpo"](world, GROUPS, brief, np.random.default_rng(0), start=sharp(-7.0))
+    found = LEARNERS["meta-cpo"](world, GROUPS, brief, np.random.default_rng(0), start=sharp(-1.0))
+    assert found.accepted == 2
+    assert not np.array_equal(found.policy.to_arrays()["weights.0"], sharp(-1.0).weights[0])
+
+
+@pytest.mark.parametrize("name", ["maml", "safe-meta"])
+def test_so_does_meta_training_within_no_region(name: str) -> None:
+    brief = MetaSettings(iterations=1, batch=200, region=Region(tries=0))
+    with pytest.raises(InvalidInput, match="line search accepted no step in 1 updates"):
+        LEARNERS[name](BanditWorld(np.repeat([0.8, 1.2], 20)), GROUPS, brief, np.random.default_rng(0))
 
 
 def test_tasks_must_have_as_many_lanes_each() -> None:

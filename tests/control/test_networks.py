@@ -156,6 +156,7 @@ def test_slopes_are_those_of_the_surrogate_and_steps_stay_in_the_region() -> Non
     apart, (gain,) = compared(actor, moved(actor, step), inputs, actions, advantages[:, None])
     assert 0.5 * region.divergence < float(apart) < 2 * region.divergence
     better = climbed(actor, inputs, actions, advantages, region)
+    assert better is not None
     apart, (gain,) = compared(actor, better, inputs, actions, advantages[:, None])
     assert 0 < float(apart) < 1.5 * region.divergence
     assert gain > 0

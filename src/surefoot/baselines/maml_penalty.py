@@ -25,7 +25,7 @@ from surefoot.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, log_probability
-from surefoot.control.trust_region import Region, natural_step, searched, solved, surrogate, thinned
+from surefoot.control.trust_region import Region, line_search, natural_step, solved, surrogate, thinned
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -60,7 +60,7 @@ def trained_maml(
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
-    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor, Any]:
+    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
         return _climbed(meta, seen, rules, settings.region), None
 
     adapted = partial(adapt, rules=rules)
@@ -97,8 +97,8 @@ def saturating_ratio(actor: Actor, samples: Samples) -> jax.Array:
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _climbed(meta: Actor, seen: Experience, rules: PenaltyRules, region: Region) -> Actor:
-    """TRPO: the natural gradient, shortened until the objective is larger and the policy near."""
+def _climbed(meta: Actor, seen: Experience, rules: PenaltyRules, region: Region) -> Actor | None:
+    """TRPO: the natural gradient, shortened until the objective is larger and the policy near; None if it never is."""
     inputs = pooled(seen.before[0]).inputs
     now, gradient = _with_slope(meta, seen.before, seen.after, rules)
     direction = solved(meta, thinned(inputs, region), gradient, region.damping, region.iterations)
@@ -107,7 +107,7 @@ def _climbed(meta: Actor, seen: Experience, rules: PenaltyRules, region: Region)
         near = apart(meta, tried, inputs) <= 1.5 * region.divergence
         return bool(near and meta_objective(tried, seen.before, seen.after, rules) > now)
 
-    return searched(meta, natural_step(gradient, direction, region), region, better)
+    return line_search(meta, natural_step(gradient, direction, region), region, better)
 
 
 @partial(jax.jit, static_argnames=("rules",))

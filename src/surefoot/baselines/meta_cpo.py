@@ -27,7 +27,7 @@ from surefoot.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
 from surefoot.baselines.weighed_steps import Samples, adapting
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor
-from surefoot.control.trust_region import moved, searched, surrogate
+from surefoot.control.trust_region import line_search, moved, surrogate
 from surefoot.learning.spec import Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -56,13 +56,13 @@ def trained_meta_cpo(
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
-    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor, Any]:
+    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
         inputs = pooled(seen.before[0]).inputs
 
         def near(tried: Actor) -> bool:
             return bool(apart(meta, tried, inputs) <= rules.divergence)
 
-        return searched(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
+        return line_search(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
     adapted = partial(adapt, rules=rules)
     return meta_trained(

@@ -68,12 +68,19 @@ class MetaProgress(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MetaTrained:
+    """Attributes:
+    accepted: updates of the meta-policy whose line search accepted a step, at least one; by the others it stayed as it
+        was.
+    """
+
     policy: NetworkPolicy
     history: tuple[MetaProgress, ...]
+    accepted: int
 
 
 Adaptation: TypeAlias = Callable[[Actor, Samples], Actor]  # on one task
-MetaUpdate: TypeAlias = Callable[[Actor, Experience, Any], tuple[Actor, Any]]  # (…, memory), None at first
+# (…, memory), which is None at first. In place of the policy None, if no step was accepted.
+MetaUpdate: TypeAlias = Callable[[Actor, Experience, Any], tuple[Actor | None, Any]]
 
 
 def meta_trained(
@@ -96,7 +103,7 @@ def meta_trained(
     if start is not None:
         seen.normaliser = Normaliser.kept(start.shift, start.scale, settings.normaliser_steps)
     adapt_all = jax.jit(jax.vmap(adapt))
-    history, memory = [], None
+    history, memory, accepted = [], None, 0
     for iteration in range(settings.iterations):
         progress("meta-training", iteration, settings.iterations)
         actors = jax.tree.map(lambda each: jnp.repeat(each[None], len(lanes), axis=0), meta)
@@ -107,10 +114,14 @@ def meta_trained(
             before.append(samples)
             worth.append(sums)
         after, sums = seen.run(actors, settings.local)
-        meta, memory = update(meta, Experience(tuple(before), after), memory)
+        found, memory = update(meta, Experience(tuple(before), after), memory)
+        if found is not None:
+            meta, accepted = found, accepted + 1
         history.append(MetaProgress(worth[0], sums))
         seen.normalise()
-    return MetaTrained(deployed(meta, seen.normaliser), tuple(history))
+    if not accepted:
+        raise _never_moved(rules, settings)
+    return MetaTrained(deployed(meta, seen.normaliser), tuple(history), accepted)
 
 
 def pooled(samples: Samples) -> Samples:
@@ -137,6 +148,17 @@ def _lanes(world: World, groups: Sequence[int]) -> Integers:
             f"groups must name the task 0, 1, ... of each of {world.lanes} lanes, as many lanes for each, got {groups}"
         )
     return np.argsort(group, kind="stable").reshape(len(counts), -1)
+
+
+def _never_moved(rules: BatchRules, settings: MetaSettings) -> InvalidInput:
+    """A meta-policy that is what it began with must not pass for a trained one."""
+    region = settings.region
+    return InvalidInput(
+        "settings.region and rules must let the meta-policy move: its line search accepted no step in "
+        f"{settings.iterations} updates, {region.tries} tries each and the shortest "
+        f"{region.shrink ** (region.tries - 1):.2g} of the step; try smaller steps in the rules, more tries or a larger "
+        f"divergence in the region, got {rules} and {region}"
+    )
 
 
 class _Watching:

@@ -80,7 +80,7 @@ def trained_safe_meta(
 ) -> MetaTrained:
     """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
 
-    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor, Any]:
+    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
         recent = (*(memory or ()), np.asarray(seen.before[0].excess))[-REMEMBERED:]
         return _safe_first(meta, seen, recent, settings), recent
 
@@ -108,7 +108,7 @@ def surrogates(
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _safe_first(meta: Actor, seen: Experience, recent: tuple[Any, ...], settings: MetaSettings) -> Actor:
+def _safe_first(meta: Actor, seen: Experience, recent: tuple[Any, ...], settings: MetaSettings) -> Actor | None:
     """The switch: by the task and the cost most above its budget in units of its spread."""
     before, after = seen.before[0], pooled(seen.after)
     over = np.minimum(np.mean(recent, axis=0), recent[-1])  # [G, m], positive where both are

@@ -16,7 +16,7 @@ import numpy as np
 
 from surefoot.control.improvement import Lesson, Memory, Update
 from surefoot.control.networks import Actor
-from surefoot.control.trust_region import Region, as_numbers, compared, natural_step, searched, slope, solved, thinned
+from surefoot.control.trust_region import Region, as_numbers, compared, natural_step, line_search, slope, solved, thinned
 
 
 def cpo(region: Region | None = None) -> Update:
@@ -71,7 +71,7 @@ def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> St
 
 
 def updated(actor: Actor, lesson: Lesson, region: Region) -> Actor:
-    """One update."""
+    """One update; the policy itself if its line search accepts no step."""
     group, j = most_pressing(lesson)
     excess = float(lesson.excess[group, j])
     inputs, actions = lesson.inputs, lesson.actions
@@ -88,7 +88,8 @@ def updated(actor: Actor, lesson: Lesson, region: Region) -> Actor:
         apart, (gain, dearer) = compared(actor, tried, inputs, actions, advantages)
         return bool(apart <= region.divergence * 1.5 and dearer <= max(-excess, 0.0) and (gain > 0 or excess > 0))
 
-    return searched(actor, direction, region, allowed)
+    found = line_search(actor, direction, region, allowed)
+    return actor if found is None else found
 
 
 def most_pressing(lesson: Lesson) -> tuple[int, int]:

@@ -28,6 +28,7 @@ def crpo(tolerance: float = 0.0, region: Region | None = None) -> Update:
             advantages = lesson.reward
         else:
             advantages = -lesson.cost[:, j] * lesson.weight[group] / lesson.size[j]
-        return climbed(actor, lesson.inputs, lesson.actions, advantages, within), memory
+        found = climbed(actor, lesson.inputs, lesson.actions, advantages, within)
+        return actor if found is None else found, memory
 
     return update

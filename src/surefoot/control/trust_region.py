@@ -80,13 +80,13 @@ def moved(actor: Actor, step: jax.Array | Floats) -> Actor:
     return changed
 
 
-def searched(actor: Actor, step: jax.Array | Floats, region: Region, accept: Accept) -> Actor:
-    """The first of the shrinking steps that is accepted; the policy itself if none is."""
+def line_search(actor: Actor, step: jax.Array | Floats, region: Region, accept: Accept) -> Actor | None:
+    """The policy after the first of the shrinking steps that is accepted; None if none is."""
     for k in range(region.tries):
         tried = moved(actor, region.shrink**k * jnp.asarray(step))
         if accept(tried):
             return tried
-    return actor
+    return None
 
 
 @jax.jit
@@ -104,8 +104,8 @@ def natural_step(gradient: jax.Array, direction: jax.Array, region: Region) -> j
     return direction * jnp.sqrt(2 * region.divergence / jnp.maximum(gradient @ direction, 1e-12))
 
 
-def climbed(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, region: Region) -> Actor:
-    """One update of TRPO on advantages [n]."""
+def climbed(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, region: Region) -> Actor | None:
+    """One update of TRPO on advantages [n]; None if its line search accepts no step."""
     gradient = slope(actor, inputs, actions, advantages)
     direction = solved(actor, thinned(inputs, region), gradient, region.damping, region.iterations)
 
@@ -113,7 +113,7 @@ def climbed(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax
         apart, (gain,) = compared(actor, tried, inputs, actions, advantages[:, None])
         return bool(apart <= region.divergence * 1.5 and gain > 0)
 
-    return searched(actor, natural_step(gradient, direction, region), region, better)
+    return line_search(actor, natural_step(gradient, direction, region), region, better)
 
 
 def thinned(inputs: jax.Array, region: Region) -> jax.Array:
