@@ -34,7 +34,7 @@ from surefoot.experiments.judging import best
 from surefoot.experiments.locomotion import adapting, measures, run, settings, shipped
 from surefoot.experiments.locomotion.adapting import Course, Faced, Pool, face, lessons
 from surefoot.experiments.locomotion.differences import DIFFERENCES
-from surefoot.experiments.locomotion.figure import look, reward_and_cost
+from surefoot.experiments.locomotion.figure import look, gain_and_cost
 from surefoot.experiments.locomotion.page import family_table, locomotion_page, tables
 from surefoot.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
 from surefoot.experiments.locomotion.shipped import Origin, School
@@ -329,7 +329,7 @@ def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
     (hopper,) = kept("locomotion")["families"].values()
-    figure = reward_and_cost({str(k): hopper for k in range(count)})
+    figure = gain_and_cost({str(k): hopper for k in range(count)})
     FigureCanvasAgg(figure).draw()
     legend, page = figure.legends[0].get_window_extent(), figure.bbox
     assert page.x0 <= legend.x0
@@ -338,7 +338,7 @@ def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
 
 def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:
     families = json.loads((folder / "results.json").read_text())["families"]
-    figure = reward_and_cost(families)
+    figure = gain_and_cost(families)
     reward, cost = figure.axes[0], figure.axes[2]  # row by row
     for axes, what in ((reward, "reward"), (cost, "cost")):
         lines = {line.get_label(): line.get_ydata() for line in axes.lines}
@@ -520,7 +520,7 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     with mock.patch.object(adapting, "NETWORKS", names):
         assert lessons(policies(), KNOWN["pce"], few) == few.network_episodes
     family = run.summarised("runner", policies(), school().origin, ["safe-only", "pce"], tasks, few)
-    legend = [text.get_text() for text in reward_and_cost({"runner": family}).legends[0].get_texts()]
+    legend = [text.get_text() for text in gain_and_cost({"runner": family}).legends[0].get_texts()]
     assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 of 2 tasks"]
     assert not any("of 2 tasks" in text for text in legend if text.startswith("safe-only"))
     found = measures.summary(tasks, "pce", BUDGET, 1500, certified=False)

@@ -16,7 +16,16 @@ import numpy as np
 
 from surefoot.control.improvement import Lesson, Memory, Update
 from surefoot.control.networks import Actor
-from surefoot.control.trust_region import Region, as_numbers, compared, natural_step, line_search, slope, solved, thinned
+from surefoot.control.trust_region import (
+    Region,
+    as_numbers,
+    compared,
+    natural_step,
+    line_search,
+    slope,
+    solved,
+    thinned,
+)
 
 
 def cpo(region: Region | None = None) -> Update:

@@ -47,7 +47,8 @@ class Totals(TypedDict):
 
     `unsafe_tasks` counts the tasks with an unsafe episode and `unsafe_episodes` the episodes, over all tasks, whose
     deployed policy exceeds a budget; `unsafe_interval` is for the fraction of tasks, `regret_interval` for the mean
-    (None for a single task). A regret that nobody knows is None and counts in no mean.
+    (None for a single task). A regret that nobody knows is None and counts in no mean. `moved` counts the tasks on which
+    anything but the safe policy was ever deployed; older results do not have it.
 
     Only where values are estimated: `estimated` itself; tasks and episodes that are `undecided`, since the interval of
     a margin holds 0 (a task only if none of its episodes is certainly unsafe); the interval of the smallest margin; by
@@ -65,6 +66,7 @@ class Totals(TypedDict):
     unsafe_interval: list[float]
     unsafe_episodes: int
     min_margin: float
+    moved: NotRequired[int]
     estimated: NotRequired[bool]
     undecided_tasks: NotRequired[int]
     undecided_episodes: NotRequired[int]
@@ -86,6 +88,7 @@ class Final:
 
     Attributes:
         regret: None where nobody knows V*.
+        moved: whether anything but the safe policy was ever deployed.
         margin_interval: between which values the smallest margin lies; both are `min_margin` where that is exact.
         reward: mean per episode, None where the run does not hold it; it may be off by `reward_error`.
     """
@@ -93,6 +96,7 @@ class Final:
     method: str
     certified: bool
     episodes: int
+    moved: bool
     exact: bool
     regret: float | None
     unsafe_episodes: int
@@ -110,6 +114,7 @@ class Final:
             run.method,
             run.certified,
             run.episodes,
+            bool((run.weight > 0).any()),
             run.exact,
             float(run.regret[-1]) if run.regret_known else None,
             run.unsafe_episodes,
@@ -133,6 +138,7 @@ def totals(runs: Sequence[Final]) -> Totals:
         regret=[run.regret for run in runs],
         regret_mean=float(known.mean()) if len(known) else None,
         regret_interval=list(mean_interval(known)) if len(known) > 1 else None,
+        moved=sum(run.moved for run in runs),
         unsafe_tasks=unsafe_tasks,
         unsafe_interval=list(binomial_interval(unsafe_tasks, len(runs))),
         unsafe_episodes=sum(run.unsafe_episodes for run in runs),

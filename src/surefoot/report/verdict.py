@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from surefoot.cmdp.wording import number
@@ -103,11 +103,17 @@ def gained(methods: Mapping[str, Any]) -> Answer:
 
 
 def safety(methods: Mapping[str, Any]) -> Answer:
-    """Runs of certified methods that were unsafe; those of others in small print."""
-    (count, undecided, total), (others, _, all_others) = (_runs(methods, proof) for proof in (True, False))
-    words = "runs of certified methods with an unsafe policy"
-    beside = f"{words}; of methods without a proof: {others:,} of {all_others:,}" if all_others else words
-    return unsafe(count, total, beside, undecided)
+    """Runs of certified methods that were unsafe, and how many of them left the safe policy; those of others in small
+    print."""
+    (count, undecided, total), (others, open_others, all_others) = (_runs(methods, proof) for proof in (True, False))
+    found = unsafe(count, total, "runs of certified methods with an unsafe policy", undecided)
+    words = [found.beside]
+    left = [each.get("moved") for each in methods.values() if each["certified"]]
+    if total and None not in left:  # older results do not tell
+        words.append(f"{sum(left):,} of these runs left the safe policy, {total - sum(left):,} never did")
+    if all_others:
+        words.append(unsafe(others, all_others, f"without a proof: {others:,} of {all_others:,}", open_others).beside)
+    return replace(found, beside="; ".join(words))
 
 
 def sureness(methods: Mapping[str, Any], promised: float, what: str = "tasks") -> Answer:

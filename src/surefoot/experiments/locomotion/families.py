@@ -11,6 +11,10 @@ from surefoot.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRu
 from surefoot.tasks.motor_tasks import half_cheetah_motors, hopper_motors
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.tasks.velocity_tasks import half_cheetah_velocity, hopper_velocity
+from surefoot.training.settings import Envelopes, LearnedSignals
+
+CELLS, UNCOVERED = 100, 0.03  # of value bounds, at most
+SIGNAL_TASKS, SIGNAL_EPISODES = 120, 16  # that signals are learned from
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,18 @@ class Family:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
         return parameters * (self.epsilon / self.radius)
 
+    @property
+    def envelopes(self) -> Envelopes:
+        return Envelopes(cells=CELLS, holdout=self.holdout, uncovered=UNCOVERED, episodes=self.episodes)
 
-# Steps that are good on Half-Cheetah make Hoppers fall: theirs are the largest of a few tried that hardly ever do.
+    @property
+    def signals(self) -> LearnedSignals:
+        """Who knows from nothing but what is paid which task it is must look at that."""
+        return LearnedSignals(tasks=SIGNAL_TASKS, episodes=SIGNAL_EPISODES, paid=self.tasks().shared_costs)
+
+
+# Steps of the published sizes make Hoppers fall: theirs are the largest of a few tried that hardly ever do. Those of
+# Half-Cheetah are as published, and nobody tuned them for policies as little noisy as these.
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "half-cheetah-motors": Family(

@@ -1,8 +1,8 @@
-"""Figure 4 of the paper: reward and cost of what every method deploys, a column per family of robots."""
+"""Figure 4 of the paper: reward gained and cost of what every method deploys, a column per family of robots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -17,28 +17,30 @@ from surefoot.report.figures import STYLE, is_clear
 from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, Stroke, stroke
 
 HIGHEST = 2.2  # of the budget; what lies above is named at the edge
+LOWEST = -1.0  # of what can be gained; what lies below is named at the edge
 POSSIBLE = INK
 
 
-def reward_and_cost(families: Mapping[str, Any]) -> Figure:
-    """Lines are means over tasks, bands hold 80 % of them where no other line runs through. What has no certificate is
-    dashed. A cross marks the worst policy that a method deployed which was unsafe on any task. Methods that never leave
-    the safe policy share its line.
+def gain_and_cost(families: Mapping[str, Any]) -> Figure:
+    """Gain is reward beyond the safe policy's on the same tasks: methods may be run on different ones. Lines are means
+    over tasks and end where a method stops learning; bands hold 80 % of the tasks where no other line runs through.
+    What has no certificate is dashed. A cross marks the worst policy that a method deployed which was unsafe on any
+    task. Methods that never leave the safe policy share its line.
     """
     with matplotlib.rc_context(STYLE):
         width = max(3.25 * len(families) + 0.5, 9.0)
         figure = Figure(figsize=(width, 6.8), layout="constrained")
         rows = figure.subplots(2, len(families), sharex=True, squeeze=False, height_ratios=[1.15, 1])
         for column, family in enumerate(families.values()):
-            reward, cost = rows[0][column], rows[1][column]
-            _draw_reward(reward, family)
+            gain, cost = rows[0][column], rows[1][column]
+            _draw_gain(gain, family)
             _draw_cost(cost, family)
-            reward.set_title(family["title"].replace(", ", "\n"), fontsize=10.5, fontweight="bold")
+            gain.set_title(family["title"].replace(", ", "\n"), fontsize=10.5, fontweight="bold")
             cost.set_xlabel("episode")
             cost.set_xscale("log")
             cost.set_xlim(1, max(own["curve"]["episode"][-1] for own in family["methods"].values()) + 1)
             cost.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        rows[0][0].set_ylabel("expected reward of an episode")
+        rows[0][0].set_ylabel("expected reward of an episode\nbeyond the safe policy’s")
         rows[1][0].set_ylabel("expected cost of an episode")
         figure.align_ylabels()
         _legend(figure, families)
@@ -67,15 +69,41 @@ def _moving(family: Mapping[str, Any]) -> dict[str, Any]:
     """The methods that have a line of their own, the reference first: it lies below the rest."""
     methods = family["methods"]
     safe = methods.get(REFERENCE)
-    own = {name: found for name, found in methods.items() if safe is None or found["curve"] != safe["curve"]}
-    ordered = sorted(own.items(), key=lambda item: item[0] == ADAPTING)
-    return {**({} if safe is None else {REFERENCE: safe}), **dict(ordered)}
+    own = {
+        name: {**found, "curve": _curve(name, found, family["reward_safe"])}
+        for name, found in methods.items()
+        if name == REFERENCE or safe is None or found["curve"] != safe["curve"]
+    }
+    return dict(sorted(own.items(), key=lambda item: (item[0] != REFERENCE, item[0] == ADAPTING)))
 
 
-def _draw_reward(axes: Axes, family: Mapping[str, Any]) -> None:
-    possible = np.mean(family["reward_safe"]) + np.mean(family["possible_gain"])
+def _curve(name: str, own: Mapping[str, Any], reward_safe: Sequence[float]) -> dict[str, list[float]]:
+    """As far as the method learns, with the first episode of what it then keeps; the reference to the end.
+
+    Older results have no gain: its mean follows from that of the reward, on the first tasks; its quantiles do not.
+    """
+    curve = dict(own["curve"])
+    if "gain_mean" not in curve:
+        curve["gain_mean"] = (np.array(curve["reward_mean"]) - np.mean(reward_safe[: own["tasks"]])).tolist()
+        curve |= {f"gain_{part}": curve["gain_mean"] for part in ("low", "high")}
+    last = own["learned"] + 1
+    if name == REFERENCE or last >= curve["episode"][-1]:
+        return curve
+    drawn = sum(episode < last for episode in curve["episode"])
+    ended = {part: [*values[:drawn], values[-1]] for part, values in curve.items()}
+    return {**ended, "episode": [*curve["episode"][:drawn], last]}
+
+
+def _draw_gain(axes: Axes, family: Mapping[str, Any]) -> None:
+    possible = float(np.mean(family["possible_gain"]))
     axes.axhline(possible, color=POSSIBLE, linestyle=":", linewidth=1.2, zorder=1.5)
-    _draw_lines(axes, family, "reward")
+    _draw_lines(axes, family, "gain")
+    high = max(axes.dataLim.y1, possible)
+    low = max(min(axes.dataLim.y0, 0.0), LOWEST * high)
+    axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+    below = {name: own for name, own in _moving(family).items() if own["curve"]["gain_mean"][-1] < low}
+    for place, (name, own) in enumerate(sorted(below.items(), key=lambda item: item[1]["curve"]["gain_mean"][-1])):
+        _mark_below(axes, name, own, low, place)
 
 
 def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
@@ -102,6 +130,25 @@ def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
         every = max(1, len(mean) // 6)
         places = (3 * order % every, every)  # so that markers do not lie on each other
         axes.plot(curve["episode"], mean, drawstyle="steps-post", zorder=order, markevery=places, **drawn)
+        if name != REFERENCE:
+            end: Any = {"marker": "o", "markersize": 5, "color": drawn["color"], "markeredgecolor": PAPER}
+            axes.plot(curve["episode"][-1:], mean[-1:], linestyle="none", zorder=order + 50, **end)
+
+
+def _mark_below(axes: Axes, name: str, own: Mapping[str, Any], low: float, place: int) -> None:
+    """A gain that would leave no room for the others, the lowest one first."""
+    colour, episode = _stroke(name).colour, own["curve"]["episode"][-1]
+    axes.plot([episode], [low], linestyle="none", marker="v", markersize=6, color=colour, zorder=100, clip_on=False)
+    axes.annotate(
+        f"{own['curve']['gain_mean'][-1]:.3g}".replace("-", "−"),
+        (episode, low),
+        xytext=(7, 11 * place),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        color=colour,
+        zorder=101,
+    )
 
 
 def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> None:
@@ -144,7 +191,7 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
         handle.set_label(f"{handle.get_label()}{_where(name, families)}")
     staying = [name for name in methods if name not in moving]
     if staying:
-        handles[0].set_label(f"{REFERENCE}; {', '.join(staying)} never left it")
+        handles[0].set_label(f"{handles[0].get_label()}; {', '.join(staying)} never left it")
     handles += [
         Line2D([], [], color=POSSIBLE, linestyle=":", linewidth=1.2, label="best of the set"),
         Line2D([], [], color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, label="budget"),
@@ -161,8 +208,7 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
 
 
 def _where(name: str, families: Mapping[str, Any]) -> str:
-    """On how many tasks of a family a method was run, if not on all of them: its mean is of other tasks."""
-    run = [
-        (own["methods"][name]["tasks"], len(own["parameters"])) for own in families.values() if name in own["methods"]
-    ]
-    return f", {run[0][0]} of {run[0][1]} tasks" if run[0][0] < run[0][1] else ""
+    """On how many tasks of a family its line rests."""
+    counts = sorted({own["methods"][name]["tasks"] for own in families.values() if name in own["methods"]})
+    told = " to ".join(str(count) for count in dict.fromkeys([counts[0], counts[-1]]))
+    return f", {told} {'task' if counts[-1] == 1 else 'tasks'}"

@@ -16,6 +16,7 @@ REACHED = 0.9  # of what is gained at the end
 LEAST = 0.1  # of what is possible: who gains less has not begun to adapt, and is not asked when
 LOW, HIGH = 0.1, 0.9  # quantiles of the bands
 POINTS = 100  # of a curve, evenly spaced on a logarithmic axis
+COUNTS = ("tasks", "moved", "unsafe_tasks", "undecided_tasks")
 
 
 def summary(tasks: Sequence[Faced], method: str, budget: float, episodes: int, *, certified: bool) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def summary(tasks: Sequence[Faced], method: str, budget: float, episodes: int, *
     return {
         "certified": certified,
         "tasks": len(pairs),
+        "moved": sum(moved(course) for _, course in pairs),
         "unsafe_tasks": unsafe,
         "undecided_tasks": verdicts.count("undecided"),
         "unsafe_interval": list(binomial_interval(unsafe, len(pairs))),
@@ -62,9 +64,9 @@ def totals(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for family in families.values():
         for name, own in family["methods"].items():
-            so_far = found.setdefault(name, {"certified": True, "tasks": 0, "unsafe_tasks": 0, "undecided_tasks": 0})
+            so_far = found.setdefault(name, {"certified": True, **dict.fromkeys(COUNTS, 0)})
             so_far["certified"] = so_far["certified"] and own["certified"]
-            for key in ("tasks", "unsafe_tasks", "undecided_tasks"):
+            for key in COUNTS:
                 so_far[key] += own[key]
     for own in found.values():
         own["unsafe_interval"] = list(binomial_interval(own["unsafe_tasks"], own["tasks"]))
@@ -104,6 +106,11 @@ def verdict(above: Floats, error: Floats) -> str:
     return "undecided" if (above > -STANDARD_ERRORS * error).any() else "safe"
 
 
+def moved(course: Course) -> bool:
+    """Whether anything but the safe policy was ever deployed."""
+    return bool((course.weights[:, 0] < 1).any())
+
+
 def lengths(course: Course, episodes: int) -> Integers:
     """[s] episodes of each mixture."""
     return np.diff(np.append(course.begins, episodes))
@@ -124,11 +131,14 @@ def _worst(task: Faced, course: Course) -> dict[str, float]:
 
 
 def curve(pairs: Sequence[tuple[Faced, Course]], episodes: int) -> dict[str, list[float]]:
-    """Reward and cost of what is deployed in the episodes of a logarithmic axis: mean over tasks, and quantiles."""
+    """Reward, cost and gain in reward over the safe policy on the same task, of what is deployed in the episodes of a
+    logarithmic axis: mean over tasks, and quantiles."""
     shown = np.unique(np.geomspace(1, episodes, POINTS).round().astype(np.int64))
     values = np.stack([deployed_in(course, shown) @ task.mean for task, course in pairs])  # [n, points, 2]
+    safe = np.array([task.mean[0, 0] for task, _ in pairs])
+    values = np.concatenate([values, values[..., :1] - safe[:, None, None]], axis=-1)
     found = {"episode": shown.tolist()}
-    for column, what in enumerate(("reward", "cost")):
+    for column, what in enumerate(("reward", "cost", "gain")):
         found[f"{what}_mean"] = values[..., column].mean(axis=0).tolist()
         found[f"{what}_low"] = np.quantile(values[..., column], LOW, axis=0).tolist()
         found[f"{what}_high"] = np.quantile(values[..., column], HIGH, axis=0).tolist()

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from surefoot.experiments.locomotion.differences import DIFFERENCES
-from surefoot.experiments.locomotion.figure import reward_and_cost
-from surefoot.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_EPISODES, REFERENCE
+from surefoot.experiments.locomotion.figure import gain_and_cost
+from surefoot.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_AXIS, REFERENCE
 from surefoot.experiments.results import Report, Results
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.report import table, verdict
@@ -23,7 +23,7 @@ PACKAGES = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
 def locomotion_page(results: Results) -> Report:
     """The verdict, the figure, a table per family, where text and code differ, and how it was made."""
     settings = results["settings"]
-    figure = reward_and_cost(results["families"])
+    figure = gain_and_cost(results["families"])
     figures = {"figure4.png": png(figure), "figure4.svg": svg(figure)}
     page = Page(
         title="The paper's robots, reproduced",
@@ -70,13 +70,13 @@ def family_table(family: Mapping[str, Any]) -> Table:
             name,
             table.certified(found),
             _percent(found["share_final"]),
-            table.number(found["reward_final"]),
+            _gain(gain_at_the_end(found, family)),
             _worst(found, family["budget"]),
             _unsafe(found),
             table.interval([100 * end for end in found["unsafe_interval"]], ".0f"),
             MISSING if found["median_until"] is None else f"{found['median_until']:,.0f}",
             f"{found['learned']:,}",
-            f"{found['training_steps'] / 1e6:.1f}",
+            _millions(found.get("simulator_steps")),
             *((_percent(found["share_of_expert"]),) if experts else ()),
         )
         for name, found in ordered
@@ -84,15 +84,15 @@ def family_table(family: Mapping[str, Any]) -> Table:
     headers = (
         "method",
         "certified",
-        "gained at the end, of what is possible",
-        "reward at the end",
-        f"largest cost deployed (budget {family['budget']:g})",
+        "gained, of what is possible",
+        "reward gained",
+        f"largest cost (budget {family['budget']:g})",
         "unsafe tasks",
         "95 % interval, %",
-        "episodes until 90 % of its gain",
+        "episodes to 90 % of its gain",
         "episodes learned from",
-        "steps of training, million",
-        *(("gained, of what the task’s own expert gains",) if experts else ()),
+        "simulator steps before the first episode, all told, million",
+        *(("gained, of the task’s own expert’s gain",) if experts else ()),
     )
     return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=(3, 6, 9))
 
@@ -102,16 +102,28 @@ def safety_table(results: Results) -> Table:
         (
             name,
             table.certified(found),
+            MISSING if "moved" not in found else f"{found['moved']} of {found['tasks']}",
             _unsafe(found),
             table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
         )
         for name, found in results["methods"].items()
     )
-    return Table(("method", "certified", "unsafe tasks", "95 % interval, %"), rows, numbers=(2, 3))
+    headers = ("method", "certified", "tasks on which it left the safe policy", "unsafe tasks", "95 % interval, %")
+    return Table(headers, rows, numbers=(2, 3, 4))
+
+
+def gain_at_the_end(found: Mapping[str, Any], family: Mapping[str, Any]) -> float:
+    """Mean reward beyond that of the safe policy on the same tasks, which are the first ones."""
+    reward_safe = family["reward_safe"][: found["tasks"]]
+    return float(found["reward_final"] - sum(reward_safe) / len(reward_safe))
 
 
 def _percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.0f} %".replace("-", "−")
+
+
+def _gain(reward: float) -> str:
+    return "0.00" if abs(reward) < 0.005 else f"{reward:+.2f}".replace("-", "−")
 
 
 def _worst(found: Mapping[str, Any], budget: float) -> str | Cell:
@@ -129,8 +141,8 @@ def _unsafe(found: Mapping[str, Any]) -> str | Cell:
     return Cell(text, "bad") if found["unsafe_tasks"] else text
 
 
-def _millions(steps: int) -> str:
-    return f"{steps / 1e6:.1f} million"
+def _millions(steps: int | None) -> str:
+    return MISSING if steps is None else f"{steps / 1e6:.1f}"
 
 
 # ---------------------------------------------------------------------------------------------------------------- words
@@ -180,14 +192,17 @@ def _ends(of: Sequence[str]) -> str:
 
 def _figure(figure: bytes) -> Section:
     return Section(
-        "Figure 4: reward and cost while adapting",
+        "Figure 4: reward gained and cost while adapting",
         figure=figure,
         caption=(
-            "Above: expected reward of what is deployed in each episode; dotted, the best mixture of the set’s "
-            "policies that keeps the budget on each very task (best of the set, which is not the optimum of the task). "
-            "Below: expected cost, with the budget; above it is unsafe. Episodes are on a logarithmic axis. Lines are "
-            "means over the test tasks; bands hold 80 % of them, drawn where no other line runs through. Broken lines "
-            "belong to methods without a proof; a cross marks the worst policy of a method that was unsafe on any task."
+            "Above: expected reward of what is deployed in each episode beyond that of the safe policy on the same "
+            "tasks; dotted, the best mixture of the set’s policies that keeps the budget on each very task, over all "
+            "tasks (best of the set, which is not the optimum of the task). Below: expected cost, with the budget; "
+            "above it is unsafe. Episodes are on a logarithmic axis. Lines are means over as many tasks as the legend "
+            "says, the first ones, and end in a dot where a method stops learning and keeps what it deploys; bands "
+            "hold 80 % of the tasks, drawn where no other line runs through. Broken lines belong to methods without a "
+            "proof; a cross marks the worst policy of a method that was unsafe on any task, a triangle a gain below "
+            "the panel."
         ),
         notes=(
             "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
@@ -211,10 +226,27 @@ def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
             f"Largest cost ± three standard errors. Unsafe is said at three standard errors; in between a task is "
             f"undecided. {family['judged']:,} episodes in all, at least {settings['judged']:,} of each policy that a "
             f"certified method deployed, {settings['judged_others']:,} of those that others did and "
-            f"{settings['judged_idle']:,} of the rest. Episodes until 90 %: the median of tasks on which a "
-            "method gained at least a tenth of what is possible.",
+            f"{settings['judged_idle']:,} of the rest. Episodes to 90 %: the median of tasks on which a "
+            "method gained at least a tenth of what is possible. Reward gained: at the end, beyond the safe policy on "
+            "the same tasks, and more than is possible within the budget is counted here.",
+            _steps_in_words(family),
             *refused,
         ),
+    )
+
+
+def _steps_in_words(family: Mapping[str, Any]) -> str:
+    """What the column of simulator steps counts."""
+    origin = family["origin"]
+    simulated = origin.get("simulated")
+    if not simulated:
+        return "Steps of bounds and signals were not counted by the version that wrote these results."
+    parts = listed([f"{what} {_millions(steps)}" for what, steps in simulated.items()])
+    meta = f", each meta-policy {_millions(origin['meta_steps'])}" if origin["meta_steps"] else ""
+    return (
+        f"Simulator steps, in millions: experts and the safe policy {_millions(origin['steps'])} as planned (who fails "
+        f"a test is trained further; tests are not counted){meta}; for certified methods bounds, and for "
+        f"‘{ADAPTING}’ signals: {parts}, at most, since hopeless policies are skipped and episodes may end early."
     )
 
 
@@ -268,12 +300,16 @@ def _training(results: Results) -> Section:
             family["origin"]["version"],
             f"{family['origin']['seconds']:,.0f}",
             _millions(family["origin"]["steps"]),
+            _updates(family["origin"]),
             str(family["cells"]),
             MISSING if family["uncovered"] is None else f"{family['uncovered']:.3g}",
         )
         for name, family in results["families"].items()
     )
-    headers = ("family", "command", "seed", "digest", "version", "seconds", "steps", "cells", "uncovered")
+    headers = (
+        *("family", "command", "seed", "digest", "version", "seconds", "million steps of training"),
+        *("updates of meta-policies accepted", "cells", "uncovered"),
+    )
     return Section(
         "The policies",
         paragraphs=(
@@ -281,12 +317,17 @@ def _training(results: Results) -> Section:
             "oracles). Nothing shows that they are optimal, so the paper’s theorem is not claimed; the certified "
             "methods rest on bounds that were made by simulation, and hold whatever the policies are.",
         ),
-        table=Table(headers, rows, numbers=(5, 6, 7, 8)),
+        table=Table(headers, rows, numbers=(5, 6, 8, 9)),
         notes=(
             "‘paper’ is certified by a theorem about policies that are ε-optimal on a cover of the tasks, which "
             "nothing shows of networks. What it deploys is judged here as everything else.",
         ),
     )
+
+
+def _updates(origin: Mapping[str, Any]) -> str:
+    """Of each meta-policy, where that was counted."""
+    return ", ".join(f"{name} {count}" for name, count in origin.get("accepted", {}).items()) or "not counted"
 
 
 def _how(results: Results) -> Section:
@@ -304,11 +345,66 @@ def _how(results: Results) -> Section:
         paragraphs.append(
             f"{listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
             "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
-            "of the set, the others from meta-policies, trained on tasks of the family from the safe policy on."
+            "of the set, the others from meta-policies, whose training on tasks of the family began with it."
         )
-    if settings["episodes"] < PUBLISHED_EPISODES:
-        paragraphs.append(f"The paper’s figure has {PUBLISHED_EPISODES:,} episodes.")
+        paragraphs += [*_unmoved(results), *_untuned(results, networks)]
+    ends = {name: end for name, end in PUBLISHED_AXIS.items() if name in results["families"]}
+    if ends:
+        told = listed([f"{end:,} for {results['families'][name]['title']}" for name, end in ends.items()])
+        paragraphs.append(
+            f"The axis of the paper’s figure ends at {told}. It counts episodes for the paper’s own method only; for "
+            "its baselines it counts adaptations, times 300."
+        )
     return Section("How long each method learns", paragraphs=tuple(paragraphs))
+
+
+def _unmoved(results: Results) -> list[str]:
+    """Which meta-learners begin with the safe policy after all, by what was loaded."""
+    families = results["families"].values()
+    if any("unmoved" not in family for family in families):
+        return ["Whether these meta-policies differ from the safe policy is not told by the version that wrote this."]
+    found: dict[str, list[str]] = {}
+    for family in families:
+        for name in family["unmoved"]:
+            if name in family["methods"]:
+                found.setdefault(name, []).append(family["title"])
+    return [
+        f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in {_of_all(titles, len(families))}: its "
+        "meta-training never moved it, and what is shown of it says nothing about meta-training."
+        for name, titles in found.items()
+    ]
+
+
+def _untuned(results: Results, networks: Sequence[str]) -> list[str]:
+    """How the steps of methods that train networks were chosen."""
+    families = [family for family in results["families"].values() if "own_steps" in family]
+    published = [family for family in families if not set(family["own_steps"]) & set(networks)]
+    chosen = [family for family in families if family not in published]
+    words = ["The step sizes of methods that train networks were not tuned, so their order says little."]
+    if published:
+        titles = _of_all([family["title"] for family in published], len(results["families"]))
+        words.append(
+            f"In {titles} MAML’s and meta-CPO’s are the published lengths in parameters, meant for networks whose "
+            f"actions vary with σ = 1; {_noise(published)}."
+        )
+    words += [
+        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a few "
+        "tried after which hardly any robot fell."
+        for family in chosen
+    ]
+    return [" ".join(words)]
+
+
+def _noise(families: Sequence[Mapping[str, Any]]) -> str:
+    known = [family["noise"] for family in families if family["noise"]]
+    if not known:
+        return "here they begin with the safe policy’s"
+    low, high = min(ends[0] for ends in known), max(ends[1] for ends in known)
+    return f"here they begin with the safe policy’s σ = {low:.2g} to {high:.2g}"
+
+
+def _of_all(titles: Sequence[str], families: int) -> str:
+    return f"all {families} families" if len(titles) == families > 1 else listed(titles)
 
 
 def _command(settings: Mapping[str, Any]) -> str:

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from surefoot import __version__
+from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.experiments.locomotion.adapting import Faced, face
 from surefoot.experiments.locomotion.families import FAMILIES
 from surefoot.experiments.locomotion.measures import expert_gain, possible_gain, summary, totals
 from surefoot.experiments.locomotion.page import locomotion_page
 from surefoot.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
-from surefoot.experiments.locomotion.shipped import Origin, School, shipped, trained_anew
+from surefoot.experiments.locomotion.shipped import School, shipped, trained_anew
+from surefoot.experiments.locomotion.simulated_steps import steps_before
 from surefoot.experiments.results import check_folder, write_report
 from surefoot.fan_out import check_jobs, each
 from surefoot.methods import learner
@@ -60,7 +62,7 @@ def adapted(name: str, school: School, settings: Settings, jobs: int, show: Prog
     calls = [(school, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
     tasks = list(each(f"adapting, {name}", face, calls, jobs, show))
     return {
-        **summarised(name, policies, school.origin, methods, tasks, settings),
+        **summarised(name, school, methods, tasks, settings),
         "refused": refused,
         "seconds": time.perf_counter() - began,
     }
@@ -85,21 +87,18 @@ def available(policies: PolicyValueSet, settings: Settings) -> tuple[list[str], 
 
 
 def summarised(
-    name: str,
-    policies: PolicyValueSet,
-    origin: Origin,
-    methods: Sequence[str],
-    tasks: Sequence[Faced],
-    settings: Settings,
+    name: str, school: School, methods: Sequence[str], tasks: Sequence[Faced], settings: Settings
 ) -> dict[str, Any]:
     """One family of results.json."""
+    policies, origin = school.policies, school.origin
     budget = float(policies.units.budget[0])
     found = {}
     for method in methods:
         made = learner(policies, method=KNOWN[method], episodes=settings.episodes, risk=settings.risk)
         own = summary(tasks, method, budget, settings.episodes, certified=made.certified)
-        meta = origin.meta_steps if method in origin.starts else 0
-        found[method] = {**own, "training_steps": origin.steps + meta}
+        trained = origin.steps + (origin.meta_steps if method in school.starts else 0)
+        steps = steps_before(KNOWN[method], trained, origin.simulated)
+        found[method] = {**own, "training_steps": trained, "simulator_steps": steps}
     cells = policies.cells
     return {
         "title": FAMILIES[name].title,
@@ -113,5 +112,14 @@ def summarised(
         "cells": 0 if cells is None else len(cells),
         "uncovered": policies.safe_risk,
         "origin": asdict(origin),
+        "unmoved": school.unmoved,
+        "own_steps": list(FAMILIES[name].rules),
+        "noise": action_noise(policies),
         "methods": found,
     }
+
+
+def action_noise(policies: PolicyValueSet) -> list[float] | None:
+    """The least and the largest standard deviation of an action of the safe policy, where it has any."""
+    safe = policies.safe_policy
+    return np.exp([safe.log_std.min(), safe.log_std.max()]).tolist() if isinstance(safe, MLPPolicy) else None

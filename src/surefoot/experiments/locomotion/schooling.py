@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -24,24 +24,13 @@ from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.settings import Envelopes, LearnedSignals
 from surefoot.training.training_phase import train
 
 DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """How value bounds are made: cells at most; and what signals are learned from."""
-
-    cells: int = 100
-    uncovered: float = 0.03
-    learned_tasks: int = 120
-    learned_episodes: int = 16
-
-
 def schooled(
-    family: Family, bounds: Bounds, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
+    family: Family, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
 ) -> PolicyValueSet:
     """The policy set of a family.
 
@@ -73,13 +62,8 @@ def schooled(
                 order=from_neighbour_to_neighbour,
             ),
             seed=seed,
-            envelopes=Envelopes(
-                cells=bounds.cells, holdout=family.holdout, uncovered=bounds.uncovered, episodes=family.episodes
-            ),
-            # Who knows from nothing but what is paid which task it is must look at that.
-            signals=LearnedSignals(
-                tasks=bounds.learned_tasks, episodes=bounds.learned_episodes, paid=tasks.shared_costs
-            ),
+            envelopes=family.envelopes,
+            signals=family.signals,
             jobs=jobs,
             progress=progress,
         )
@@ -87,14 +71,16 @@ def schooled(
 
 # Of meta-training: tasks, spread evenly over the family, and lanes of each.
 META_TASKS, META_LANES = 6, 10
-META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01))
+# Meta-CPO's steps are lengths in parameters. Policies here have so little noise that about a hundredth of one is near
+# enough, and 15 tries of the line search, the usual number, end at a twentieth.
+META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01, tries=30))
 
 
 def meta_policies(
     family: Family, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
-) -> dict[str, NetworkPolicy]:
+) -> dict[str, MetaTrained]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
-    policy on."""
+    policy on. An error if the meta-training of one of them never moves it."""
     tasks = family.tasks()
     (low, high), *_ = tasks.distribution.support
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
@@ -114,7 +100,7 @@ def meta_policies(
             rng=np.random.default_rng([seed, k]),
             start=safe,
             progress=partial(_of_learner, progress, name),
-        ).policy
+        )
         for k, (name, (learn, rules)) in enumerate(learners.items())
     }
 

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.numpy
 
 from surefoot import __version__, files
@@ -18,6 +19,7 @@ from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.locomotion.families import FAMILIES, Family
+from surefoot.experiments.locomotion.simulated_steps import simulated_steps
 from surefoot.interrupts import held_back
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -25,6 +27,7 @@ from surefoot.progress import Progress, silent
 TRAINED = Path(__file__).parent / "trained"
 LIMITS = Limits(size=2**16, values=1000, depth=4)
 MOST_BYTES = 2**22  # of a meta-policy
+OPTIONAL = {"steps", "meta_steps", "starts", "accepted", "simulated"}  # in the file of an origin
 
 
 def shipped_families() -> tuple[str, ...]:
@@ -44,6 +47,8 @@ class Origin:
         steps: of training experts and the safe policy, as far as planned: who fails a test is trained further.
         meta_steps: of training each of the meta-policies, from the safe policy on.
         starts: SHA-256 of each file with a meta-policy, by method.
+        accepted: updates of each of these that its meta-training accepted, where that is known.
+        simulated: steps of bounds and signals (`simulated_steps`).
     """
 
     command: str
@@ -54,6 +59,8 @@ class Origin:
     steps: int
     meta_steps: int = 0
     starts: Mapping[str, str] = field(default_factory=dict)
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    simulated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +70,21 @@ class School:
     policies: PolicyValueSet
     starts: Mapping[str, NetworkPolicy]
     origin: Origin
+
+    @property
+    def unmoved(self) -> list[str]:
+        """The meta-learners that begin with the network of the safe policy itself, bit for bit."""
+        return [name for name, start in self.starts.items() if same_network(start, safe_network(self.policies))]
+
+
+def same_network(one: NetworkPolicy, other: NetworkPolicy) -> bool:
+    """Whether meta-training would have to change nothing to make one of the other. It keeps the normaliser, whose scale
+    is computed from a variance on the way and may differ in its last bit."""
+    first, second = (
+        {name: part for name, part in policy.to_arrays().items() if name not in ("shift", "scale", "clip")}
+        for policy in (one, other)
+    )
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def shipped(name: str) -> School:
@@ -81,12 +103,14 @@ def shipped(name: str) -> School:
 def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent) -> School:
     """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
-    from surefoot.experiments.locomotion.schooling import Bounds, meta_policies, meta_steps, schooled
+    from surefoot.experiments.locomotion.schooling import meta_policies, meta_steps, schooled
 
     began = time.perf_counter()
-    policies = schooled(FAMILIES[name], Bounds(), seed=seed, jobs=jobs, share=share, progress=progress)
-    starts = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
-    stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
+    policies = schooled(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
+    with held_back():  # before meta-training, which may fail
+        policies.save(out / f"{name}.policyset")
+    learned = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
+    stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
     origin = _origin(
         FAMILIES[name],
         policies,
@@ -98,12 +122,12 @@ def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int, pr
         seconds=time.perf_counter() - began,
         meta_steps=meta_steps(policies.units.episode_length, share),
         starts={method: sha256(content).hexdigest() for method, content in stored.items()},
+        accepted={method: found.accepted for method, found in learned.items()},
     )
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
     with held_back():
-        policies.save(out / f"{name}.policyset")
         files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
-    return School(policies, starts, origin)
+    return School(policies, {method: found.policy for method, found in learned.items()}, origin)
 
 
 def _file(name: str, method: str) -> str:
@@ -127,10 +151,11 @@ def _read(path: Path) -> dict[str, Any]:
     for key, kind in wanted.items():
         if not isinstance(found, dict) or not isinstance(found.get(key), kind):
             raise ArtifactError(f"{path}: must tell {', '.join(wanted)}; {key!r} is missing or no {kind}")
-    return {key: found[key] for key in (*wanted, *({"steps", "meta_steps", "starts"} & set(found)))}
+    return {key: found[key] for key in (*wanted, *(OPTIONAL & set(found)))}
 
 
 def _origin(family: Family, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
     """Steps follow from the family where nobody tells them."""
     planned = family.steps + (len(policies) - 1) * family.warm_steps + family.safe_steps
-    return Origin(**{"steps": round(share * planned), **told})
+    simulated = simulated_steps(family.tasks(), family.envelopes, family.signals, len(policies.policies))
+    return Origin(**{"steps": round(share * planned), "simulated": simulated, **told})
