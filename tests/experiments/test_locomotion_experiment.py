@@ -10,9 +10,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from kept_results import kept
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from runner import BUDGET, FAMILY, LEVELS, Runner, policy_set, pushing, true_values
+from runner import BUDGET, FAMILY, JITTER, LEVELS, Runner, policy_set, pushing, true_values
 from scipy.optimize import linprog
 
 from bandit_world import BanditTask
@@ -34,10 +34,11 @@ from surefoot.experiments.judging import best
 from surefoot.experiments.locomotion import adapting, measures, run, settings, shipped
 from surefoot.experiments.locomotion.adapting import Course, Faced, Pool, face, lessons
 from surefoot.experiments.locomotion.differences import DIFFERENCES
-from surefoot.experiments.locomotion.figure import look, gain_and_cost
+from surefoot.experiments.locomotion.figure import gain_and_cost, look
 from surefoot.experiments.locomotion.page import family_table, locomotion_page, tables
 from surefoot.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
 from surefoot.experiments.locomotion.shipped import Origin, School
+from surefoot.experiments.locomotion.simulated_steps import HELD_OUT, SAMPLE, SIGNALS, simulated_steps
 from surefoot.experiments.results import redraw
 from surefoot.learning.paper.published import ON_ROBOTS, LocomotionRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -53,7 +54,9 @@ def policies() -> PolicyValueSet:
 
 
 def school(**starts: Any) -> School:
-    return School(policies(), starts, Origin("made by hand", 0, policies().digest(), "0", 1.5, 4500, 2000))
+    simulated = {SAMPLE: 300, HELD_OUT: 700, SIGNALS: 50}
+    told = Origin("made by hand", 0, policies().digest(), "0", 1.5, 4500, 2000, simulated=simulated)
+    return School(policies(), starts, told)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -223,12 +226,13 @@ def test_a_summary_by_hand() -> None:
     assert found["reward_final"] == 1.5
     assert found["until"] == [20]  # 1.36 is the first that is at least 0.9; the other task has nothing to count
     assert (found["worst_cost"], found["worst_episode"]) == (pytest.approx(0.49), 21)
-    assert (found["tasks"], found["unsafe_tasks"], found["learned"]) == (2, 0, 7)
+    assert (found["tasks"], found["moved"], found["unsafe_tasks"], found["learned"]) == (2, 1, 0, 7)
     curve = found["curve"]
     at = {episode: k for k, episode in enumerate(curve["episode"])}
     assert curve["reward_mean"][at[10]] == 1.0
     assert curve["reward_mean"][at[11]] == 1.25
     assert curve["cost_mean"][-1] == 0.25
+    assert curve["gain_mean"] == pytest.approx([each - 1.0 for each in curve["reward_mean"]])
     assert (curve["episode"][0], curve["episode"][-1]) == (1, 100)
 
 
@@ -244,11 +248,11 @@ def test_too_close_to_tell_is_undecided(error: float, expected: str) -> None:
 
 
 def test_totals_are_sums() -> None:
-    own = {"certified": True, "tasks": 3, "unsafe_tasks": 1, "undecided_tasks": 2}
+    own = {"certified": True, "tasks": 3, "moved": 2, "unsafe_tasks": 1, "undecided_tasks": 2}
     families = {"a": {"methods": {"x": own, "y": own}}, "b": {"methods": {"x": {**own, "certified": False}}}}
     found = measures.totals(families)
     assert {key: found["x"][key] for key in own} == {
-        "certified": False, "tasks": 6, "unsafe_tasks": 2, "undecided_tasks": 4,
+        "certified": False, "tasks": 6, "moved": 4, "unsafe_tasks": 2, "undecided_tasks": 4,
     }  # fmt: skip
     assert found["y"]["certified"]
 
@@ -280,6 +284,18 @@ def test_a_run_writes_what_it_says(folder: Path) -> None:
     assert own[ADAPTING]["learned"] == 60
     assert own["pce"]["training_steps"] == 2000 + 1000 + 3 * 500
     assert own["safe-only"]["training_steps"] == 4500  # the safe policy begins with an expert's
+    simulated = results["families"]["runner"]["origin"]["simulated"]
+    assert simulated == simulated_steps(FAMILY.tasks(), FAMILY.envelopes, FAMILY.signals, 5)
+    bounds = simulated[SAMPLE] + simulated[HELD_OUT]
+    steps = {name: own[name]["simulator_steps"] for name in ("pce", "safe-only", "certified-returns", ADAPTING)}
+    assert steps == {
+        **dict.fromkeys(("safe-only", "certified-returns"), 4500 + bounds),
+        "pce": 4500,
+        ADAPTING: 4500 + bounds + simulated[SIGNALS],
+    }
+    left = [results["methods"][name]["moved"] for name in ("safe-only", "paper", ADAPTING)]
+    assert left[:2] == [0, 0]
+    assert left[2] > 0
     for name in ("figure4.png", "figure4.svg", "report.html"):
         assert (folder / name).stat().st_size > 1000
 
@@ -339,13 +355,18 @@ def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
 def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:
     families = json.loads((folder / "results.json").read_text())["families"]
     figure = gain_and_cost(families)
-    reward, cost = figure.axes[0], figure.axes[2]  # row by row
-    for axes, what in ((reward, "reward"), (cost, "cost")):
-        lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    gain, cost = figure.axes[0], figure.axes[2]  # row by row
+    for axes, what in ((gain, "gain"), (cost, "cost")):
+        lines = {line.get_label(): line for line in axes.lines}
         own = families["runner"]["methods"]
-        assert list(lines[ADAPTING]) == own[ADAPTING]["curve"][f"{what}_mean"]
-        assert list(lines["pce (uncertified)"]) == own["pce"]["curve"][f"{what}_mean"]
+        mean, episode = own[ADAPTING]["curve"][f"{what}_mean"], own[ADAPTING]["curve"]["episode"]
+        drawn = sum(each <= 60 for each in episode)
+        assert list(lines[ADAPTING].get_xdata()) == [*episode[:drawn], 61]  # it learns from 60 and keeps what it has
+        assert list(lines[ADAPTING].get_ydata()) == [*mean[:drawn], mean[-1]]
+        assert list(lines["pce (uncertified)"].get_ydata()) == own["pce"]["curve"][f"{what}_mean"]
+        assert lines["safe-only"].get_xdata()[-1] == 1500
         assert "paper" not in lines  # it shares the line of the safe policy
+    assert set(next(line for line in gain.lines if line.get_label() == "safe-only").get_ydata()) == {0.0}
     assert any(list(line.get_ydata()) == [BUDGET, BUDGET] for line in cost.lines)
     assert cost.get_xscale() == "log"
     assert any("paper" in text.get_text() for text in figure.legends[0].get_texts())
@@ -401,22 +422,33 @@ def test_sets_are_what_their_origin_says(tmp_path: Path, monkeypatch: pytest.Mon
         shipped.shipped("runner")
 
 
-SHIPPED = Path(shipped.__file__).parent / "trained"
-
-
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.policyset")), ids=lambda path: path.stem)
-def test_shipped_sets_have_the_digest_that_is_told(path: Path) -> None:
-    told = json.loads(path.with_suffix(".json").read_text())
-    assert PolicyValueSet.load(path).digest() == told["digest"]
-    for method, digest in told.get("starts", {}).items():
-        assert sha256((path.parent / f"{path.stem}.{method}.safetensors").read_bytes()).hexdigest() == digest
+def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> None:
+    """By what was loaded, not by name."""
+    results = json.loads((folder / "results.json").read_text())
+    pages = {}
+    for names in ((), ("meta-cpo",), ("safe-meta-control", "meta-cpo")):
+        told = deepcopy(results)
+        told["methods"] |= dict.fromkeys(NETWORKS, told["methods"]["pce"])
+        for family in told["families"].values():
+            family["methods"] |= dict.fromkeys(NETWORKS, family["methods"]["pce"])
+            family["unmoved"] = list(names)
+        pages[names] = render(locomotion_page(told).page)
+        for name in NETWORKS:
+            same = (
+                f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in all 2 families" in pages[names]
+            )
+            assert same == (name in names)
+    assert "were not tuned" in pages[()]
+    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in pages[()]
+    del told["families"]["runner"]["unmoved"]
+    assert "is not told by the version that wrote this" in render(locomotion_page(told).page)
 
 
 def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
+    MetaTrained = pytest.importorskip("surefoot.baselines.meta_training").MetaTrained
     asked: dict[str, Any] = {}
 
-    def schooled(family: Any, bounds: Any, **words: Any) -> PolicyValueSet:
+    def schooled(family: Any, **words: Any) -> PolicyValueSet:
         asked.update(words, family=family)
         words["progress"]("experts", 1, 2)
         return policies()
@@ -424,7 +456,8 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     meta = replace(safe_network(policies()), clip=3.0)
     monkeypatch.setattr("surefoot.experiments.locomotion.schooling.schooled", schooled)
     monkeypatch.setattr(
-        "surefoot.experiments.locomotion.schooling.meta_policies", lambda *given, **words: {"maml-penalty": meta}
+        "surefoot.experiments.locomotion.schooling.meta_policies",
+        lambda *given, **words: {"maml-penalty": MetaTrained(meta, (), 7)},
     )
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     said: list[Any] = []
@@ -436,6 +469,7 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     origin = json.loads((tmp_path / "runner.json").read_text())
     assert origin == results["families"]["runner"]["origin"]
     assert origin["steps"] == 2250
+    assert origin["accepted"] == {"maml-penalty": 7}
     assert origin["meta_steps"] == 50 * 2 * 6 * 2000  # updates, before and after, tasks, steps on each
     assert "--share 0.5" in origin["command"]
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)  # what is left can be shipped
@@ -448,6 +482,20 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
         shipped.shipped("runner")
 
 
+def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schooling = pytest.importorskip("surefoot.experiments.locomotion.schooling")
+
+    def fails(*given: Any, **words: Any) -> Any:
+        raise InvalidInput("line search accepted no step")
+
+    monkeypatch.setattr(schooling, "schooled", lambda *given, **words: policies())
+    monkeypatch.setattr(schooling, "meta_policies", fails)
+    with pytest.raises(InvalidInput, match="no step"):
+        run.reproduce(small(retrain=True, methods=("safe-only",), tasks=1), tmp_path, jobs=1)
+    assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
+    assert not (tmp_path / "runner.json").exists()
+
+
 def test_meta_learners_begin_with_their_own_policy() -> None:
     pytest.importorskip("jax")
     meta = replace(safe_network(policies()), clip=3.0)
@@ -455,9 +503,11 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
     assert found.courses["cpo-online"].weights[0, 0] == 1.0
     assert found.courses["maml-penalty"].weights[0, 0] == 0.0
-    origin = replace(school().origin, starts={"maml-penalty": "its digest"})
-    table = run.summarised("runner", policies(), origin, few.methods, [found], few)["methods"]
-    assert {name: own["training_steps"] for name, own in table.items()} == {"maml-penalty": 6500, "cpo-online": 4500}
+    family = run.summarised("runner", school(**{"maml-penalty": meta}), few.methods, [found], few)
+    for steps in ("training_steps", "simulator_steps"):
+        table = {name: own[steps] for name, own in family["methods"].items()}
+        assert table == {"maml-penalty": 6500, "cpo-online": 4500}
+    assert family["unmoved"] == ["maml-penalty"]  # another normaliser, the same network
 
 
 def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,10 +534,10 @@ def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch
     both = [replace(task, courses={"best": course}) for task in (first, second)]
     found = measures.summary(both, "best", BUDGET, 1500, certified=True)
     assert found["share_of_expert"] == pytest.approx(measures.possible_gain(first) / measures.expert_gain(first))
-    family = run.summarised("runner", policies(), school().origin, ["safe-only"], [first, second], few)
+    family = run.summarised("runner", school(), ["safe-only"], [first, second], few)
     assert family["expert_gain"] == [measures.expert_gain(first), None]
-    assert family_table(family).headers[-1].endswith("own expert gains")
-    assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert gains")
+    assert family_table(family).headers[-1].endswith("own expert’s gain")
+    assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert’s gain")
 
 
 @pytest.mark.long
@@ -519,9 +569,9 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     assert ["pce" in task.courses for task in tasks] == [True, False]
     with mock.patch.object(adapting, "NETWORKS", names):
         assert lessons(policies(), KNOWN["pce"], few) == few.network_episodes
-    family = run.summarised("runner", policies(), school().origin, ["safe-only", "pce"], tasks, few)
+    family = run.summarised("runner", school(), ["safe-only", "pce"], tasks, few)
     legend = [text.get_text() for text in gain_and_cost({"runner": family}).legends[0].get_texts()]
-    assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 of 2 tasks"]
-    assert not any("of 2 tasks" in text for text in legend if text.startswith("safe-only"))
+    assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 task"]
+    assert [text for text in legend if text.startswith("safe-only")] == ["safe-only, 2 tasks"]
     found = measures.summary(tasks, "pce", BUDGET, 1500, certified=False)
     assert found["tasks"] == 1

@@ -66,6 +66,26 @@ def test_unsafe_runs_of_certified_methods_are_counted_and_named() -> None:
     assert verdict.in_words({"pce": found["pce"]}) == "1 of 1 methods, all without a proof, deployed unsafe policies"
 
 
+def test_undecided_runs_stand_with_the_methods_they_belong_to() -> None:
+    found = methods(pce=3)
+    found["certified-ball"]["undecided_tasks"] = 2
+    found["pce"]["undecided_tasks"] = 4
+    assert verdict.safety(found).beside == (
+        "runs of certified methods with an unsafe policy, 2 undecided; without a proof: 3 of 10, 4 undecided"
+    )
+    assert verdict.safety({"pce": found["pce"]}).beside.endswith("without a proof: 3 of 10, 4 undecided")
+
+
+def test_runs_that_never_left_the_safe_policy_are_told_apart() -> None:
+    found = methods()
+    for name, moved in (("safe-only", 0), ("certified-ball", 9), ("certified-returns", 7), ("pce", 10)):
+        found[name]["moved"] = moved
+    assert verdict.safety(found).value == "0 of 30"
+    assert "; 16 of these runs left the safe policy, 14 never did; without a proof" in verdict.safety(found).beside
+    del found["certified-ball"]["moved"]  # as in older results
+    assert "left the safe policy" not in verdict.safety(found).beside
+
+
 def test_how_sure_is_what_the_count_alone_shows() -> None:
     """Clopper and Pearson: of ten tasks none tells of at most 1 - 0.025^(1/10), which is 31 %."""
     found = verdict.sureness(methods(pce=9), 0.05)

@@ -156,8 +156,8 @@ def _never_moved(rules: BatchRules, settings: MetaSettings) -> InvalidInput:
     return InvalidInput(
         "settings.region and rules must let the meta-policy move: its line search accepted no step in "
         f"{settings.iterations} updates, {region.tries} tries each and the shortest "
-        f"{region.shrink ** (region.tries - 1):.2g} of the step; try smaller steps in the rules, more tries or a larger "
-        f"divergence in the region, got {rules} and {region}"
+        f"{region.shrink ** (region.tries - 1):.2g} of the step; try smaller steps in the rules, more tries or a "
+        f"larger divergence in the region, got {rules} and {region}"
     )
 
 

@@ -47,8 +47,8 @@ class Totals(TypedDict):
 
     `unsafe_tasks` counts the tasks with an unsafe episode and `unsafe_episodes` the episodes, over all tasks, whose
     deployed policy exceeds a budget; `unsafe_interval` is for the fraction of tasks, `regret_interval` for the mean
-    (None for a single task). A regret that nobody knows is None and counts in no mean. `moved` counts the tasks on which
-    anything but the safe policy was ever deployed; older results do not have it.
+    (None for a single task). A regret that nobody knows is None and counts in no mean. `moved` counts the tasks on
+    which anything but the safe policy was ever deployed; older results do not have it.
 
     Only where values are estimated: `estimated` itself; tasks and episodes that are `undecided`, since the interval of
     a margin holds 0 (a task only if none of its episodes is certainly unsafe); the interval of the smallest margin; by

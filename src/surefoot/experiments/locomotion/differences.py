@@ -67,4 +67,33 @@ DIFFERENCES = (
         "method 'paper'",
         "method 'published-locomotion'",
     ),
+    Difference(
+        "baselines: where an episode ends",
+        "not named",
+        "at a fall only: advantages and the cost run across the ends at 200 steps",
+        "as “published”",
+        "each episode by itself; critics say what follows the horizon",
+    ),
+    Difference(
+        "CPO: its line search",
+        "not named",
+        "demands that the cost falls",
+        "as “published”",
+        "lets the cost rise by what the budget leaves",
+    ),
+    Difference("SafeMeta: its divergence", "not named", "KL(old, new)", "as “published”", "KL(new, old)"),
+    Difference(
+        "figure: its lines",
+        "not named",
+        "means of the seeds between the 20 % and the 80 % quantile",
+        "as “published”",
+        "means over all tasks of what is gained on each",
+    ),
+    Difference(
+        "figure: its axis",
+        "episodes",
+        "adaptations times 300 for baselines, SafeMeta's times 4 besides; to 5,000 (Hopper) and 15,000",
+        "as “published”",
+        "episodes",
+    ),
 )

@@ -388,8 +388,8 @@ def _untuned(results: Results, networks: Sequence[str]) -> list[str]:
             f"actions vary with σ = 1; {_noise(published)}."
         )
     words += [
-        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a few "
-        "tried after which hardly any robot fell."
+        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
+        "few tried after which hardly any robot fell."
         for family in chosen
     ]
     return [" ".join(words)]
