@@ -435,13 +435,13 @@ def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> 
         pages[names] = render(locomotion_page(told).page)
         for name in NETWORKS:
             same = (
-                f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in all 2 families" in pages[names]
+                f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in both families" in pages[names]
             )
             assert same == (name in names)
     assert "were not tuned" in pages[()]
     assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in pages[()]
     del told["families"]["runner"]["unmoved"]
-    assert "is not told by the version that wrote this" in render(locomotion_page(told).page)
+    assert "is not told by the version that wrote these results" in render(locomotion_page(told).page)
 
 
 def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,8 @@ class Family:
         return LearnedSignals(tasks=SIGNAL_TASKS, episodes=SIGNAL_EPISODES, paid=self.tasks().shared_costs)
 
 
-# Steps of the published sizes make Hoppers fall: theirs are the largest of a few tried that hardly ever do. Those of
-# Half-Cheetah are as published, and nobody tuned them for policies as little noisy as these.
+# The usual steps make Hoppers fall: theirs are the largest of a few tried that hardly ever do. On Half-Cheetah nobody
+# tuned them for policies as little noisy as these.
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "half-cheetah-motors": Family(

@@ -39,7 +39,7 @@ def locomotion_page(results: Results) -> Report:
             ("versions", ", ".join(f"{name} {version}" for name, version in versions(PACKAGES))),
         ),
         sections=(
-            _figure(figures["figure4.svg"]),
+            _figure(figures["figure4.svg"], results),
             *(_family(family, settings) for family in results["families"].values()),
             _safety(results),
             _differences(),
@@ -190,7 +190,8 @@ def _ends(of: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(of))
 
 
-def _figure(figure: bytes) -> Section:
+def _figure(figure: bytes, results: Results) -> Section:
+    networks = [name for name in NETWORKS if name in results["methods"]]
     return Section(
         "Figure 4: reward gained and cost while adapting",
         figure=figure,
@@ -207,8 +208,62 @@ def _figure(figure: bytes) -> Section:
         notes=(
             "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
             "of single episodes. figure4.svg beside this page is the same figure.",
+            *([*_unmoved(results), _untuned(results, networks)] if networks else []),
         ),
     )
+
+
+def _unmoved(results: Results) -> list[str]:
+    """Which meta-learners begin with the safe policy after all, by what was loaded."""
+    families = results["families"].values()
+    if any("unmoved" not in family for family in families):
+        return [
+            "Whether meta-policies differ from the safe policy is not told by the version that wrote these results."
+        ]
+    found: dict[str, list[str]] = {}
+    for family in families:
+        for name in family["unmoved"]:
+            if name in family["methods"]:
+                found.setdefault(name, []).append(family["title"])
+    return [
+        f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in {_of_all(titles, len(families))}: its "
+        "meta-training never moved it, and what is shown of it says nothing about meta-training."
+        for name, titles in found.items()
+    ]
+
+
+def _untuned(results: Results, networks: Sequence[str]) -> str:
+    """How the steps of methods that train networks were chosen."""
+    families = [family for family in results["families"].values() if "own_steps" in family]
+    published = [family for family in families if not set(family["own_steps"]) & set(networks)]
+    chosen = [family for family in families if family not in published]
+    words = ["The step sizes of methods that train networks were not tuned, so their order says little."]
+    if published:
+        titles = _of_all([family["title"] for family in published], len(results["families"]))
+        words.append(
+            f"In {titles} MAML’s and meta-CPO’s are sizes in parameters, meant for networks whose actions vary with "
+            f"σ = 1; {_noise(published)}."
+        )
+    words += [
+        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
+        "few tried after which hardly any robot fell."
+        for family in chosen
+    ]
+    return " ".join(words)
+
+
+def _noise(families: Sequence[Mapping[str, Any]]) -> str:
+    known = [family["noise"] for family in families if family["noise"]]
+    if not known:
+        return "here they begin with the safe policy’s"
+    low, high = min(ends[0] for ends in known), max(ends[1] for ends in known)
+    return f"here they begin with the safe policy’s σ = {low:.2g} to {high:.2g}"
+
+
+def _of_all(titles: Sequence[str], families: int) -> str:
+    if len(titles) < max(families, 2):
+        return listed(titles)
+    return "both families" if families == 2 else f"all {families} families"
 
 
 def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
@@ -341,13 +396,13 @@ def _how(results: Results) -> Section:
     networks = [name for name in NETWORKS if name in results["methods"]]
     if networks:
         tasks, episodes = settings["network_tasks"], settings["network_episodes"]
-        where = f"each of the first {tasks} tasks of a family" if tasks < settings["tasks"] else "the task"
+        first = "the first task" if tasks == 1 else f"each of the first {tasks} tasks"
+        where = f"{first} of a family" if tasks < settings["tasks"] else "the task"
         paragraphs.append(
             f"{listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
             "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
             "of the set, the others from meta-policies, whose training on tasks of the family began with it."
         )
-        paragraphs += [*_unmoved(results), *_untuned(results, networks)]
     ends = {name: end for name, end in PUBLISHED_AXIS.items() if name in results["families"]}
     if ends:
         told = listed([f"{end:,} for {results['families'][name]['title']}" for name, end in ends.items()])
@@ -356,55 +411,6 @@ def _how(results: Results) -> Section:
             "its baselines it counts adaptations, times 300."
         )
     return Section("How long each method learns", paragraphs=tuple(paragraphs))
-
-
-def _unmoved(results: Results) -> list[str]:
-    """Which meta-learners begin with the safe policy after all, by what was loaded."""
-    families = results["families"].values()
-    if any("unmoved" not in family for family in families):
-        return ["Whether these meta-policies differ from the safe policy is not told by the version that wrote this."]
-    found: dict[str, list[str]] = {}
-    for family in families:
-        for name in family["unmoved"]:
-            if name in family["methods"]:
-                found.setdefault(name, []).append(family["title"])
-    return [
-        f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in {_of_all(titles, len(families))}: its "
-        "meta-training never moved it, and what is shown of it says nothing about meta-training."
-        for name, titles in found.items()
-    ]
-
-
-def _untuned(results: Results, networks: Sequence[str]) -> list[str]:
-    """How the steps of methods that train networks were chosen."""
-    families = [family for family in results["families"].values() if "own_steps" in family]
-    published = [family for family in families if not set(family["own_steps"]) & set(networks)]
-    chosen = [family for family in families if family not in published]
-    words = ["The step sizes of methods that train networks were not tuned, so their order says little."]
-    if published:
-        titles = _of_all([family["title"] for family in published], len(results["families"]))
-        words.append(
-            f"In {titles} MAML’s and meta-CPO’s are the published lengths in parameters, meant for networks whose "
-            f"actions vary with σ = 1; {_noise(published)}."
-        )
-    words += [
-        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
-        "few tried after which hardly any robot fell."
-        for family in chosen
-    ]
-    return [" ".join(words)]
-
-
-def _noise(families: Sequence[Mapping[str, Any]]) -> str:
-    known = [family["noise"] for family in families if family["noise"]]
-    if not known:
-        return "here they begin with the safe policy’s"
-    low, high = min(ends[0] for ends in known), max(ends[1] for ends in known)
-    return f"here they begin with the safe policy’s σ = {low:.2g} to {high:.2g}"
-
-
-def _of_all(titles: Sequence[str], families: int) -> str:
-    return f"all {families} families" if len(titles) == families > 1 else listed(titles)
 
 
 def _command(settings: Mapping[str, Any]) -> str:
