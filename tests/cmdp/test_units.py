@@ -62,7 +62,8 @@ def test_value_ranges_with_a_horizon_are_those_of_the_sums(discount: float, hori
     weight = sum(discount**t for t in range(horizon))
     np.testing.assert_allclose(units.reward_value_range, (-weight, 3 * weight), rtol=1e-9)
     np.testing.assert_allclose(units.cost_value_range, weight * units.cost_range, rtol=1e-9)
-    np.testing.assert_allclose(units.worst_value * units.cost_scale, [max(10 * weight - 1.5, 0), max(weight - 4, 0)])
+    worst = units.worst_value(ends=False) * units.cost_scale
+    np.testing.assert_allclose(worst, [max(10 * weight - 1.5, 0), max(weight - 4, 0)])
     # What the conversion is for: spending the even rate in every step is exactly the budget.
     even = units.rate * units.budget
     np.testing.assert_allclose(units.unit_constraint(even[:, None]), 0, atol=1e-12)
