@@ -29,7 +29,7 @@ def test_sums_are_bounded_by_what_is_declared_of_them_and_of_steps() -> None:
 def test_tails_and_values_of_any_policy_follow_from_steps() -> None:
     np.testing.assert_allclose(KNOWN.tail(20), KNOWN.missed(20) * PLAIN.reachable)
     assert KNOWN.tail(20).tolist() == PLAIN.tail(20).tolist()
-    assert KNOWN.worst_value.tolist() == PLAIN.worst_value.tolist()
+    assert KNOWN.worst_value(ends=True).tolist() == PLAIN.worst_value(ends=True).tolist()
     assert KNOWN.truncation_bias(20) == PLAIN.truncation_bias(20)
 
 
@@ -94,3 +94,59 @@ def test_a_narrower_range_lets_model_free_go_further() -> None:
         return float(learner.deployed.weight)
 
     assert weight(KNOWN) > 2 * weight(PLAIN) > 0
+
+
+# ------------------------------------------------------------------------ steps that could be far larger than their sum
+
+
+def rare_and_wide(most: float) -> Units:
+    """H = 10 steps of up to `most`, of which nobody has ever seen more than 1 in an episode."""
+    return Units(1.0, (0.0, 1.0), (0.0, most), [0.5], horizon=10, cost_sum_range=(0.0, 1.0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("most", [1.0, 1e6, 1e8, 1e15])
+def test_a_sum_beyond_its_declared_range_is_an_alarm_however_wide_the_range_of_a_step(most: float) -> None:
+    units = rare_and_wide(most)
+    for cost, outside in ((1.0, False), (1 + 1e-12, False), (1 + 1e-8, True), (1.9, True), (-1e-8, True)):
+        told = Outcomes.single(Outcome(0.5, np.array([cost])))
+        assert first_breach(told, units) == (0 if outside else 1)
+        assert (breach({"reward": 0.5, "cost": [cost]}, units) is not None) == outside
+    learner = sf.learner(policy_set(units), method="certified-model-free", risk=0.1)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        learner.tell(learner.ask(), Outcome(0.5, np.array([1.9 * (rng.random() < 0.3)])))
+    assert not learner.certified
+    assert learner.events[-1].kind == "alarm"
+    assert learner.deployed.weight == 0
+
+
+@pytest.mark.parametrize("most", [1.0, 1e8])
+def test_a_simulator_whose_sums_leave_their_range_is_refused(most: float) -> None:
+    """1.9 with probability 0.3, on average more than the budget; what is cut off at 1 would keep it."""
+
+    class Breaking:
+        units, spaces = rare_and_wide(most), "one lever"
+
+        def __init__(self, parameter: Any) -> None: ...
+
+        def digest(self) -> str:
+            return "0" * 64
+
+        def episodes(self, policy: Any, steps: int) -> Breaking:
+            return self
+
+        def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
+            return Outcomes(np.full(episodes, 0.5), 1.9 * (rng.random((episodes, 1)) < 0.3))
+
+    tasks = sf.tasks.family(Breaking, sf.tasks.Finite([0.0, 1.0]))  # type: ignore[arg-type]
+    lever = sf.TabularPolicy(np.ones((1, 1)))
+    with pytest.raises(sf.InvalidInput, match="sums must lie in the ranges that it declares"):
+        sf.policy_set(tasks, safe=lever, candidates=[lever], seed=0, signals=False, progress=False)
+
+
+def test_a_sum_that_is_always_the_same_may_be_off_by_rounding() -> None:
+    units = Units(1.0, (0.0, 1.0), (0.0, 1.0), [5.0], horizon=40, reward_sum_range=(3.3, 3.3))  # type: ignore[arg-type]
+    reward = sum([0.1] * 33)
+    assert reward != 3.3
+    assert first_breach(Outcomes.single(Outcome(reward, np.zeros(1))), units) == 1
+    assert first_breach(Outcomes.single(Outcome(3.3 + 1e-9, np.zeros(1))), units) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def test_value_ranges_with_a_horizon_are_those_of_the_sums(discount: float, hori
     weight = sum(discount**t for t in range(horizon))
     np.testing.assert_allclose(units.reward_value_range, (-weight, 3 * weight), rtol=1e-9)
     np.testing.assert_allclose(units.cost_value_range, weight * units.cost_range, rtol=1e-9)
-    np.testing.assert_allclose(units.worst_value * units.cost_scale, [max(10 * weight - 1.5, 0), max(weight - 4, 0)])
+    worst = units.worst_value(ends=False) * units.cost_scale
+    np.testing.assert_allclose(worst, [max(10 * weight - 1.5, 0), max(weight - 4, 0)])
     # What the conversion is for: spending the even rate in every step is exactly the budget.
     even = units.rate * units.budget
     np.testing.assert_allclose(units.unit_constraint(even[:, None]), 0, atol=1e-12)
@@ -105,3 +107,42 @@ def test_the_lipschitz_constant_of_the_effective_discount_holds(discount: float,
 def test_same_units_have_the_same_horizon() -> None:
     assert UNITS.same_as(dataclasses.replace(UNITS))
     assert not UNITS.same_as(dataclasses.replace(UNITS, horizon=10))
+
+
+# ------------------------------------------------------------------------------ what is possible where nothing is known
+
+ends_of_a_range = st.tuples(st.floats(-2, 2), st.floats(-2, 2)).map(sorted)
+
+
+@given(discounts, st.integers(1, 5), ends_of_a_range, ends_of_a_range, st.booleans())
+def test_possible_values_are_those_of_all_episodes(
+    discount: float, horizon: int, reward: list[float], cost: list[float], ends: bool
+) -> None:
+    """By enumerating episodes whose steps pay the least or the most, which may end after each of their steps."""
+    units = Units(discount, tuple(reward), np.array([cost]), np.array([0.7]), horizon)  # type: ignore[arg-type]
+    lengths = range(horizon + 1) if ends else [horizon]
+    rewards, costs = (
+        [
+            sum(discount**t * x for t, x in enumerate(steps))
+            for n in lengths
+            for steps in itertools.product(pays, repeat=n)
+        ]
+        for pays in (reward, cost)
+    )
+    least, most = units.possible_values(ends=ends)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    np.testing.assert_allclose(least, [min(rewards), min(0.7 - max(costs), 0.0)], **close)
+    np.testing.assert_allclose(most, [max(rewards), 0.7 - min(costs)], **close)
+    spread, scale = max(costs) - min(costs), units.cost_scale
+    np.testing.assert_allclose(units.constraint_width(ends=ends) * scale / units.rate, spread, **close)
+    np.testing.assert_allclose(units.worst_value(ends=ends) * scale, max(max(costs) - 0.7, 0.0), **close)
+    assert units.reward_width(ends=ends) * units.reward_scale / units.rate >= max(rewards) - min(rewards) - 1e-9
+
+
+def test_ranges_that_hold_0_are_the_same_with_and_without_ends() -> None:
+    for units in (UNITS, dataclasses.replace(UNITS, discount=1.0, horizon=7)):
+        for with_ends, without in zip(units.possible_values(ends=True), units.possible_values(ends=False), strict=True):
+            assert with_ends.tobytes() == without.tobytes()
+        assert units.constraint_width(ends=True).tobytes() == units.constraint_width(ends=False).tobytes()
+        assert units.worst_value(ends=True).tobytes() == units.worst_value(ends=False).tobytes()
+        assert units.reward_width(ends=True) == units.reward_width(ends=False) == 1.0

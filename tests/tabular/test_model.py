@@ -321,8 +321,8 @@ def test_unit_tables_lie_in_the_paper_s_ranges_and_values_convert_exactly(task: 
     for bound in (0, 1):  # the ends of the declared ranges, which the tables need not reach
         assert 0 <= units.unit_reward(np.array(units.reward_range[bound])) <= 1
         assert np.abs(units.unit_constraint(units.cost_range[:, bound])).max() <= 1
-    assert (np.ptp(c, axis=(1, 2)) <= units.constraint_width + 1e-12).all()
-    assert (units.constraint_width <= 1).all()
+    assert (np.ptp(c, axis=(1, 2)) <= units.constraint_width(ends=False) + 1e-12).all()
+    assert (units.constraint_width(ends=False) <= 1).all()
 
     policy = random_policy(rng, cmdp)
     unit_task = TabularCMDP(cmdp.transitions, r, c, np.zeros(len(c)), cmdp.start, discount)
@@ -330,7 +330,7 @@ def test_unit_tables_lie_in_the_paper_s_ranges_and_values_convert_exactly(task: 
     tolerance = {"rtol": 1e-12, "atol": 1e-12 / (1 - discount)}
     assert np.allclose(units.unit_margin(user.margin), unit.cost, **tolerance)  # here cost is the paper's V_c itself
     assert np.allclose(units.unit_reward_value(user.reward), unit.reward, **tolerance)
-    assert (unit.cost >= -units.worst_value - 1e-12 / (1 - discount)).all()
+    assert (unit.cost >= -units.worst_value(ends=False) - 1e-12 / (1 - discount)).all()
     assert np.allclose(units.user_margin(units.unit_margin(user.margin)), user.margin, rtol=1e-14, atol=0)
     assert np.allclose(units.unit_margin(units.user_margin(unit.cost)), unit.cost, rtol=1e-14, atol=0)
     assert np.array_equal(user.margin >= 0, units.unit_margin(user.margin) >= 0)
@@ -348,9 +348,8 @@ def test_worst_value_is_attained_where_every_step_costs_the_most(task: Any) -> N
         TabularCMDP(cmdp.transitions, cmdp.reward, worst_cost, cmdp.budget, cmdp.start, cmdp.discount),
         random_policy(rng, cmdp),
     )
-    assert np.allclose(
-        np.maximum(-cmdp.units.unit_margin(worst.margin), 0), cmdp.units.worst_value, rtol=1e-9, atol=1e-9
-    )
+    found = cmdp.units.worst_value(ends=False)
+    assert np.allclose(np.maximum(-cmdp.units.unit_margin(worst.margin), 0), found, rtol=1e-9, atol=1e-9)
 
 
 def test_units_of_the_gridworld() -> None:
@@ -363,8 +362,8 @@ def test_units_of_the_gridworld() -> None:
     assert units.cost_scale.tolist() == [10]
     c = units.unit_constraint(cmdp.cost)
     assert np.allclose(sorted(set(c.ravel())), [-0.985, 0.015], rtol=0, atol=1e-15)
-    assert units.constraint_width.tolist() == [1]
-    assert np.allclose(units.worst_value, 9.85, rtol=1e-14)
+    assert units.constraint_width(ends=False).tolist() == [1]
+    assert np.allclose(units.worst_value(ends=False), 9.85, rtol=1e-14)
     assert np.allclose(units.unit_margin([1.5]), 0.15, rtol=1e-15)  # no cost at all: the largest V_c, so ξ ≤ 0.15
     free = TabularCMDP(**{**arrays, "cost": np.zeros((3, 2))})
     assert np.allclose(free.units.unit_margin(evaluate(free, np.full((3, 2), 0.5)).margin), 0.15, rtol=1e-14)

@@ -116,3 +116,40 @@ def test_what_has_no_tail_is_refused(task: sf.TabularCMDP) -> None:
     odd.observation_space = gymnasium.spaces.MultiBinary(3)  # type: ignore[assignment]
     with pytest.raises(InvalidInput, match="observation_space must be a vector or states from 0 on"):
         TailEnv(odd, Tail(0.8, 6.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"discount": 0.99}, r"discount must be 1 where a tail has the budget \(TailEnv\), got 0\.99"),
+        ({"budget": 6.0}, r"budget must be at most tail\.allowed, 0\.6, for a TailEnv, got \[6\.0\]"),
+        ({"cost": lambda *_: 0.0}, "cost must be given to TailEnv"),
+        ({"after_termination": (0.0, 1.0)}, r"after_termination must hold no cost for a TailEnv, .* got \[1\.0\]"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: gymnasium.wrappers.TimeLimit(env, 6)])
+def test_a_family_that_loses_the_tail_is_refused(
+    task: sf.TabularCMDP, declared: dict[str, Any], message: str, wrap: Any
+) -> None:
+    class Wrapped(gymnasium.Env[Any, Any]):
+        """What Gymnasium's wrappers insist on."""
+
+        def __init__(self) -> None:
+            self.env = TailEnv(TableEnv(task), Tail(0.8, 6.0, 3.0))
+            self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.env.reset(seed=seed, options=options)
+
+        def step(self, action: Any) -> Any:
+            return self.env.step(action)
+
+    def one_episode(**given: Any) -> Any:
+        right = {"budget": 0.6, "horizon": 6, "reward_range": (0.0, 1.0), "cost_range": (0.0, 2.0)}
+        family = sf.tasks.from_gym(lambda _: wrap(Wrapped()), sf.tasks.Uniform(0.0, 1.0), **{**right, **given})
+        policy = sf.TabularPolicy(np.full((12, 2), 0.5))
+        return family.task(0.5).episodes(policy, 6).run(1, np.random.default_rng(0))
+
+    assert len(one_episode()) == 1
+    with pytest.raises(InvalidInput, match=message):
+        one_episode(**declared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import surefoot as sf
+from surefoot.arrays import Floats
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.tasks.cvar_tasks import (
     Tail,
@@ -191,3 +193,23 @@ def test_tasks_are_checked() -> None:
     below = sf.TabularCMDP(np.ones((1, 1, 1)), [[1.0]], [[-1.0]], 9.0, [1.0], 1.0, horizon=4, cost_range=(-1.0, 1.0))
     with pytest.raises(InvalidInput, match=r"cost_range must begin at 0 or above, got \[-1.0, 1.0\]"):
         cvar(sf.tasks.from_arrays([below]), tail)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"cost": [[[0.0, 1.0]], [[1.0, 0.0]]]}, "one cost, paid by state and action, got 1 paid by transition"),
+        ({"discount": 0.9}, "horizon and discount 1"),
+    ],
+)
+def test_every_task_of_a_family_is_checked_and_not_its_example_alone(second: dict[str, Any], message: str) -> None:
+    def build(parameter: Floats) -> sf.TabularCMDP:
+        arrays = {"cost": [[0.5], [0.5]], "discount": 1.0, **(second if parameter[0] > 0.5 else {})}
+        return sf.TabularCMDP(
+            np.full((2, 1, 2), 0.5), [[1.0]] * 2, budget=9.0, start=[1, 0], cost_range=(0.0, 1.0), horizon=4, **arrays
+        )
+
+    tasks = cvar(sf.tasks.family(build, sf.tasks.Finite([0.0, 1.0])), Tail(0.9, 5.0, 1.0))
+    tasks.task([0.0])
+    with pytest.raises(InvalidInput, match=message):
+        tasks.task([1.0])

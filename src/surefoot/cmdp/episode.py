@@ -17,8 +17,9 @@ from surefoot.errors import InvalidInput
 Integers = NDArray[np.integer]
 
 
-# A discounted sum may leave its range by rounding only.
-RANGE_TOLERANCE = 1e-9
+# What is told may leave its declared range by rounding only, relative to that very range; RESOLUTION is what float64
+# leaves open about a sum, relative to its size.
+RANGE_TOLERANCE, RESOLUTION = 1e-9, 1e-14
 
 
 # What is told of an episode: its discounted sums; also its first state; or also the signals that a policy set has
@@ -163,9 +164,8 @@ class Outcomes:
 
 def first_breach(outcomes: Outcomes, units: Units) -> int:
     """Index of the first outcome outside the declared ranges; n when there is none."""
-    low, high = units.reachable.T  # a truncated episode lacks its tail, so 0 always counts as reachable
-    ranges = np.stack([np.array(units.reward_value_range), *units.cost_value_range])
-    slack = RANGE_TOLERANCE * np.ptp(ranges, axis=1)
+    low, high = units.reachable.T  # with 0, since an episode may end early, where nothing more is declared
+    slack = RANGE_TOLERANCE * (high - low) + RESOLUTION * np.abs(units.reachable).max(axis=1)
     sums = np.column_stack([outcomes.reward, outcomes.cost])
     outside = ((sums < low - slack) | (sums > high + slack)).any(axis=1)
     return int(np.argmax(outside)) if outside.any() else len(outcomes)

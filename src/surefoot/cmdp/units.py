@@ -122,17 +122,44 @@ class Units:
         scale: Floats = np.maximum(high - low, np.maximum(np.abs(even - low), np.abs(high - even)))
         return frozen(np.where(scale > 0, scale, 1.0))
 
-    @property
-    def constraint_width(self) -> Floats:
-        """[m] length of the interval in which c lies; 1 whenever the even spending rate·budget is in range."""
-        width: Floats = (self.cost_range[:, 1] - self.cost_range[:, 0]) / self.cost_scale
+    def reward_width(self, *, ends: bool) -> float:
+        """Length of the interval in which r lies, at least 1.
+
+        Args:
+            ends: as in `possible_values`.
+        """
+        low, high = self._step_ranges(ends)[0]
+        return max(1.0, float(high - low) / self.reward_scale)
+
+    def constraint_width(self, *, ends: bool) -> Floats:
+        """[m] length of the interval in which c lies; of tables 1 whenever the even spending rate·budget is in range.
+
+        Args:
+            ends: as in `possible_values`.
+        """
+        low, high = self._step_ranges(ends)[1:].T
+        width: Floats = (high - low) / self.cost_scale
         return width
 
-    @property
-    def worst_value(self) -> Floats:
-        """[m] V₋ ≥ -V_c of any policy; the paper's 1/(1-γ) with the true range of c."""
-        worst = self.cost_range[:, 1] / self.rate - self.budget
+    def worst_value(self, *, ends: bool) -> Floats:
+        """[m] V₋ ≥ -V_c of any policy; the paper's 1/(1-γ) with the true range of c.
+
+        Args:
+            ends: as in `possible_values`.
+        """
+        worst = self._step_ranges(ends)[1:, 1] / self.rate - self.budget
         return np.maximum(worst, 0.0) / self.cost_scale
+
+    def possible_values(self, *, ends: bool) -> tuple[Floats, Floats]:
+        """[1+m] least and greatest reward and margins of any policy from any state: what is known where nothing is.
+
+        Args:
+            ends: whether episodes may end before their last step. Steps that are then missing pay 0, or something in
+                range (`after_termination`), so that 0 counts as in range. Only of tables is it known that they do not.
+        """
+        low, high = self._step_ranges(ends).T / self.rate
+        dearest = -self.user_margin(self.worst_value(ends=ends))
+        return np.array([low[0], *dearest]), np.array([high[0], *(self.budget - low[1:])])
 
     @property
     def reward_value_range(self) -> tuple[float, float]:
@@ -184,8 +211,12 @@ class Units:
     @cached_property
     def _stepwise(self) -> Floats:
         """[1+m, 2] what the ranges of single steps allow for sums of any number of them."""
-        ends = np.stack([np.array(self.reward_value_range), *self.cost_value_range])
-        return frozen(np.column_stack([np.minimum(ends[:, 0], 0.0), np.maximum(ends[:, 1], 0.0)]))
+        return frozen(self._step_ranges(ends=True) / self.rate)
+
+    def _step_ranges(self, ends: bool) -> Floats:
+        """[1+m, 2] of one step's reward and costs; with 0, what a step pays that is missing after an end."""
+        ranges = np.array([self.reward_range, *self.cost_range])
+        return np.column_stack([np.minimum(ranges[:, 0], 0.0), np.maximum(ranges[:, 1], 0.0)]) if ends else ranges
 
     @property
     def _declared_sums(self) -> Floats:

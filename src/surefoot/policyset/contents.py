@@ -142,6 +142,12 @@ class Contents:
         """Every policy that may be deployed: index 0 is the safe policy, i + 1 is entries[i].policy."""
         return (self.safe_policy, *(entry.policy for entry in self.entries))
 
+    @property
+    def may_end(self) -> bool:
+        """Whether episodes may end before their last step, after which nothing is paid. Tables never end, and cells
+        with a model of transitions are of tables; of all other tasks nobody knows."""
+        return self.cells is None or self.cells.model is None
+
     def name(self, index: int) -> str | None:
         """Of the policy of that index; None if nobody named it, as those that are planned on the way."""
         return self.names[index] if self.names is not None and index < len(self.names) else None

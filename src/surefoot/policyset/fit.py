@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
@@ -54,7 +53,7 @@ def _check_values(where: Path | str, policy_set: Contents) -> None:
     Half of the check is left to tolerance: estimated values may miss the range, but hardly by as much as it reaches.
     Bounds may be as loose as they like.
     """
-    least, most = _possible(policy_set.units)
+    least, most = policy_set.units.possible_values(ends=policy_set.may_end)
     room = np.maximum(np.abs(least), np.abs(most))
     for name, lower, upper in _bounded(policy_set):
         if (lower > most + room).any() or (upper < least - room).any():
@@ -63,13 +62,6 @@ def _check_values(where: Path | str, policy_set: Contents) -> None:
                 f"{least.tolist()} and {most.tolist()} (reward, margins), got numbers from {upper.min():g} to "
                 f"{lower.max():g}"
             )
-
-
-def _possible(units: Units) -> tuple[Floats, Floats]:
-    """[1+m] least and greatest reward and margins of any policy."""
-    cheapest, dearest = units.cost_value_range.T
-    worst, best = units.reward_value_range
-    return np.array([worst, *(units.budget - dearest)]), np.array([best, *(units.budget - cheapest)])
 
 
 def _bounded(policy_set: Contents) -> Iterator[Bounded]:

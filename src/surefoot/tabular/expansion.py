@@ -58,13 +58,6 @@ def box_spreads(
     return spread
 
 
-def anything(units: Units) -> tuple[Floats, Floats]:
-    """[1+m] least and greatest reward and margins of any policy: what is known where nothing is."""
-    worst, best = units.reward_value_range
-    dearest, cheapest = -units.user_margin(units.worst_value), units.budget - units.cost_value_range[:, 0]
-    return np.array([worst, *dearest]), np.array([best, *cheapest])
-
-
 def _expanded(
     affine: AffineTables,
     example: Tables,

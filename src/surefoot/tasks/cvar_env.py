@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.arrays import Floats
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.tasks.cvar_tasks import Tail
+from surefoot.tasks.cvar_tasks import SAME, Tail
 from surefoot.tasks.gym_signals import Cost, cost_of, unpacked
 
 
 class TailEnv:
     """An environment with a budget on the tail of its cost, in the form of Gymnasium: give `from_gym` this one with
-    `budget=tail.allowed` and discount 1.
+    `budget=tail.allowed` and discount 1. Anything under which Proposition 3 is lost is refused there.
 
     A vector that is observed has one more entry, the cost so far up to the threshold. A state s out of S becomes the
     state y·S + s after y units of cost, rounded up step by step. Costs after an early end are not seen: declare none.
@@ -56,6 +58,33 @@ class TailEnv:
         if self._states is not None:
             return round(known / self.tail.unit) * int(self._states) + int(observation)
         return np.append(np.asarray(observation), known).astype(self.observation_space.dtype)
+
+
+def check_tail(env: Any, units: Units, cost: Cost | None, after_termination: Floats) -> None:
+    """Whoever declares a family of such environments, wrapped or not, declares what Proposition 3 asks for."""
+    tail = _tail(env)
+    if tail is None:
+        return
+    if units.discount != 1:
+        raise InvalidInput(f"discount must be 1 where a tail has the budget (TailEnv), got {units.discount:g}")
+    if len(units.budget) != 1 or units.budget[0] > tail.allowed + SAME * tail.budget:
+        raise InvalidInput(
+            f"budget must be at most tail.allowed, {tail.allowed:g}, for a TailEnv, got {units.budget.tolist()}"
+        )
+    if cost is not None:
+        raise InvalidInput("cost must be given to TailEnv, which tells what of it counts, got one beside it")
+    if after_termination[1:].any():
+        raise InvalidInput(
+            "after_termination must hold no cost for a TailEnv, which cannot count it, "
+            f"got {after_termination[1:].tolist()}"
+        )
+
+
+def _tail(env: Any) -> Tail | None:
+    """Of the environment, or of one that it wraps."""
+    while env is not None and not isinstance(env, TailEnv):
+        env = getattr(env, "env", None)
+    return None if env is None else env.tail
 
 
 def _space(space: Any, tail: Tail) -> Any:

@@ -89,7 +89,6 @@ def cvar(tasks: TaskDistribution, tail: Tail) -> TaskDistribution:
 
 def cvar_threshold(task: TabularCMDP, *, level: float, budget: float, unit: float = 1.0) -> float:
     """The threshold at which the best policy of a task earns most; `Infeasible` if none keeps the budget."""
-    _check(task)
     tails = [Tail(level, budget, k * unit, unit) for k in range(math.floor(budget / unit + SAME) + 1)]
     earned = np.array([with_tail(task, tail).optimum() for tail in tails])
     if np.isnan(earned).all():
@@ -98,7 +97,8 @@ def cvar_threshold(task: TabularCMDP, *, level: float, budget: float, unit: floa
 
 
 def with_tail(task: TabularCMDP, tail: Tail) -> TabularCMDP:
-    """One task of `cvar`."""
+    """One task of `cvar`; refused where its costs are not such that Proposition 3 holds."""
+    _check(task)
     states, actions, levels = task.n_states, task.n_actions, tail.levels
     so_far, paid = np.arange(levels)[:, None, None], tail.units(task.cost[0])  # [L, 1, 1], [S, A]
     free = levels - 1 - so_far  # units that are still free

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import Floats, finite_array, flag, frozen, number, whole
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
+from surefoot.tasks.cvar_env import check_tail
 from surefoot.tasks.gym_signals import Cost, Ranges
 from surefoot.tasks.gym_spaces import check_action_space
 
@@ -46,6 +47,7 @@ class System:
         """The environment of a parameter [d], closed after use unless it may be one for all tasks."""
         env = self.make_env(parameter.copy())
         _check_env(env)
+        check_tail(env, self.units, self.cost, self.after_termination)
         setter = self.task_setter(env)
         if setter is not None:
             setter(self.set_task(parameter.copy()) if callable(self.set_task) else parameter.copy())

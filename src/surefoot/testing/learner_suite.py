@@ -380,7 +380,7 @@ def _check_mixture(learner: Learner, deployed: Deployed) -> None:
 def _breaches(units: Units) -> list[Change]:
     """Ways for an outcome to leave the declared ranges, on either side; a cut-off tail makes 0 always possible."""
     low, high = units.reachable.T
-    step = 1e-6 * np.ptp(np.stack([np.array(units.reward_value_range), *units.cost_value_range]), axis=1)
+    step = 1e-6 * np.ptp(units.reachable, axis=1)
     changes: list[Change] = [
         lambda outcome: replace(outcome, reward=float(high[0] + step[0])),
         lambda outcome: replace(outcome, reward=float(low[0] - step[0])),

@@ -13,7 +13,7 @@ from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
 from surefoot.tabular.affine import AffineTables
-from surefoot.tabular.expansion import anything, box_values
+from surefoot.tabular.expansion import box_values
 from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.tables import Tables
@@ -105,7 +105,8 @@ def _bounds(
     lower, upper = (np.stack([part[side] for part in parts], axis=1) for side in (0, 1))
     wide = np.isinf(lower)
     if wide.any():
-        least, most = (np.broadcast_to(side[:, None], lower.shape) for side in anything(example.units))
+        possible = example.units.possible_values(ends=False)
+        least, most = (np.broadcast_to(side[:, None], lower.shape) for side in possible)
         lower[wide], upper[wide] = least[wide], most[wide]
     return lower, upper
 

@@ -38,26 +38,33 @@ def widening_of(scores: Floats, granted: float, unsettled: Sequence[float] = ())
         return widening, 0.0
     feasible = scores[np.isfinite(scores)]
     infeasible = binomial_upper(len(scores) - len(feasible), len(scores), DOUBT_SHARE * granted)
-    return _quantile(feasible, FEASIBLE_SHARE * granted, unsettled), infeasible
+    return _quantile_or_largest(feasible, FEASIBLE_SHARE * granted, unsettled), infeasible
 
 
 def deciding(scores: Floats, granted: float) -> int:
     """Of how many of the largest scores the widening is the smallest; infinite ones decide what comes on top."""
     count, feasible = len(scores), int(np.isfinite(scores).sum())
     most = count + 1 - _rank(count, ALL_SHARE * granted)
-    return most if count - feasible < most else count + 1 - _rank(feasible, FEASIBLE_SHARE * granted)
+    return most if count - feasible < most else count + 1 - min(_rank(feasible, FEASIBLE_SHARE * granted), feasible)
 
 
-def _quantile(scores: Floats, level: float, further: Sequence[float] = ()) -> float:
-    """The score that a further one exceeds with probability at most `level`, whichever of `further` are among them."""
+def _quantile(scores: Floats, level: float) -> float:
+    """The score that a further one exceeds with probability at most `level`; infinite if there are too few."""
     rank = _rank(len(scores), level)
-    if rank > len(scores):
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+
+
+def _quantile_or_largest(scores: Floats, level: float, further: Sequence[float]) -> float:
+    """The same whichever of `further` are among the scores, and the largest of all where there are too few: of tasks
+    that may be infeasible that is exceeded seldom enough as well (Theorem 1b)."""
+    if not len(scores):
         raise InvalidInput(
-            f"holdout must leave at least {math.ceil(1 / level) - 1} tasks on which the safe policy is feasible, got "
-            f"{len(scores)}; take a safer safe policy (xi), more held-out tasks or a larger uncovered, and where tasks "
-            "are simulated more episodes. A new draw is another attempt, to be declared and paid for as such"
+            "holdout must leave tasks on which the safe policy is feasible, got none; take a safer safe policy (xi), "
+            "and where tasks are simulated more episodes. A new draw is another attempt, to be declared and paid for "
+            "as such"
         )
-    return float(np.sort(np.append(scores, further))[rank - 1 - len(scores)])
+    beyond = len(scores) - min(_rank(len(scores), level), len(scores))  # scores that may be larger
+    return float(np.sort(np.append(scores, further))[-1 - beyond])
 
 
 def _rank(count: int, level: float) -> int:

@@ -122,7 +122,8 @@ def preflight(
     """Check (8L+18)ε ≤ ξ and predict |U|, N and the theorem's probability from a pilot sample."""
     check_accuracy(epsilon, delta, xi)
     units = tasks.units
-    attainable = float(units.unit_margin(units.budget - units.cost_value_range[:, 0]).min())
+    _, most = units.possible_values(ends=not isinstance(tasks.example, TabularCMDP))
+    attainable = float(units.unit_margin(most[1:]).min())
     size, samples, shrinking = _pilot(tasks, epsilon, delta, _check_oracle(tasks, oracles))
     return Preflight(
         epsilon=epsilon,

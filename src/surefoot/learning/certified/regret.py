@@ -11,7 +11,7 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Method
-from surefoot.tabular.expansion import anything, box_values
+from surefoot.tabular.expansion import box_values
 from surefoot.tabular.optimum_bounds import optimum_bounds
 
 
@@ -83,7 +83,7 @@ def cell_optima(method: Method) -> Floats:
 
 def _planned_lower(method: Certified, policy: Any) -> Floats:
     """[J] by Theorem 1a on every cell, the least possible where a box is too wide."""
-    cells, least = method.cells, anything(method.units)[0][0]
+    cells, least = method.cells, method.units.possible_values(ends=False)[0][0]
     example = cells.model.task(cells.centre[0], method.units)  # type: ignore[union-attr]
     lower, _ = box_values(cells.model.affine_tables(), example, policy, cells.low, cells.high, np.zeros(0, np.int64))  # type: ignore[union-attr]
     bound: Floats = np.maximum(lower[:, 0, 0], least)

@@ -11,7 +11,7 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.learning.certified.widening import moved_bounds
 from surefoot.policyset.cells import Cells
-from surefoot.tabular.expansion import anything, box_spreads, box_values
+from surefoot.tabular.expansion import box_spreads, box_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.solve import solve
@@ -80,7 +80,7 @@ class Replanner:
         lower, upper = self._bounds(example, policy, boxes, cells.first_states)
         if np.isinf(lower).all():
             raise InvalidInput("cells must be small enough for the expansion (ρ < 1), got none that is")
-        least, most = anything(self.units)
+        least, most = self.units.possible_values(ends=False)
         full_lower = np.tile(least[:, None], (len(cells), 1, lower.shape[2]))
         full_upper = np.tile(most[:, None], (len(cells), 1, lower.shape[2]))
         full_lower[alive] = np.where(np.isinf(lower), full_lower[alive], lower)
@@ -102,7 +102,9 @@ class Replanner:
         if not self.shift:
             return lower, upper
         spread = box_spreads(affine, example, policy, *boxes)
-        start = moved_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, from_start=True)
-        each = moved_bounds(lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], from_start=False)
+        start = moved_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, ends=False, from_start=True)
+        each = moved_bounds(
+            lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], ends=False, from_start=False
+        )
         sides = [np.concatenate([begun[..., None], rest], axis=2) for begun, rest in zip(start, each, strict=True)]
         return sides[0], sides[1]

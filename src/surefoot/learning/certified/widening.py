@@ -14,7 +14,7 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.expansion import anything, box_spreads
+from surefoot.tabular.expansion import box_spreads
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.robust import value_spreads
 from surefoot.tabular.transition_model import TransitionModel
@@ -34,9 +34,9 @@ def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, a
     Args:
         assume_safe: the safe policy is known to be feasible on this very system, so that no cell is left out.
     """
-    units = policies.units
-    spread = spreads(cells, policies.policies, units)
-    lower, upper = moved_bounds(cells.lower, cells.upper, units, shift, spread, from_start=True)
+    units, ends = policies.units, policies.may_end
+    spread = spreads(cells, policies.policies, units, ends=ends)
+    lower, upper = moved_bounds(cells.lower, cells.upper, units, shift, spread, ends=ends, from_start=True)
     kept: Mask = np.ones(len(cells), dtype=bool)
     if assume_safe:
         lower[:, 0, 1:], upper[:, 0, 1:] = np.maximum(lower[:, 0, 1:], 0.0), np.maximum(upper[:, 0, 1:], 0.0)
@@ -45,7 +45,7 @@ def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, a
         _check_kept(cells, kept, risk, shift, _most_each(cells, units, spread))
     start_lower, start_upper = cells.start_lower, cells.start_upper
     if start_lower is not None and start_upper is not None:
-        sides = moved_bounds(start_lower, start_upper, units, shift, spread[..., None], from_start=False)
+        sides = moved_bounds(start_lower, start_upper, units, shift, spread[..., None], ends=ends, from_start=False)
         start_lower, start_upper = (side[kept] for side in sides)
     left_out = _weight(cells, ~kept)
     affine = cells.model is not None and cells.model.affine is not None
@@ -66,10 +66,10 @@ def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, a
 
 
 def moved_bounds(
-    lower: Floats, upper: Floats, units: Units, shift: float, spread: Floats, *, from_start: bool
+    lower: Floats, upper: Floats, units: Units, shift: float, spread: Floats, *, ends: bool, from_start: bool
 ) -> tuple[Floats, Floats]:
     """Bounds on values, [J, P, 1+m] or, from first states, [J, P, 1+m, F], on all tasks within `shift` (Lemma 8)."""
-    least, most = anything(units)
+    least, most = units.possible_values(ends=ends)
     scale = np.concatenate([[units.reward_scale], units.cost_scale])
     if not from_start:
         least, most, scale = least[:, None], most[:, None], scale[:, None]
@@ -79,14 +79,15 @@ def moved_bounds(
     return np.clip(lower - slack, least, most), np.clip(upper + slack, least, most)
 
 
-def spreads(cells: Cells, policies: Sequence[Policy], units: Units) -> Floats:
+def spreads(cells: Cells, policies: Sequence[Policy], units: Units, *, ends: bool) -> Floats:
     """[J, P, 1+m] the most by which values differ between states on any task of a cell, with a horizon at any step: by
-    the bounds from every state, which are those of the first step, by the model, or by what the ranges allow."""
+    the bounds from every state, which are those of the first step, by the model, or by what the ranges allow. To have
+    ended is a state as well."""
     every_state = cells.start_lower is not None and cells.first_states is None and units.horizon is None
     if every_state and cells.start_lower is not None and cells.start_upper is not None:
         spread: Floats = cells.start_upper.max(axis=3) - cells.start_lower.min(axis=3)
         return spread
-    least, most = anything(units)
+    least, most = units.possible_values(ends=ends)
     found = np.tile(most - least, (*cells.lower.shape[:2], 1))
     for index, policy in enumerate(policies):
         if cells.model is not None and isinstance(policy, TabularPolicy | TimedPolicy):

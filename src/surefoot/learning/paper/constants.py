@@ -85,13 +85,13 @@ class PaperRules:
         return theory.weight_steps(margin, self._epsilon, self._discount) if usable else 0
 
     def reward_radius(self, count: Integers) -> Floats:
-        slack = theory.elimination_slack(self._epsilon, self._discount)
-        return self.policies.units.reward_scale * (self._deviation(count, 1.0) + slack)
+        units, slack = self.policies.units, theory.elimination_slack(self._epsilon, self._discount)
+        return units.reward_scale * (self._deviation(count, units.reward_width(ends=self.policies.may_end)) + slack)
 
     def margin_radius(self, count: Integers) -> Floats:
         units = self.policies.units
         slack = theory.elimination_slack(self._epsilon, self._discount)
-        return units.cost_scale * (self._deviation(count, 1.0)[:, None] * units.constraint_width + slack)
+        return units.cost_scale * (self._deviation(count, 1.0)[:, None] * self._constraint_width + slack)
 
     def phase_length(self, entry: Entry, step: int, weight: float) -> float:
         if step >= self.steps(entry):
@@ -100,7 +100,7 @@ class PaperRules:
         mixed = units.unit_margin(theory.mixture_value(entry.margin, entry.safe_margin, weight))
         lengths = [
             theory.phase_length(float(margin), self.log_term, self._discount, float(width))
-            for margin, width in zip(mixed, units.constraint_width, strict=True)
+            for margin, width in zip(mixed, self._constraint_width, strict=True)
         ]
         return max(lengths)
 
@@ -118,8 +118,12 @@ class PaperRules:
         return self.policies.radius
 
     def _first_step(self, entry: Entry) -> float:
-        worst = float(self.policies.units.worst_value.max())
+        worst = float(self.policies.units.worst_value(ends=self.policies.may_end).max())
         return theory.first_weight(self.safe_margin(entry), self._epsilon, self._discount, worst)
+
+    @property
+    def _constraint_width(self) -> Floats:
+        return self.policies.units.constraint_width(ends=self.policies.may_end)
 
     def _unit_margin(self, entry: Entry) -> Floats:
         return self.policies.units.unit_margin(entry.margin)
