@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import surefoot as sf
 from guarantees import mutants
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.thresholds import CONSTANT, FALL, Thresholds, cell_levels
+from surefoot.learning.certified.thresholds import CONSTANT, FALL, Thresholds
+from surefoot.learning.learner import Learner
+from surefoot.learning.spec import offered
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
@@ -22,24 +23,12 @@ def rooms() -> PolicyValueSet:
     return mutants.rooms_policies()
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=40).filter(lambda q: sum(q) > 0), st.floats(1e-6, 0.99))
-def test_levels_of_cells_are_within_the_level_in_the_mean(weights: list[float], level: float) -> None:
-    q = np.array(weights) / sum(weights)
-    levels = cell_levels(np.array(weights), level)
-    assert q @ levels <= level * (1 + 1e-12)
-    assert ((levels > 0) & (levels < 1)).all()
-    assert (levels >= 0.9 * level - 1e-15).all(), "likely cells give up a tenth of it at most"
-    assert (np.diff(levels[np.argsort(q, kind="stable")]) <= 1e-12).all(), "the unlikelier, the larger"
-
-
 def test_thresholds_fall_to_that_of_the_level_and_never_below() -> None:
-    cells = rooms().cells
-    assert cells is not None
-    plain = CONSTANT.at(1, cells, 0.1)
-    assert plain == pytest.approx(np.full(len(cells), np.log(10)))
+    plain = CONSTANT.at(1, 0.1)
+    assert plain == pytest.approx(np.log(10))
     falling = Thresholds(declared=1000)
-    found = np.array([falling.at(episode, cells, 0.1)[0] for episode in (0, 1, 10, 100, 1000, 5000)])
-    assert found - plain[0] == pytest.approx(FALL * np.log([1000, 1000, 100, 10, 1, 1]))
+    found = np.array([falling.at(episode, 0.1) for episode in (0, 1, 10, 100, 1000, 5000)])
+    assert found - plain == pytest.approx(FALL * np.log([1000, 1000, 100, 10, 1, 1]))
 
 
 def test_falling_thresholds_rule_out_less_and_later() -> None:
@@ -73,12 +62,50 @@ def test_a_calibration_brings_its_options() -> None:
         sf.learner(rooms(), method="certified-likelihood", risk=0.3, calibration=found, declared=50)
 
 
-def test_levels_by_prior_need_probabilities() -> None:
-    cells = rooms().cells
-    assert cells is not None
-    estimated = replace(rooms(), cells=replace(cells, source="holdout"))
-    with pytest.raises(InvalidInput, match=r"by_prior must be False where the probabilities of cells are estimates"):
-        sf.learner(estimated, method="certified-returns", risk=0.5, by_prior=True)
+def test_levels_by_prior_are_no_longer_offered() -> None:
+    """Nor in a calibration; what names them and did not use them is as good as ever."""
+    gone = r"^by_prior is no longer offered, got True; leave it out$"
+    with pytest.raises(InvalidInput, match=gone):
+        sf.learner(rooms(), method="certified-returns", risk=0.5, by_prior=True)
+    named = {"method": "certified-returns", "episodes": 60, "risk": 0.3, "levels": [0.4], "runs": 10, "seed": 1}
+    with pytest.raises(InvalidInput, match=gone):
+        sf.calibrate(rooms(), mutants.rooms(), **named, jobs=1, by_prior=True)
+    found = sf.calibrate(rooms(), mutants.rooms(), **named, jobs=1)
+    for said, options in (("plain", {}), ("named", {"by_prior": False})):
+        stored = replace(found, options=options)
+        made = sf.learner(rooms(), method="certified-returns", risk=0.3, calibration=stored)
+        again = sf.learner(rooms(), **made.settings)
+        assert again.settings == made.settings, said
+    stored = replace(found, options={"by_prior": True})
+    with pytest.raises(InvalidInput, match=gone):
+        sf.learner(rooms(), method="certified-returns", risk=0.3, calibration=stored)
+
+
+def test_a_journal_that_names_levels_by_prior_without_using_them_goes_on(tmp_path: Path) -> None:
+    task = mutants.rooms().task([0.07])
+
+    def made() -> Learner:
+        return sf.learner(rooms(), method="certified-returns", risk=0.3, by_prior=False)
+
+    for _ in range(2):
+        with sf.Deployment.open(tmp_path / "run.journal", made()) as deployment:
+            for number in range(12):
+                order = deployment.ask()
+                steps = deployment.learner.horizon
+                rng = np.random.default_rng([order.episode, number])
+                told = task.episodes(order.policy, steps).run(1, rng, transitions=True)
+                assert told.states is not None
+                first = int(told.states[0, 0])
+                deployment.tell(order, reward=told.reward[0], cost=told.cost[0], first_state=first)
+            head = deployment.status()
+    assert head.episodes == 24
+    assert head.settings["by_prior"] is False
+    assert made().settings["by_prior"] is False
+
+
+def test_a_method_of_ones_own_may_take_the_name() -> None:
+    assert offered({"by_prior": 3, "declared": 5}, takes=("by_prior",)) == {"by_prior": 3, "declared": 5}
+    assert offered({"by_prior": False, "declared": 5}) == {"declared": 5}
 
 
 @pytest.mark.parametrize("declared", [0, -3, 2.5])

@@ -12,7 +12,7 @@ import pytest
 import surefoot as sf
 from random_tasks import random_distributions
 from surefoot.arrays import Floats
-from surefoot.tasks.affine_detection import detection_doubt
+from surefoot.tasks.affine_detection import affinity, detection_doubt
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training import cell_scores, sampled_cells
 from surefoot.training.bounds import evaluator
@@ -77,7 +77,8 @@ def test_what_was_not_widened_is_caught(
         monkeypatch.setattr(sampled_cells, "base_bounds", without_room)
     settings = Envelopes(cells=150).settled(tasks.example)
     values = evaluator(tasks, policies.policies)
-    cells = sampled_cells.holdout_cells(tasks, values, np.random.default_rng([0, 2, 1]), settings)
+    found = affinity(tasks, seed=0)
+    cells = sampled_cells.holdout_cells(tasks, values, np.random.default_rng([0, 2, 1]), settings, found)
     assert broken_by_fresh_tasks(tasks, replace(policies, cells=cells)) >= 8
 
 

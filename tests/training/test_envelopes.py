@@ -22,6 +22,7 @@ from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
+from surefoot.tasks.affine_detection import affinity
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import sampled_cells
@@ -293,7 +294,7 @@ BOTH = state_by_state([CAREFUL, HASTY])
 
 def small_holdout(tasks: TaskDistribution, seed: int, values: Evaluator = BOTH, **options: Any) -> Cells:
     settings = Settled(**{"cells": 4, "holdout": 17, "uncovered": 0.2, **options})
-    return holdout_cells(tasks, values, np.random.default_rng(seed), settings)
+    return holdout_cells(tasks, values, np.random.default_rng(seed), settings, affinity(tasks, seed))
 
 
 def breaks(cells: Cells, tasks: TaskDistribution, parameter: Floats) -> bool:

@@ -6,7 +6,7 @@ one more row, handed to `surefoot.learner` in place of a name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -66,6 +66,9 @@ NEEDS: Mapping[Needs, str] = MappingProxyType(
     }
 )
 
+# Options that are no longer offered, with the value that left things as they are: records of before may hold that.
+WITHDRAWN: Mapping[str, Any] = MappingProxyType({"by_prior": False})
+
 Make: TypeAlias = Callable[..., Method]  # (policies, terms, **options)
 Plan: TypeAlias = Callable[[PolicyValueSet, Terms], PlanLine]
 
@@ -121,6 +124,7 @@ class MethodSpec:
 
     def method(self, policies: PolicyValueSet, terms: Terms, options: Mapping[str, Any]) -> Method:
         """The method made, once it is known that it can be asked for like this."""
+        options = offered(options, self.options)
         unknown = sorted(set(options) - set(self.options))
         if unknown:
             takes = f"; it takes {', '.join(sorted(self.options))}" if self.options else ""
@@ -153,3 +157,12 @@ class MethodSpec:
                 f"method {self.name!r} needs a policy set that train made, whose entries cover the tasks, got a set of "
                 "given policies; use certified, which rests on value bounds alone"
             )
+
+
+def offered(options: Mapping[str, Any], takes: Sequence[str] = ()) -> dict[str, Any]:
+    """Options without those that are no longer offered; `takes` are names that a method gives a meaning of its own."""
+    gone = WITHDRAWN.keys() - set(takes)
+    for name in sorted(gone & options.keys()):
+        if options[name] is not WITHDRAWN[name]:
+            raise InvalidInput(f"{name} is no longer offered, got {options[name]!r}; leave it out")
+    return {name: value for name, value in options.items() if name not in gone}

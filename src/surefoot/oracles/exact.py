@@ -41,7 +41,8 @@ def exact_oracles(tasks: TaskDistribution) -> Oracles:
 
 def exact_check(tasks: TaskDistribution) -> ParameterDistance | BatchDistance:
     """O_c for a family of tables, by the fastest way that is exact: coordinates if there are such, the closed form of
-    affine families, else a comparison of all entries, of many tasks at once."""
+    affine families, else a comparison of all entries, of many tasks at once. Where it is only guessed that a family is
+    affine, no more rests on it than which policies are trained: what is deployed is safe whatever these are."""
     if tasks.coordinates is not None:
         _check_coordinates(tasks, tasks.coordinates)
         return ParameterDistance(tasks.coordinates)

@@ -19,7 +19,7 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.tables import Tables
 from surefoot.tabular.transition_classes import affine_model
 from surefoot.tabular.transition_model import TransitionModel
-from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, affine_tables, detection_doubt
+from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, Affinity, affine_tables
 from surefoot.tasks.distribution import Finite, ParameterDistribution
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import cells_of_bounds, first_states
@@ -40,13 +40,16 @@ def affine_cells(
     cells: int,
     uncovered: float = 1.0,
     show: Progress = silent,
+    found: Affinity | None = None,
 ) -> Cells:
-    """A grid over the parameters; boxes on which the safe policy is not surely feasible count as uncovered.
+    """A grid over the parameters; boxes on which the safe policy is not surely feasible count as uncovered. `found` is
+    what was found out of a family that does not declare that it is affine.
 
     Raises:
         BoxesTooWide: nothing can be said of the safe policy on boxes that weigh more than `uncovered`.
     """
-    affine = affine_tables(tasks)
+    found = found or Affinity(None if tasks.affine is None else affine_tables(tasks))
+    affine = found.tables
     if affine is None:
         raise InvalidInput("tasks must be affine in their parameter for an expansion, got a family that is not")
     _check_declared(tasks)
@@ -59,7 +62,7 @@ def affine_cells(
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     kept, outside = possible.copy(), possible.copy()
     kept[possible], outside[possible] = feasible, ~feasible
-    uncovered = min(1.0, _uncovered(tasks.distribution, *grid, mass, kept) + detection_doubt(tasks))
+    uncovered = min(1.0, _uncovered(tasks.distribution, *grid, mass, kept) + found.doubt)
     prior = mass[kept] * ((1 - uncovered) / max(float(mass[kept].sum()), 1e-300))
     model = None
     if kept.any():

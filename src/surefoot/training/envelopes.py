@@ -24,7 +24,7 @@ from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs, workers
 from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
-from surefoot.tasks.affine_detection import affine_tables
+from surefoot.tasks.affine_detection import affinity
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import BoxesTooWide, affine_cells
@@ -85,9 +85,10 @@ def build_cells(
     check_jobs(jobs)
     settings, distribution = envelopes.settled(tasks.example, tasks.shared_costs), tasks.distribution
     tables = expandable_tables(tasks.example, policies)
-    if tables is not None and affine_tables(tasks) is not None:
+    found = affinity(tasks, seed, settings.attempt)
+    if tables is not None and found.tables is not None:
         try:
-            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show)
+            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show, found)
         except BoxesTooWide as why:
             warnings.warn(str(why), UserWarning, stacklevel=2)
     if settings.simulated:
@@ -102,7 +103,7 @@ def build_cells(
         rng = np.random.default_rng([seed, 2, settings.attempt])
         if simulation is not None:
             return simulated_cells(tasks, simulation, rng, settings, show)
-        return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, show)
+        return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, found, show)
 
 
 def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps: int | None) -> Settled:

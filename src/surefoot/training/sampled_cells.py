@@ -18,7 +18,7 @@ from surefoot.tabular.expansion import ROUNDING, rounding
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
-from surefoot.tasks.affine_detection import affine_tables, detection_doubt
+from surefoot.tasks.affine_detection import Affinity
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.affine_cells import boxes_of_tasks
@@ -118,11 +118,12 @@ def holdout_cells(
     values: Evaluator,
     rng: np.random.Generator,
     settings: Settled,
+    found: Affinity,
     show: Progress = silent,
 ) -> Cells:
     """Voronoi cells around sampled tasks that can be read, with bounds that a fresh task keeps unless it is among the
-    uncovered: on its values, and on its transitions: in a ball around a table, or where these are affine in the
-    parameter, in a box.
+    uncovered: on its values, and on its transitions: in a ball around a table, or where these were found to be affine
+    in the parameter, in a box.
 
     The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
     and that of the test task are exchangeable (Theorem 1b). A task on which the safe policy is infeasible has an
@@ -130,9 +131,8 @@ def holdout_cells(
     """
     check_holdout(settings)
     sample = tasks.sample(MEMBERS * settings.cells, rng)
-    affine = affine_tables(tasks)
     centres = np.unique(sample[: settings.cells], axis=0)  # one task may be drawn twice
-    partition = Partition(tasks, centres, affine is not None)
+    partition = Partition(tasks, centres, found.tables is not None)
     base = base_bounds(partition, read(values, show, "the tasks that cells are made of", partition, sample))
     second = tasks.sample(settings.holdout, rng)
     scores = np.array([base.score(found) for found in read(values, show, "held-out tasks", partition, second)])
@@ -142,13 +142,11 @@ def holdout_cells(
     upper = np.maximum(upper, lower)
     nearest, farthest = base.nearest - widening * base.extent, base.farthest + widening * base.extent
     low, high, model = centres, centres, None
-    uncovered = settings.uncovered + infeasible
-    if affine is not None:
-        low, high, model = boxes_of_tasks(tasks, affine, nearest, farthest)
-        uncovered += detection_doubt(tasks)
+    if found.tables is not None:
+        low, high, model = boxes_of_tasks(tasks, found.tables, nearest, farthest)
     elif partition.tables:
         model = ball_model(partition.tables, farthest[:, 0])
-    uncovered = min(1.0, uncovered)
+    uncovered = min(1.0, settings.uncovered + infeasible + found.doubt)
     prior = (1 - uncovered) * base.count / base.count.sum()
     states = first_states(tasks)
     return cells_of_bounds(low, high, prior, lower, upper, "holdout", uncovered, model, states=states)

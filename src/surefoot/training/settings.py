@@ -35,7 +35,8 @@ class Envelopes:
         uncovered: the probability granted to tasks that break their cell's bounds, for families that are neither affine
             nor finite, or simulated. What the samples leave open about the feasibility of the safe policy comes on top.
         attempt: 1, and one more each time that tasks have been drawn or simulated, looked at and not been used. Each
-            attempt has half as much to grant as the one before, so that all of them together keep to `uncovered`.
+            attempt has half as much to grant as the one before, so that all of them together keep to `uncovered`; and
+            twice as many tasks to try where it must be found out whether a family is affine.
         episodes: simulated per task and policy, where tasks cannot be read; on average, since held-out tasks that
             decide have what others leave. None is 500, or as many as take 20 million steps in all, but at least 50.
         steps: of simulated episodes, at most and in all; None sets no limit but `episodes`.

@@ -94,7 +94,7 @@ def told_calibration(told: Any) -> Calibration:
 # Options of a method where nobody chose them.
 UNSET: Mapping[str, Any] = MappingProxyType(
     {"replan": None, "pairs": False, "optimistic": False, "split": False, "shift": 0.0, "assume_safe": False}
-    | {"by_prior": False, "declared": None}
+    | {"declared": None}
 )
 
 

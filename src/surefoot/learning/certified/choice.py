@@ -24,7 +24,7 @@ from surefoot.learning.certified.thresholds import Thresholds
 from surefoot.learning.certified.widening import check_shift, widened, without_payments
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.spec import MethodSpec, Terms, offered
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -48,7 +48,6 @@ def certified_method(
     observes: Observes = "transitions",
     assume_safe: bool = False,
     shift: float = 0.0,
-    by_prior: bool = False,
     declared: int | None = None,
 ) -> Method:
     """A certified method of total risk `risk`.
@@ -68,8 +67,6 @@ def certified_method(
         assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
             is known from elsewhere and need not be paid for.
         shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
-        by_prior: rule out unlikely cells sooner and likely ones slightly later (Theorem 4a); for methods with cells
-            whose probabilities are known. The promise then is for tasks drawn from the distribution, not for each one.
         declared: ask for more evidence before this episode, as if a mistake were dearer then than it is late: what a
             calibration for as many episodes can make up for, and more. For methods with cells.
     """
@@ -84,9 +81,9 @@ def certified_method(
         return _model_free(policies, name, note, risk, horizon, assume_safe, shift)
     if optimistic and pairs:
         raise InvalidInput("pairs must be False with optimistic=True, which mixes pairs of its own, got True")
-    cells, thresholds = _cells(policies, kind, risk, shift, assume_safe), Thresholds(by_prior, declared)
+    cells, thresholds = _cells(policies, kind, risk, shift, assume_safe), Thresholds(declared)
     spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    highest = thresholds.highest(cells, spent["elimination"])
+    highest = thresholds.highest(spent["elimination"])
     evidence = EVIDENCE[kind](policies, without_payments(cells) if shift else cells, horizon, highest, observes)
     evidence = _between(cells, evidence) if split else evidence
     wait, splitter = SOONEST.get(kind, LEAST_WAIT), _splitter(policies, cells, evidence) if split else None
@@ -232,7 +229,7 @@ def _made(
     """`calibration`: what `surefoot.calibrate` found for this very method and set, as plain data. The level then is the
     one that simulation allows, for as many episodes as were calibrated, and options are those that were."""
     found = None if calibration is None else told_calibration(calibration)
-    options = options if found is None else {**found.options, **options}
+    options = options if found is None else offered({**found.options, **options})
     for name in FLAGS & options.keys():
         flag(name, options[name])
     method = certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
@@ -241,10 +238,9 @@ def _made(
     return calibrated(cast(Certified, method), found, terms.risk, terms.horizon, options)
 
 
-FLAGS = frozenset({"pairs", "optimistic", "split", "assume_safe", "by_prior"})
+FLAGS = frozenset({"pairs", "optimistic", "split", "assume_safe"})
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
 
-_THRESHOLDS = ("by_prior", "declared")
 _WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy, TimedPolicy)
 
 SPECS = (
@@ -256,7 +252,7 @@ SPECS = (
         proof=tuple(f"Theorem {number}" for number in range(2, 8)),
         costs="what the method costs that it picks",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe", *_THRESHOLDS),
+        options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe", "declared"),
         state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
@@ -269,7 +265,7 @@ SPECS = (
         needs="exact-model",
         costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "shift", "calibration", *_THRESHOLDS),
+        options=("replan", "pairs", "optimistic", "split", "shift", "calibration", "declared"),
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -283,7 +279,7 @@ SPECS = (
         needs="model",
         costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", *_THRESHOLDS),
+        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", "declared"),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -297,7 +293,7 @@ SPECS = (
         needs="cells",
         costs=f"a bet per cell on every sum, whose width is the declared range; {DECISIONS}",
         observes="first-state",
-        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", *_THRESHOLDS),
+        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", "declared"),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -311,7 +307,7 @@ SPECS = (
         needs="signals",
         costs=f"a bet per cell on every sum and signal of an episode; {DECISIONS}",
         observes="signals",
-        options=("pairs", "optimistic", "shift", "calibration", *_THRESHOLDS),
+        options=("pairs", "optimistic", "shift", "calibration", "declared"),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

@@ -191,7 +191,7 @@ class Certified:
         A cell survives as long as one of its boxes does; the boxes of one that does not are forgotten.
         """
         boxes, scale = splitter.partition(state.boxes, state.planned), splitter.scale(state.evidence)
-        threshold = self.threshold(episode)[boxes.cell]
+        threshold = self.threshold(episode)
         found = splitter.log_evidence(state.evidence, boxes, threshold + RECALL, scale)
         alive: Mask = (not np.isnan(found).any()) & (found < threshold)
         log_evidence = np.full(len(self.cells), np.inf)
@@ -222,7 +222,7 @@ class Certified:
         if deployed.weights @ reward[deployed.indices] < reward.max():
             aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
             chosen, halves = splitter.limiting_halves(boxes, alive, aim)
-            threshold = self.threshold(episode)[halves.cell]
+            threshold = self.threshold(episode)
             living = ~(splitter.log_evidence(state.evidence, halves, threshold, scale) >= threshold)
             among = np.append(np.delete(alive, chosen), living)
             if chosen.size and among.any():
@@ -237,9 +237,9 @@ class Certified:
             return likeliest
         return self._values(state.planned, state.surviving, self._belief(state.evidence, state.surviving))[1]
 
-    def threshold(self, episode: int) -> Floats:
-        """[J] evidence from which on a cell is ruled out."""
-        return self.thresholds.at(episode, self.cells, self.risk_split["elimination"])
+    def threshold(self, episode: int) -> float:
+        """Evidence from which on a cell is ruled out."""
+        return self.thresholds.at(episode, self.risk_split["elimination"])
 
     def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         events = () if state.alarmed else (_nothing_fits(episode),)

@@ -76,10 +76,10 @@ class Splitter:
         return self.evidence.log_mixture(state, mode), mode
 
     def log_evidence(
-        self, state: Any, boxes: Boxes, enough: Floats, scale: tuple[Floats, Floats] | None = None
+        self, state: Any, boxes: Boxes, enough: float, scale: tuple[Floats, Floats] | None = None
     ) -> Floats:
         """[N] log E of each box: the numerator of its cell over the best likelihood in the box. Where it is above
-        `enough` [N] it may be understated."""
+        `enough` it may be understated."""
         mixture, mode = self.scale(state) if scale is None else scale
         numerator = mixture[boxes.cell]
         best = self.evidence.best_in_boxes(state, boxes.low, boxes.high, numerator - enough, mode[None])
