@@ -70,10 +70,10 @@ def test_what_attempts_that_nobody_counts_come_to(runs: int, tries: int, risk: f
 
 
 HISTORIES = {
-    "few runs": [40] * 100,
+    "few runs": [50] * 100,
     "a hundred": [99] * 100,
     "many runs": [2000] * 100,
-    "more and more": [40 * 2**k for k in range(10)],
+    "more and more": [50 * 2**k for k in range(10)],
     "fewer and fewer": [20_000 // 2**k for k in range(9)],
 }
 
@@ -92,8 +92,8 @@ def test_most_of_the_risk_is_used() -> None:
 
 
 def test_a_first_attempt_asks_for_little_less_and_later_ones_for_ever_less() -> None:
-    assert [counted(2000, attempt).allowed for attempt in (0, 1, 2, 3, 10)] == [99, 88, 81, 76, 58]
-    assert counted(19, 1).allowed == -1 < counted(39, 1).allowed == 0
+    assert [counted(2000, attempt).allowed for attempt in (0, 1, 2, 3, 10)] == [99, 91, 86, 82, 65]
+    assert counted(45, 1).allowed == -1 < counted(46, 1).allowed == 0
 
 
 @pytest.mark.parametrize("error", [0.005, 0.01])
@@ -116,16 +116,16 @@ def test_the_expected_excess_is_the_integral(allowed: int, runs: int, above: flo
 # ----------------------------------------------------------------------------------------------- simulated, with levels
 
 
-HISTORIES_RUN, ATTEMPTS = 600, 60
+HISTORIES_RUN, ATTEMPTS = 600, 100
 
 
 def unsafe_after(rule: Rule) -> int:
     """Whoever calibrates again until something passes, then deploys on a task of its own, which is unsafe."""
-    levels = [0.12, 0.14, 0.16]  # the risk of a level is the level here
+    levels = [0.1, 0.12, 0.14]  # the risk of a level is the level here
     rng, unsafe = np.random.default_rng(7), 0
     for _ in range(HISTORIES_RUN):
         for attempt in range(1, ATTEMPTS + 1):
-            found = raised(rule(39, attempt), levels, lambda level: int(rng.binomial(39, level)))
+            found = raised(rule(50, attempt), levels, lambda level: int(rng.binomial(50, level)))
             if found.level is not None:
                 unsafe += rng.random() < found.level
                 break
@@ -160,25 +160,25 @@ def test_falling_back_after_several_attempts() -> None:
 # ------------------------------------------------------------------------------------------ the documented calibrations
 
 
-def worst(tries: Sequence[tuple[int, int]]) -> float:
-    """Largest risk of single levels, each tried once, (most that pass, runs), of which the first to pass is used."""
+def worst(tries: Sequence[tuple[int, int]], whichever: bool = False) -> float:
+    """Largest risk of single levels, each tried once, (most that pass, runs), of which the first to pass is used; or
+    whichever of those that pass is riskiest."""
 
     def negative(risks: Floats) -> float:
         total, still = 0.0, 1.0
-        for p, (allowed, runs) in zip(risks, tries, strict=True):
-            chance = stats.binom.cdf(allowed, runs, p)
-            total, still = total + still * p * chance, still * (1 - chance)
+        for k in np.argsort(risks)[::-1] if whichever else range(len(tries)):
+            chance = stats.binom.cdf(*tries[k], risks[k])
+            total, still = total + still * risks[k] * chance, still * (1 - chance)
         return -total
 
-    starts = [[start] * len(tries) for start in (0.03, 0.04, 0.05)]
-    return -min(
-        optimize.minimize(negative, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).fun
-        for start in starts
-    )
+    starts = [start * np.linspace(0.95, 1.05, len(tries)) for start in (0.03, 0.04, 0.05)]
+    options = {"xatol": 1e-6, "fatol": 1e-8, "maxiter": 2000}
+    return -min(optimize.minimize(negative, start, method="Nelder-Mead", options=options).fun for start in starts)
 
 
 def test_the_tries_of_the_documented_level() -> None:
     """docs/experiments.md: 0.125 failed on 2,000 runs, 0.11 passed on 1,000, by the rule for only one attempt."""
     assert (counted(2000, 0).allowed, counted(1000, 0).allowed) == (99, 49)
     assert worst([(99, 2000), (49, 1000)]) == pytest.approx(0.0443, abs=5e-5)
-    assert [counted(1000, attempt).allowed for attempt in (2, 3, 4, 5)] == [39, 36, 33, 31]
+    assert [counted(1000, attempt).allowed for attempt in (2, 4, 6, 7)] == [40, 36, 32, 30]
+    assert worst([(28, 1000), (66, 2000), (99, 2000), (49, 1000)], whichever=True) == pytest.approx(0.0461, abs=1e-4)
