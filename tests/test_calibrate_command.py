@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from surefoot.cli.calibrating import read_calibration
+from surefoot.cli.calibrating import _lines
+from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.verify import read_header
 from surefoot.errors import ArtifactError
+from surefoot.learning.certified.calibrated import Calibration, told_calibration
 from test_cli import refused, surefoot
 
 SMALL = ["--episodes", "20", "--risk", "0.4", "--runs", "12", "--levels", "0.5", "--jobs", "1"]
@@ -32,7 +35,65 @@ def test_what_is_written_is_what_deploy_takes(policies: Path, tmp_path: Path, mo
     monkeypatch.setattr("surefoot.cli.deployment._lines", lambda: iter([b'{"do": "ask"}\n']))
     given = ["--method", "certified-likelihood", "--risk", "0.4", "--calibration", file]
     assert surefoot("deploy", policies, "--journal", journal, *given).code == 0
-    assert recorded_settings(read_header(journal))["calibration"] == read_calibration(file)
+    assert "claimed calibration" in surefoot("deploy", policies, "--journal", journal, *given).err
+    recorded = recorded_settings(read_header(journal))["calibration"]
+    assert told_calibration(recorded) == read_calibration(file)
+    assert "up to 2 of 12 may be unsafe" in answer.out
+
+
+def test_a_sealed_or_recounted_one_is_certified(
+    policies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, key = tmp_path / "calibration.json", tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    assert surefoot("calibrate", policies, *SMALL, "--out", file, "--key", key).code == 0
+    monkeypatch.setattr("surefoot.cli.deployment._lines", lambda: iter([b'{"do": "ask"}\n']))
+    given = ("--method", "certified-likelihood", "--risk", "0.4", "--calibration", file)
+    for name, how, standing in (("a", ("--key", key), "sealed"), ("b", ("--recount", "5"), "recounted")):
+        answer = surefoot("deploy", policies, "--journal", tmp_path / name, *given, *how)
+        assert answer.code == 0, answer.err
+        header = read_header(tmp_path / name)
+        assert header["certified"]
+        assert header["settings"]["calibration"]["standing"] == standing
+    assert "5 of 12 runs computed again, drawn with seed" in answer.err
+    checked = surefoot("verify", tmp_path / "b", "--policies", policies, "--recount", "5")
+    assert checked.code == 0
+    assert "all are as the calibration says" in checked.out
+
+
+def test_a_changed_one_is_found_out(policies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deploys as claimed; counting again refuses it, and so does checking the journal."""
+    file, journal = tmp_path / "calibration.json", tmp_path / "journal"
+    content = surefoot("calibrate", policies, *SMALL, "--out", file, "--json").json
+    content |= {"counts": [[0.5, 2]], "unsafe_runs": [[0, 1]]}  # unlike in truth: any difference will do
+    file.write_text(json.dumps(content))
+    monkeypatch.setattr("surefoot.cli.deployment._lines", lambda: iter([b'{"do": "ask"}\n']))
+    given = ("--method", "certified-likelihood", "--risk", "0.4", "--calibration", file)
+    assert "are not as it says" in surefoot("deploy", policies, "--journal", journal, *given, "--recount", "12").err
+    assert not journal.exists()
+    assert surefoot("deploy", policies, "--journal", journal, *given).code == 0
+    assert not read_header(journal)["certified"]
+    assert "(no certificate)" in surefoot("verify", journal, "--policies", policies).out
+    assert "are not as it says" in surefoot("verify", journal, "--policies", policies, "--recount", "12").err
+
+
+def test_what_falling_back_costs_is_said(policies: Path, tmp_path: Path) -> None:
+    found = Calibration("certified-likelihood", 20, 0.05, 0.0, None, 19, ((0.1, 1),), 20, "0" * 64)
+    said = " ".join(_lines(found))
+    assert "no level passed: use certified-likelihood as it is proved" in said
+    assert "joint risk of at most 0.068 instead of 0.05" in said
+    assert "elsewhere its risk is joint over the training" in said
+    assert "calibrating again is attempt 3" in " ".join(_lines(replace(found, attempt=2, runs=200, counts=((0.1, 9),))))
+
+
+def test_a_file_that_holds_null_is_refused(policies: Path, tmp_path: Path) -> None:
+    (tmp_path / "null.json").write_text("null")
+    given = ("--method", "certified-likelihood", "--calibration", tmp_path / "null.json")
+    answer = surefoot("deploy", policies, "--journal", tmp_path / "journal", *given)
+    assert (answer.code, "must hold an object" in answer.err) == (2, True)
+    answer = surefoot("deploy", policies, "--journal", tmp_path / "journal", "--recount", "9")
+    assert (answer.code, "recount must come with a calibration" in answer.err) == (2, True)
+    assert not (tmp_path / "journal").exists()
 
 
 def test_json(policies: Path, tmp_path: Path) -> None:
@@ -58,6 +119,6 @@ def test_files_that_are_no_calibrations(policies: Path, tmp_path: Path) -> None:
 def test_refused_before_anything_is_run(policies: Path, tmp_path: Path) -> None:
     out = tmp_path / "calibration.json"
     assert "runs must be at least" in refused("calibrate", policies, "--episodes", "5", "--runs", "3", "--out", out)
-    given = ("--episodes", "5", "--runs", "30", "--error", "0.01")
+    given = ("--episodes", "5", "--runs", "30", "--error", "0.01", "--attempt", "0")
     assert "runs must be at least 113, or not even 0" in refused("calibrate", policies, *given, "--out", out)
     assert not out.exists()

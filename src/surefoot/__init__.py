@@ -6,7 +6,7 @@ from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot import tasks
-    from surefoot.calibration import calibrate
+    from surefoot.calibration import calibrate, recount
     from surefoot.cmdp.controllers import Controller, controller
     from surefoot.cmdp.episode import Outcome, Outcomes
     from surefoot.cmdp.policy import EpisodeMixture, Predictor
@@ -42,7 +42,7 @@ else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
         __name__,
         {
-            "calibration": "calibrate",
+            "calibration": "calibrate recount",
             "cmdp.controllers": "Controller controller",
             "cmdp.episode": "Outcome Outcomes",
             "cmdp.policy": "EpisodeMixture Predictor",
@@ -127,6 +127,7 @@ __all__ = [
     "plan",
     "policy_set",
     "preflight",
+    "recount",
     "solve",
     "solve_many",
     "tasks",

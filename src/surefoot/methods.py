@@ -15,7 +15,7 @@ from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, meant
 from surefoot.learning.certified import choice
-from surefoot.learning.certified.calibrated import Calibration
+from surefoot.learning.certified.calibrated import Calibration, told_calibration
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper import algorithm_2, elimination, published, safe_only
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
@@ -73,8 +73,7 @@ def learner(
         options: further constants of the method.
     """
     spec = spec_of(method)
-    # A calibration becomes plain data, which journals can keep.
-    options = {name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()}
+    options = {name: _plain_calibration(value) if name == "calibration" else value for name, value in options.items()}
     terms = Terms(
         spec.name,
         None if episodes is None else whole("episodes", episodes),
@@ -185,6 +184,13 @@ def check_terms(method: str, given: Collection[str]) -> None:
         raise InvalidInput(
             f"episodes must be left out for method {method!r}, which runs for as long as one likes; it is for {known}"
         )
+
+
+def _plain_calibration(given: Any) -> dict[str, Any] | None:
+    """Plain data, which journals can keep."""
+    if given is None:
+        return None
+    return asdict(given if isinstance(given, Calibration) else told_calibration(given))
 
 
 def _horizon(units: Units, horizon: int | None) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from surefoot.errors import InvalidInput
+from surefoot.experiments.calibration import run
 from surefoot.experiments.calibration.page import calibration_page, tables
 from surefoot.experiments.calibration.run import reproduce
 from surefoot.experiments.calibration.settings import Settings
+from surefoot.learning.certified.calibrated import Calibration
+from surefoot.report.table import MISSING
 
 SMALL = Settings(episodes=40, runs=12, fresh=4, levels=(0.5,), risk=0.4)
 
@@ -38,7 +42,20 @@ def test_a_small_run_writes_what_it_says(folder: Path) -> None:
 def test_a_page_where_no_level_passed(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["calibration"] |= {"level": None, "counts": [[0.5, 12]]}
+    del results["published"]["calibrated"]
     assert calibration_page(results).page.verdict.sentence.startswith("No level passed")
+    proved, calibrated = tables(results)["Regret and promise"].rows
+    assert proved[0] == "as proved"
+    assert "0 of 4" in proved, "fresh tasks are of the method that was run on them"
+    assert set(calibrated[1:]) == {MISSING}
+
+
+def test_where_no_level_passes_nothing_is_run_as_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = Calibration("certified-likelihood", 40, 0.4, 0.0, None, 12, ((0.5, 12),), 20, "0" * 64)
+    monkeypatch.setattr(run, "calibrate", lambda *_, **__: failed)
+    results = reproduce(replace(SMALL, fresh=2), tmp_path, jobs=1)
+    assert set(results["published"]) == {"plain"}
+    assert "No level passed" in (tmp_path / "report.html").read_text()
 
 
 def test_settings_are_checked() -> None:

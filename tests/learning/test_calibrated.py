@@ -114,6 +114,7 @@ def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
 )
 def test_what_cannot_be_calibrated(changed: dict[str, Any], message: str) -> None:
     given = {"method": "certified-likelihood", "episodes": 5, "risk": 0.3, "error": 0.1, "runs": 30, "seed": 0}
+    given["attempt"] = 0
     with pytest.raises(InvalidInput, match=message):
         sf.calibrate(policies(), mutants.rooms(), **{**given, **changed})
 

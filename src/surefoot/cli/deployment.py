@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from surefoot.cli.calibrating import read_calibration
+from surefoot.cli.calibrating import Recount, recounted
 from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, reading
-from surefoot.cli.terminal import Json, print_json, printable, progress
+from surefoot.cli.terminal import Json, print_json, printable, progress, show_warning
+from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
@@ -21,6 +23,7 @@ from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.interrupts import held_back
+from surefoot.learning.certified.calibrated import CLAIMED, Calibration, told_calibration
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, check_terms, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -55,9 +58,13 @@ def deploy_command(
         Path | None,
         typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote for this method."),
     ] = None,
+    recount: Recount = None,
     key: KeyFile = None,
 ) -> None:
-    """Ask and tell in JSON lines on standard input and output, for controllers in any language."""
+    """Ask and tell in JSON lines on standard input and output, for controllers in any language.
+
+    With a calibration it is certified if the file has the seal of --key, or if --recount finds its runs as it says.
+    """
     given: dict[str, Any] = {
         "method": method,
         "risk": risk,
@@ -69,9 +76,8 @@ def deploy_command(
         "shift": shift,
     }
     try:
-        if calibration is not None:
-            given["calibration"] = read_calibration(calibration)
         policies = PolicyValueSet.load(path)
+        given["calibration"] = _calibration(calibration, policies, recount, key)
         with reading(journal) as observer:
             deployment = Deployment.open(
                 journal,
@@ -97,22 +103,26 @@ def verify_command(
     policies: Policies,
     head: Annotated[str | None, typer.Option("--head", help="A hash published earlier; it must occur.")] = None,
     key: KeyFile = None,
+    recount: Recount = None,
     as_json: Json = False,
 ) -> None:
     """Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.
 
-    Whether the outcomes in it are what happened, it cannot tell.
+    Whether the outcomes in it are what happened, it cannot tell. With --recount runs of the calibration that it rests
+    on are computed again, too, and must be as it says.
     """
-    made = learner_of(PolicyValueSet.load(policies), read_header(path))
+    known = PolicyValueSet.load(policies)
+    made = learner_of(known, read_header(path))
     with progress(not as_json) as report:
         rows = acknowledged(path)
         verdict = verify(
             path, made, head=head, key=read_key(key), observer=lambda done: report("checking rows", done, rows)
         )
+    again = "" if recount is None or not verdict.holds else _recount(made, known, recount)
     if as_json:
-        print_json(verdict.as_dict())
+        print_json({**verdict.as_dict(), **({"recount": again} if again else {})})
     else:
-        for line in _verdict_lines(path, made, verdict):
+        for line in (*_verdict_lines(path, made, verdict), *([again] if again else [])):
             typer.echo(printable(line))
     if not verdict.holds:
         raise typer.Exit(1)
@@ -129,6 +139,13 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]
     yield f"{computed} agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
     if verdict.sealed:
         yield "sealed with this key"
+
+
+def _recount(made: Learner, policies: PolicyValueSet, runs: int) -> str:
+    found = made.settings.get("calibration")
+    if found is None:
+        raise InvalidInput("recount must be left out for a journal without a calibration")
+    return recounted(told_calibration(found), policies, runs)[1]
 
 
 @app.command("export-policy")
@@ -166,6 +183,23 @@ def export_policy_command(
         typer.echo(printable(str(out)))
 
 
+def _calibration(
+    file: Path | None, policies: PolicyValueSet, recount: int | None, key: Path | None
+) -> Calibration | None:
+    """What is in the file, and how it is known; notes go to standard error, where no controller reads."""
+    if file is None:
+        if recount is not None:
+            raise InvalidInput("recount must come with a calibration of which to recount runs, got none")
+        return None
+    found = read_calibration(file, read_key(key))
+    if recount is not None:
+        found, said = recounted(found, policies, recount)
+        show_warning(said)
+    elif found.standing == "claimed":
+        show_warning(CLAIMED)
+    return found
+
+
 def _learner(
     policies: PolicyValueSet, journal: Path, header: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> Learner:
@@ -177,9 +211,16 @@ def _learner(
         return _made(policies, settings)
     recorded = _recorded(header)
     for name, value in given.items():
-        if recorded.get(name) != value:
+        if not _same(recorded.get(name), value):
             raise InvalidInput(f"{name} must be {recorded.get(name)!r} as when {journal} was begun, got {value!r}")
     return _made(policies, recorded)
+
+
+def _same(recorded: Any, given: Any) -> bool:
+    """A calibration keeps the standing that the deployment was begun with."""
+    if isinstance(given, Calibration) and recorded is not None:
+        return replace(given, standing="claimed") == replace(told_calibration(recorded), standing="claimed")
+    return bool(recorded == given)
 
 
 def learner_of(policies: PolicyValueSet, header: Mapping[str, Any]) -> Learner:

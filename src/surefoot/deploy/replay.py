@@ -94,6 +94,9 @@ def recorded_settings(found: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(found["settings"])
     if found.get("format_version") == FIRST_VERSION and settings.get("method") in ASSUMING:
         settings[ASSUMED] = True
+    told = settings.get("calibration")
+    if isinstance(told, Mapping) and "standing" not in told:  # a journal from before there were any: as it was then
+        settings["calibration"] = {**told, "standing": "counted"}
     return settings
 
 
@@ -105,6 +108,9 @@ def check_header(found: Any, learner: Learner, where: str, key: str | None) -> N
     if canonical(version) not in (canonical(FIRST_VERSION), canonical(FORMAT_VERSION)):
         raise ArtifactError(f"{where}: format_version must be {FIRST_VERSION} or {FORMAT_VERSION}, found {version!r}")
     expected = header(learner, key) | {"format_version": version}
+    told, made = (each["settings"].get("calibration") for each in (found, expected))
+    if isinstance(told, Mapping) and isinstance(made, Mapping) and "standing" not in told:
+        expected["settings"]["calibration"] = {name: made[name] for name in made if name in told}
     if version == FIRST_VERSION:
         expected["settings"].pop(ASSUMED, None)
         del expected["key"]  # some of them do not have, or have less of, the risk's split

@@ -36,6 +36,10 @@ def snapshot_seal(key: bytes, row: int, digest: bytes, state: bytes) -> bytes:
     return _sealed(key, b"snapshot %d " % row + digest + state)
 
 
+def calibration_seal(key: bytes, content: bytes) -> bytes:
+    return _sealed(key, b"calibration " + content)
+
+
 def same(one: bytes, other: Any) -> bool:
     return isinstance(other, bytes) and hmac.compare_digest(one, other)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def calibration_page(results: Results) -> Report:
             ("episodes", f"{settings['episodes']:,}"),
             ("thresholds", "falling towards the last episode" if settings.get("falling") else "the same at all times"),
             ("runs at each level", f"{settings['runs']:,}"),
+            ("attempt", _attempt(found.get("attempt", 0))),
             ("seed", str(settings["seed"])),
             ("time", f"{results['seconds']:.0f} s, of which {results['seconds_calibrating']:.0f} s for calibrating"),
             *versions(),
@@ -52,6 +54,10 @@ _CAPTION = (
 )
 
 
+def _attempt(attempt: int) -> str:
+    return str(attempt) if attempt else "as if there were no other"
+
+
 def _part(error: float) -> str:
     return f"of which {error:g} for the calibration itself" if error else "jointly over the calibration and the task"
 
@@ -65,23 +71,24 @@ def tables(results: Results) -> dict[str, Table]:
         else (f"{level:g}", f"{unsafe:,} or more of {found['runs']:,}", "failed")
         for level, unsafe in found["counts"]
     )
-    published = results["published"]
-    means = {name: float(np.mean(regrets)) for name, regrets in published.items()}
-    worth = (
-        ("as proved", f"{results['settings']['risk']:g}", f"{means['plain']:,.0f}", MISSING, MISSING),
-        (
-            "calibrated",
-            MISSING if found["level"] is None else f"{found['level']:g}",
-            f"{means['calibrated']:,.0f}",
-            f"{fresh['regret']:,.0f}",
-            f"{fresh['unsafe']:,} of {fresh['tasks']:,}",
-        ),
-    )
+    counted = (f"{fresh['regret']:,.0f}", f"{fresh['unsafe']:,} of {fresh['tasks']:,}")
+    means = _means(results)
+    plain = ("as proved", f"{results['settings']['risk']:g}", f"{means['plain']:,.0f}")
+    if found["level"] is None:
+        worth: tuple[tuple[str, ...], ...] = ((*plain, *counted), ("calibrated: no level passed", *[MISSING] * 4))
+    else:
+        calibrated = ("calibrated", f"{found['level']:g}", f"{means['calibrated']:,.0f}", *counted)
+        worth = ((*plain, MISSING, MISSING), calibrated)
     headers = ("level", "value", "regret, published noises", "regret, fresh tasks", "unsafe fresh tasks")
     return {
         "Levels": Table(("level", "unsafe", "verdict"), levels, numbers=(0, 1)),
         "Regret and promise": Table(headers, worth, numbers=(1, 2, 3, 4)),
     }
+
+
+def _means(results: Results) -> dict[str, float]:
+    """Of the regret on the published noises."""
+    return {name: float(np.mean(regrets)) for name, regrets in results["published"].items()}
 
 
 def _passed(found: Any, level: float) -> bool:
@@ -91,15 +98,12 @@ def _passed(found: Any, level: float) -> bool:
 def _verdict(results: Results) -> Verdict:
     found, fresh, settings = results["calibration"], results["fresh"], results["settings"]
     (low, high), risk, level = fresh["interval"], settings["risk"], found["level"]
-    plain, raised = (float(np.mean(results["published"][name])) for name in ("plain", "calibrated"))
-    worth = f"of the regret on the published noises avoided: {raised:,.0f} instead of {plain:,.0f}"
-    worth = "no level above the risk passed" if level is None else worth
     answers = (
-        Answer("Gained", percent(1 - raised / plain) if plain > 0 and level is not None else "nothing", worth),
+        _gained(_means(results), level),
         Answer(
             "Unsafe",
             f"{fresh['unsafe']:,} of {fresh['tasks']:,}",
-            f"fresh tasks; promised: at most {percent(risk)} of them",
+            f"fresh tasks{' as proved' if level is None else ''}; promised: at most {percent(risk)} of them",
             "bad" if low > risk else "" if fresh["unsafe"] else "good",
         ),
         Answer("How sure", f"{percent(low)} to {percent(high)}", "of fresh tasks are unsafe, 95 % interval"),
@@ -115,3 +119,11 @@ def _verdict(results: Results) -> Verdict:
         f"{level:g}; of {fresh['tasks']:,} fresh tasks {fresh['unsafe']:,} were then unsafe, {kept}.",
         answers,
     )
+
+
+def _gained(means: Mapping[str, float], level: float | None) -> Answer:
+    if level is None:
+        return Answer("Gained", "nothing", "no level above the risk passed")
+    plain, raised = means["plain"], means["calibrated"]
+    worth = f"of the regret on the published noises avoided: {raised:,.0f} instead of {plain:,.0f}"
+    return Answer("Gained", percent(1 - raised / plain) if plain > 0 else "nothing", worth)

@@ -30,7 +30,10 @@ FRESH_TASKS, FRESH_SEEDS = 31, 32  # stages of random numbers
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Calibrate, compare and count; write results.json, the figure and report.html to `out`."""
+    """Calibrate, compare and count; write results.json, the figure and report.html to `out`.
+
+    Fresh tasks are those of the calibrated method, or, where no level passed, of the method as it is proved.
+    """
     check_jobs(jobs)
     check_folder(out)
     began, show = time.perf_counter(), progress or silent
@@ -44,6 +47,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         runs=settings.runs,
         levels=settings.levels,
         error=settings.error,
+        attempt=settings.attempt,
         seed=settings.seed,
         jobs=jobs,
         progress=show,
@@ -51,12 +55,10 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     )
     calibrated = time.perf_counter() - began
     chosen = None if found.level is None else found
-    regret = {
-        "plain": _runs("published noises", policies, settings, None, _published(settings), jobs, show),
-        "calibrated": _runs(
-            "published noises, calibrated", policies, settings, chosen, _published(settings), jobs, show
-        ),
-    }
+    regret = {"plain": _runs("published noises", policies, settings, None, _published(settings), jobs, show)}
+    if chosen is not None:
+        what = "published noises, calibrated"
+        regret["calibrated"] = _runs(what, policies, settings, chosen, _published(settings), jobs, show)
     fresh = _runs("fresh tasks", policies, settings, chosen, _fresh(settings), jobs, show)
     results = {
         "experiment": "calibration",

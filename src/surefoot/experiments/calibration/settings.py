@@ -22,10 +22,12 @@ from surefoot.learning.certified.choice import EVIDENCE
 @dataclass(frozen=True)
 class Settings:
     """Attributes:
-    levels: nominal levels that are tried, increasing; chosen before the first run.
+    levels: nominal levels that are tried, increasing. Those by default were chosen after earlier calibrations of this
+        family, as `attempt` counts: by default the next after the four in docs/experiments.md.
     runs: simulated tasks at each level.
     fresh: tasks on which the promise is counted afterwards, none of them among the former.
     error: part of the risk for a calibration that goes wrong; 0 for the promise that is joint over the calibration.
+    attempt: as for `calibrate`.
     falling: thresholds fall towards the last episode; the levels that pass are larger then.
     """
 
@@ -36,6 +38,7 @@ class Settings:
     runs: int = option(2000, "Simulated tasks at each level.", least=1)
     fresh: int = option(2000, "Fresh tasks on which unsafe ones are counted.", least=1)
     error: float = option(0.0, "Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
+    attempt: int = option(5, "One more than calibrations before, all of them counted; 0 for the only one.", least=0)
     falling: bool = option(False, "Ask for more evidence early: thresholds fall towards the last episode.")
     seed: int = seed_option()
 

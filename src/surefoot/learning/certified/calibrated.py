@@ -7,11 +7,15 @@ be counted on simulated tasks before anything real is touched, and the level rai
 
 from __future__ import annotations
 
+import reprlib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
+
+from scipy.special import bdtr
 
 from surefoot.arrays import Integers, Mask, fraction, whole
 from surefoot.cmdp.episode import Outcomes
@@ -22,6 +26,18 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified, CertifiedState
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
+
+CLAIMED = (
+    "claimed calibration: nobody here has counted it, so nothing is certified; recount it (surefoot deploy "
+    "--recount N, surefoot.recount), or prove its seal (--key FILE)"
+)
+
+# How it is known what a calibration counted: by whoever made it in this process, by a key, by counting again, or not.
+Standing: TypeAlias = Literal["counted", "sealed", "recounted", "claimed"]
+
+# The part of the risk that all attempts share; each has a part of the rest for itself (Theorem 12b).
+SHARED = 0.9
+MOST_RUNS, MOST_ATTEMPTS = 10**9, 1000
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,12 @@ class Calibration:
         level: the largest nominal level that passed; None if none did.
         runs: simulated tasks at each level.
         counts: levels tried and unsafe tasks at each, in order; a count that was broken off is the least there is.
+        attempt: 1, 2, ... as `calibrate` was told; 0 if this was to be the only one, whatever it showed.
+        seed: of the runs, from which anybody can count again; None in files that do not say.
+        tasks: the distribution that tasks were drawn from, in words and by its digest; None in files that do not say.
+        unsafe_runs: the numbers of the unsafe runs at each level that was tried; None in files that do not say.
+        standing: "counted" by `calibrate` in this process, "sealed" by a key, "recounted" from its seed, or "claimed".
+            With a claimed one a learner is not certified.
     """
 
     method: str
@@ -50,24 +72,95 @@ class Calibration:
     horizon: int
     digest: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    attempt: int = 0
+    seed: int | None = None
+    tasks: str | None = None
+    unsafe_runs: tuple[tuple[int, ...], ...] | None = None
+    standing: Standing = "claimed"
 
     def __post_init__(self) -> None:
         whole("episodes", self.episodes)
-        whole("runs", self.runs)
+        if whole("runs", self.runs) > MOST_RUNS:
+            raise InvalidInput(f"runs must be at most {MOST_RUNS:,}, got {self.runs:,}")
+        if whole("attempt", self.attempt, least=0) > MOST_ATTEMPTS:
+            raise InvalidInput(f"attempt must be at most {MOST_ATTEMPTS}, got {self.attempt}")
         fraction("risk", self.risk)
         if self.error != 0 and fraction("error", self.error) >= self.risk:
             raise InvalidInput(f"error must be less than the risk, {self.risk:g}, a part of it, got {self.error:g}")
         counts = tuple((fraction("levels", level), whole("unsafe", unsafe, least=0)) for level, unsafe in self.counts)
         object.__setattr__(self, "counts", counts)
-        passed = [level for level, _ in takewhile(lambda count: self.passes(count[1]), self.counts)]
-        if self.level != (passed[-1] if passed else None):
+        if any(unsafe > self.runs for _, unsafe in counts):
+            raise InvalidInput(f"unsafe tasks must be at most the runs, {self.runs:,}, got counts {counts}")
+        if self.level != (self.passed[-1] if self.passed else None):
             raise InvalidInput(f"level must be the last before one fails among {self.counts}, got {self.level!r}")
+        _check_covered(self.options)
+        self._check_origin()
 
     def passes(self, unsafe: int) -> bool:
-        """Whether a level with so many unsafe tasks may be taken (Theorem 12; with an error, Theorem 12a)."""
-        if self.error == 0:
-            return unsafe + 1 <= self.risk * (self.runs + 1)
-        return binomial_upper(unsafe, self.runs, self.error) <= self.risk - self.error
+        """Whether a level with so many unsafe tasks may be taken (Theorems 12 and 12b; with an error, 12a)."""
+        if self.error:
+            return binomial_upper(unsafe, self.runs, self.error * 0.5**self.attempt) <= self.risk - self.error
+        shared = SHARED * self.risk if self.attempt else 0.0
+        return expected_excess(unsafe, self.runs, shared) <= (self.risk - shared) * 0.5**self.attempt
+
+    @property
+    def passed(self) -> tuple[float, ...]:
+        """The levels before the first that failed."""
+        return tuple(level for level, _ in takewhile(lambda count: self.passes(count[1]), self.counts))
+
+    @property
+    def allowed(self) -> int:
+        """The most unsafe tasks with which a level passes; -1 if none would do."""
+        return bisect_left(range(self.runs + 1), True, key=lambda unsafe: not self.passes(unsafe)) - 1
+
+    @property
+    def fallback_risk(self) -> float:
+        """Of a level of this calibration if one passes, and of the method as it is proved, at the same risk, if none
+        does: risk + ∫ P(one of a higher risk passes), where attempts before this one count as all that they may."""
+        before = (1 - 2 * 0.5**self.attempt) * (self.error or (1 - SHARED) * self.risk) if self.attempt else 0.0
+        return self.risk + before + expected_excess(self.allowed, self.runs, self.risk)
+
+    def _check_origin(self) -> None:
+        if self.seed is not None:
+            whole("seed", self.seed, least=0)
+        if self.tasks is not None and not isinstance(self.tasks, str):
+            raise InvalidInput(f"tasks must be a text, got {self.tasks!r}")
+        if self.standing not in get_args(Standing):
+            raise InvalidInput(f"standing must be one of {', '.join(get_args(Standing))}, got {self.standing!r}")
+        if self.unsafe_runs is None:
+            return
+        numbers = tuple(tuple(whole("unsafe_runs", number, least=0) for number in each) for each in self.unsafe_runs)
+        object.__setattr__(self, "unsafe_runs", numbers)
+        fits = [sorted({n for n in each if n < self.runs}) == list(each) for each in numbers]
+        if not all(fits) or [len(each) for each in numbers] != [unsafe for _, unsafe in self.counts]:
+            raise InvalidInput(f"unsafe_runs must be as many numbers below {self.runs}, increasing, as counts say")
+
+
+def expected_excess(allowed: int, runs: int, above: float) -> float:
+    """E[(p - above)₊] at most, for the p of a level that passes with up to x = `allowed` unsafe tasks of N = `runs`
+    (Theorem 12b):
+
+    ∫ P(Bin(N, u) ≤ x) du over u from s = `above` to 1 = (x+1)/(N+1)·P(Bin(N+1, s) ≤ x) - s·P(Bin(N, s) ≤ x-1).
+    """
+    if allowed < 0:
+        return 0.0
+    fewer = bdtr(allowed - 1, runs, above) if allowed else 0.0
+    return float((allowed + 1) / (runs + 1) * bdtr(allowed, runs + 1, above) - above * fewer)
+
+
+def _check_covered(options: Mapping[str, Any]) -> None:
+    """Refuse options under which something is promised that no run on simulated tasks could show."""
+    if not isinstance(options, Mapping) or set(options) - set(UNSET):
+        raise InvalidInput(f"options must be among {', '.join(UNSET)}, got {reprlib.repr(options)}")
+    if options.get("shift"):
+        raise InvalidInput(
+            "shift must be 0 with a calibration, whose runs are on tasks of the distribution alone and say nothing of "
+            f"tasks at a distance, got {options['shift']!r}"
+        )
+    if options.get("assume_safe"):
+        raise InvalidInput(
+            "assume_safe must be False with a calibration, which counts how often the safe policy fails, got True"
+        )
 
 
 def raised(untried: Calibration, levels: Sequence[float], unsafe: Callable[[float], int]) -> Calibration:
@@ -84,11 +177,21 @@ def raised(untried: Calibration, levels: Sequence[float], unsafe: Callable[[floa
 
 
 def told_calibration(told: Any) -> Calibration:
-    """One from plain data, as a journal or a file keeps it."""
+    """One from plain data, as a journal keeps it; data of an older form say less of where they come from."""
     names = [each.name for each in fields(Calibration)]
-    if not isinstance(told, Mapping) or sorted(told) != sorted(names):
-        raise InvalidInput(f"calibration must hold {', '.join(names)}, as calibrate returns it, got {told!r}")
-    return Calibration(**told)
+    needed = [each.name for each in fields(Calibration) if each.default is MISSING]
+    if not isinstance(told, Mapping) or not set(needed) <= set(told) <= set(names):
+        raise InvalidInput(
+            f"calibration must hold {', '.join(names)}, as calibrate returns it, got {reprlib.repr(told)}"
+        )
+    try:
+        return Calibration(**told)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError) as error:  # such as a number where counts should be
+        raise InvalidInput(
+            f"calibration must hold what calibrate returns, got {reprlib.repr(told)} ({error})"
+        ) from None
 
 
 # Options of a method where nobody chose them.
@@ -106,7 +209,8 @@ def at_level(method: Certified, level: float) -> Certified:
 def calibrated(
     method: Certified, found: Calibration, risk: float, horizon: int, options: Mapping[str, Any]
 ) -> Calibrated:
-    """A method at the level that was found for it, and for nothing else."""
+    """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
+    _check_covered(options)
     if found.level is None:
         raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
     if risk < found.risk:
@@ -118,7 +222,7 @@ def calibrated(
         if value != had[name]:
             raise InvalidInput(f"calibration must be for {name} {value!r}, got one for {had[name]!r}")
     split = {"coverage": 0.0, "elimination": found.risk, "values": 0.0}
-    return Calibrated(at_level(method, found.level), found, split)
+    return Calibrated(at_level(method, found.level), found, split, certified=found.standing != "claimed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +255,7 @@ class Calibrated:
     @property
     def note(self) -> str:
         found = f"level {self.calibration.level:g}, calibrated for {self.calibration.episodes} episodes"
+        found += "" if self.certified else f"; {CLAIMED}"
         return f"{self.inner.note}; {found}" if self.inner.note else found
 
     @property

@@ -227,12 +227,13 @@ def _made(
     policies: PolicyValueSet, terms: Terms, calibration: Mapping[str, Any] | None = None, **options: Any
 ) -> Method:
     """`calibration`: what `surefoot.calibrate` found for this very method and set, as plain data. The level then is the
-    one that simulation allows, for as many episodes as were calibrated, and options are those that were."""
+    one that simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""
     found = None if calibration is None else told_calibration(calibration)
     options = options if found is None else offered({**found.options, **options})
     for name in FLAGS & options.keys():
         flag(name, options[name])
-    method = certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
+    risk = terms.risk if found is None else found.risk
+    method = certified_method(policies, terms.name, risk, horizon=terms.horizon, **options)
     if found is None:
         return method
     return calibrated(cast(Certified, method), found, terms.risk, terms.horizon, options)
