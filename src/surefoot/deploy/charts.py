@@ -15,8 +15,7 @@ from surefoot.confidence import mixture_boundary
 from surefoot.deploy.drawing import Frame, Point, above, band, block, chart, frame, level, line, moment, steps
 from surefoot.deploy.history import History, Stretch
 from surefoot.deploy.observed import LEVEL, RunningMean
-from surefoot.deploy.status import ALARMS, Status, possible_in_words
-from surefoot.learning.method import SAFE
+from surefoot.deploy.status import ALARMS, Status, policy_name, possible_in_words
 
 if TYPE_CHECKING:  # who looks without a policy set needs none of what replays it
     from surefoot.deploy.possible import Possible
@@ -145,10 +144,6 @@ def parameter_cards(history: History, status: Status, possible: Possible) -> lis
         trained = f"{label}, of {number(low)} to {number(high)} that was trained for."
         found.append(Card(f"{name} of the system", picture, (("still", "not ruled out"),), trained))
     return found
-
-
-def policy_name(policy: int) -> str:
-    return "safe" if policy == SAFE else f"no. {policy}"
 
 
 def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Seen]:
