@@ -127,7 +127,8 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]
         return
     yield f"{path}: all {verdict.rows:,} rows of {verdict.episodes:,} episodes follow; head {verdict.head}"
     risk = "no risk stated" if verdict.risk is None else f"risk {verdict.risk:g}"
-    yield f"method {verdict.method}, {certificate_in_words(made.method.certified, verdict.certified)}, {risk}"
+    certificate = certificate_in_words(made.method.certified, verdict.certified)
+    yield f"method {verdict.method} ({certificate}), {risk}"
     for name, sentence in verdict.assumptions:
         yield f"{name}: {sentence}"
     counts = ("abandoned", verdict.abandoned), ("outside declared ranges", verdict.breaches)

@@ -62,5 +62,5 @@ def _seal(name: str | None, sealed: bool) -> str:
     if name is None:
         return UNSEALED
     if sealed:
-        return f"sealed with key {name}, which proved it"
-    return f"row 0 names key {name}, which was not at hand: whether a holder of it wrote this, nobody can tell here"
+        return f"sealed with this key, {name}"
+    return f"names key {name}, not checked: without the key nobody can tell who wrote this"

@@ -73,20 +73,19 @@ def facts(status: Status) -> tuple[Fact, ...]:
     claim = "certified margin" if status.certified else "claimed margin"
     margin = "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
     budget = ", ".join(f"{value:g}" for value in status.budget)
-    waiting = "ordered, its outcome is awaited" if status.outstanding is not None else "not ordered yet"
     return (
         ("state", f"{status.state}: {status.why}"),
         ("method", f"{status.method}, {certificate_in_words(status.promised, status.certified)}"),
         *(() if risk is None else (("risk", f"{risk}, the probability of ever ordering what breaks a budget"),)),
-        *status.assumptions,
         ("episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"),
         *((("breaches", f"{status.breaches:,} outside the declared ranges"),) if status.breaches else ()),
-        ("next order", f"{order_in_words(status.next_order)}, {waiting}"),
+        ("next order", _next_order_in_words(status)),
         ("weight", f"{status.weight:.6g}, the probability of leaving the safe policy"),
         ("still possible", possible_in_words(status)),
         ("budget", f"{budget} on the {status.kind}"),
         (claim, margin),
         *(("alarm", alarm) for alarm in status.alarms),
+        *status.assumptions,
         ("settings", _settings_in_words(status.settings) or "as by default"),
         ("policy set", status.policies or "not recorded"),
         ("head", f"{status.head} ({status.rows:,} rows)"),
@@ -94,7 +93,16 @@ def facts(status: Status) -> tuple[Fact, ...]:
 
 
 def certificate_in_words(promised: bool, certified: bool) -> str:
-    return "with a certificate" if certified else "its certificate is void" if promised else "uncertified"
+    return "with a certificate" if certified else "certificate void" if promised else "uncertified"
+
+
+def _next_order_in_words(status: Status) -> str:
+    words = order_in_words(status.next_order)
+    if status.state == "fault":
+        return f"{words}, as a fallback"
+    if status.outstanding is not None:
+        return f"episode {status.outstanding:,}: {words}, ordered and not told yet"
+    return f"episode {status.episodes:,}: {words}"
 
 
 def order_in_words(chances: Chances, most: int = 4) -> str:
