@@ -345,8 +345,8 @@ def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Obse
         try:
             if row.n == 0:
                 opened = opening(row, str(journal.path))
-                check_header(opened, learner, str(journal.path), key)
                 check_seals(opened, journal.path)
+                check_header(opened, learner, str(journal.path), key)
             else:
                 replay.follow(row)
         except (Departure, *STRANGE) as error:

@@ -158,6 +158,8 @@ class Tally:
         self._told_alone = False  # whether the last of the events is a breach without its event
 
     def add(self, row: Row) -> None:
+        if (row.kind == "open") != (row.n == 0):
+            raise Damaged(f"row {row.n} must {'not ' if row.n else ''}open a journal", row.n)
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         self.latest[row.kind] = row
         if row.kind == "event":
@@ -244,7 +246,7 @@ def read_status(path: str | PathLike[str], observer: Observer | None = None, key
     target = located(path)
     with understood(target):
         tally, last = tallied(read(target, key=checked_key(key), observer=observer), key is not None)
-        check_seals(tally.latest["open"].data, target)
+        check_seals(checked(tally.latest["open"]), target)
         return tally.status(last.n + 1, last.hash)
 
 
@@ -253,6 +255,6 @@ def tallied(rows: Iterable[Row], sealed: bool = False) -> tuple[Tally, Row]:
     for row in rows:
         tally.add(row)
         last = row
-    if last is None or "open" not in tally.latest:
+    if last is None:
         raise Damaged("row 0 must open a journal", 0)
     return tally, last

@@ -115,8 +115,8 @@ def verify(
                 found = opening(row, where)
                 if canonical(found) != row.payload:
                     raise Departure("its payload is not written in the canonical form")
-                check_header(found, learner, where, found.get("key") if key is None else key_name(key))
                 check_seals(found, located(path))
+                check_header(found, learner, where, found.get("key") if key is None else key_name(key))
             else:
                 replay.follow(row)
             tally.add(row)
