@@ -51,18 +51,20 @@ def cards(history: History, status: Status, possible: Possible | None) -> list[C
 def cost_card(history: History, status: Status, k: int) -> Card:
     """What constraint k is certified to cost, and what it was seen to cost, against its budget."""
     budget, means = status.budget[k], history.means.values
-    claimed = [(each.episode, budget - each.margin[k]) for each in history.decided.values if each.margin is not None]
+    decided = history.decided.values
+    claimed = [(each.episode, budget - each.margin[k]) for each in decided if each.margin is not None]
+    end = decided[-1].episode if decided and decided[-1].margin is None else None  # nothing is claimed any more
     seen = _intervals([each.episode for each in means], [each.costs[k] for each in means])
     shown = frame(status.episodes, [budget, *(y for _, y in claimed), *_telling(seen)])
-    word = "certified at most" if status.certified else "predicted, not certified"
+    word = "certified at most" if status.promised else "predicted, not certified"
     picture = chart(
         _cost_in_words(history, status, k, claimed),
         shown,
         [
             above(shown, budget, "over"),
-            band(shown, [(x, low, high) for x, _, low, high in seen], "band seen"),
+            _interval(shown, seen, status),
             line(shown, [(x, mean) for x, mean, _, _ in seen], "seen"),
-            steps(shown, claimed, "claimed"),
+            steps(shown, claimed, "claimed", end),
             level(shown, budget, "budget"),
             *_alarms(history, shown),
         ],
@@ -85,7 +87,7 @@ def reward_card(history: History, status: Status) -> Card:
         f"Reward over {status.episodes} episodes: mean {mean}.",
         shown,
         [
-            band(shown, [(x, low, high) for x, _, low, high in seen], "band seen"),
+            _interval(shown, seen, status),
             line(shown, [(x, mean) for x, mean, _, _ in seen], "seen"),
             steps(shown, recent, "recent"),
             *_alarms(history, shown),
@@ -157,6 +159,11 @@ def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Se
     return list(zip(episodes, middle.tolist(), lower.tolist(), upper.tolist(), strict=True))
 
 
+def _interval(shown: Frame, seen: Sequence[Seen], status: Status) -> Markup:
+    """None after a breach: it rests on the declared ranges."""
+    return band(shown, [] if status.breaches else [(x, low, high) for x, _, low, high in seen], "band seen")
+
+
 def _telling(seen: Sequence[Seen]) -> list[float]:
     """The values that decide what is shown: all means but the first few, and the interval of the later half. The
     interval of a few episodes is as wide as all that is possible, and would flatten everything else."""
@@ -193,5 +200,5 @@ def _cost_in_words(history: History, status: Status, k: int, claimed: Sequence[P
     observed = (
         f"observed mean {number(seen.mean)}, interval {number(low)} to {number(high)}" if seen.count else "no data"
     )
-    bound = f"{'certified' if status.certified else 'predicted'} {number(claimed[-1][1])}" if claimed else "no bound"
+    bound = f"{'certified' if status.promised else 'predicted'} {number(claimed[-1][1])}" if claimed else "no bound"
     return f"Cost {k + 1} over {status.episodes} episodes: budget {status.budget[k]:g}, {bound}, {observed}."

@@ -173,8 +173,12 @@ def _notes(status: Status) -> Iterator[str]:
 
 def _margin(status: Status) -> Figure:
     name = "Certified margin" if status.certified else "Claimed margin, uncertified"
+    if status.promised and not status.certified:
+        name = "Margin, certificate void"
     if status.margin is None:
-        return Figure(name, "none", "nothing is claimed of what is ordered now")
+        kept = status.certified and status.weight and status.settings.get("calibration") is not None
+        beside = "a calibration is about keeping the budgets, not by how much" if kept else "of what is ordered now"
+        return Figure(name, "none", beside)
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
     margin, budget = status.margin[least], status.budget[least]
     which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
@@ -190,7 +194,10 @@ def _observed(history: History, status: Status) -> Figure:
     if not seen.count:
         return Figure("Observed cost", "none", f"no episode was told yet; budget {budget}")
     low, high = seen.interval
-    beside = f"mean of {seen.count:,} episodes, 95 % interval {number(low)} to {number(high)}; budget {budget}"
+    interval = f"95 % interval {number(low)} to {number(high)}"
+    if status.breaches:
+        low, interval = seen.mean, "no interval, since one left the declared ranges"
+    beside = f"mean of {seen.count:,} episodes, {interval}; budget {budget}"
     name = "Observed cost" if len(rooms) == 1 else f"Observed cost {k + 1}"
     return Figure(name, number(seen.mean), beside, "bad" if low > status.budget[k] else "")
 
