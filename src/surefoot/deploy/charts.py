@@ -73,7 +73,7 @@ def cost_card(history: History, status: Status, k: int) -> Card:
     return Card(
         f"Cost{which} against its budget",
         picture,
-        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", "observed mean so far, 95 % interval")),
+        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", _seen_in_words(status))),
     )
 
 
@@ -93,7 +93,7 @@ def reward_card(history: History, status: Status) -> Card:
             *_alarms(history, shown),
         ],
     )
-    key = (("seen", "observed mean so far, 95 % interval"), ("recent", f"means of {RECENT} stretches"))
+    key = (("seen", _seen_in_words(status)), ("recent", f"means of {RECENT} stretches"))
     return Card("Reward", picture, key)
 
 
@@ -162,6 +162,10 @@ def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Se
 def _interval(shown: Frame, seen: Sequence[Seen], status: Status) -> Markup:
     """None after a breach: it rests on the declared ranges."""
     return band(shown, [] if status.breaches else [(x, low, high) for x, _, low, high in seen], "band seen")
+
+
+def _seen_in_words(status: Status) -> str:
+    return "observed mean so far" if status.breaches else "observed mean so far, 95 % interval"
 
 
 def _telling(seen: Sequence[Seen]) -> list[float]:

@@ -177,8 +177,8 @@ def _margin(status: Status) -> Figure:
         name = "Margin, certificate void"
     if status.margin is None:
         kept = status.certified and status.weight and status.settings.get("calibration") is not None
-        beside = "a calibration is about keeping the budgets, not by how much" if kept else "of what is ordered now"
-        return Figure(name, "none", beside)
+        why = "a calibration is about keeping the budgets, not by how much"
+        return Figure(name, "none", why if kept else "nothing is claimed of what is ordered now")
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
     margin, budget = status.margin[least], status.budget[least]
     which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
