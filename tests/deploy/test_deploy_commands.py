@@ -188,7 +188,7 @@ def test_onnx_says_when_it_is_missing(stored: Path, tmp_path: Path, monkeypatch:
 
 def test_verify_prints_method_risk_and_what_it_cannot_tell(journal: Path, stored: Path) -> None:
     text = run("verify", journal, "--policies", stored).stdout
-    assert "method certified-returns (certified), risk 0.3" in text
+    assert "method certified-returns (with a certificate), risk 0.3" in text
     assert "whether the outcomes are true cannot be seen" in text
 
 

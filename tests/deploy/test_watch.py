@@ -22,6 +22,7 @@ from deployments import fresh
 
 from surefoot.deploy import chain, follow
 from surefoot.deploy.follow import Follower
+from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.watch import SCRIPT, WatchServer
 from surefoot.errors import InvalidInput
@@ -163,8 +164,10 @@ def test_a_sealed_journal_is_shown_and_its_seal_is_checked_with_the_key(tmp_path
         follower = Follower(tmp_path / "journal", key)
         follower.advance(60)
         said[name] = follower.view
-    assert "Without its key nobody can tell" in said["none"].notes[0]
-    assert said["right"].notes == ("Sealed with this key.",)
+    assert said["none"].notes == (
+        f"Seal: names key {key_name(KEY)}, not checked: without the key nobody can tell who wrote this.",
+    )
+    assert said["right"].notes == (f"Seal: sealed with this key, {key_name(KEY)}.",)
     assert "not sealed with this key" in said["wrong"].verdict
 
 

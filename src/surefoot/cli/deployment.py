@@ -20,6 +20,7 @@ from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.session import Deployment
+from surefoot.deploy.status import certificate_in_words, order_in_words
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.interrupts import held_back
@@ -32,6 +33,8 @@ SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved b
 Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The policy set that was deployed.")]
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
+
+MOST_ALARMS = 20  # that are printed
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -134,11 +137,17 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]
         return
     yield f"{path}: all {verdict.rows:,} rows of {verdict.episodes:,} episodes follow; head {verdict.head}"
     risk = "no risk stated" if verdict.risk is None else f"risk {verdict.risk:g}"
-    yield f"method {verdict.method} ({'certified' if made.method.certified else 'no certificate'}), {risk}"
+    certificate = certificate_in_words(made.method.certified, verdict.certified)
+    yield f"method {verdict.method} ({certificate}), {risk}"
+    for name, sentence in verdict.assumptions:
+        yield f"{name}: {sentence}"
+    counts = ("abandoned", verdict.abandoned), ("outside declared ranges", verdict.breaches)
+    yield ", ".join(f"{name} {count:,}" for name, count in (*counts, ("alarms", len(verdict.alarms))))
+    for alarm in verdict.alarms[-MOST_ALARMS:]:
+        yield f"alarm: {alarm}"
+    yield f"next order: {order_in_words(verdict.next_order)}"
     computed = "weights, margins and signals" if made.method.observes == "signals" else "weights and margins"
     yield f"{computed} agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
-    if verdict.sealed:
-        yield "sealed with this key"
 
 
 def _recount(made: Learner, policies: PolicyValueSet, runs: int) -> str:

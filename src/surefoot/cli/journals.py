@@ -31,10 +31,10 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("status")
-def status_command(path: JournalPath, as_json: Json = False) -> None:
+def status_command(path: JournalPath, key: KeyFile = None, as_json: Json = False) -> None:
     """Where a deployment stands, while it runs or afterwards."""
     with reading(path) as observer:
-        status = read_status(path, observer)
+        status = read_status(path, observer, read_key(key))
     if as_json:
         print_json(status.as_dict())
         return

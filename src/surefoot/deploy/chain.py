@@ -295,6 +295,10 @@ def understood(path: Path | str, row: int | None = None) -> Iterator[None]:
     """Whatever cannot be made sense of inside is the file's fault, since anything may be in it."""
     try:
         yield
+    except Damaged as error:
+        if error.row is None or str(error).startswith(str(path)):
+            raise
+        raise Damaged(f"{path}: {error}", error.row) from None
     except SurefootError:
         raise
     except STRANGE as error:

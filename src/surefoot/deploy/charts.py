@@ -15,8 +15,7 @@ from surefoot.confidence import mixture_boundary
 from surefoot.deploy.drawing import Frame, Point, above, band, block, chart, frame, level, line, moment, steps
 from surefoot.deploy.history import History, Stretch
 from surefoot.deploy.observed import LEVEL, RunningMean
-from surefoot.deploy.status import ALARMS, Status, possible_in_words
-from surefoot.learning.method import SAFE
+from surefoot.deploy.status import ALARMS, Status, policy_name, possible_in_words
 
 if TYPE_CHECKING:  # who looks without a policy set needs none of what replays it
     from surefoot.deploy.possible import Possible
@@ -52,18 +51,20 @@ def cards(history: History, status: Status, possible: Possible | None) -> list[C
 def cost_card(history: History, status: Status, k: int) -> Card:
     """What constraint k is certified to cost, and what it was seen to cost, against its budget."""
     budget, means = status.budget[k], history.means.values
-    claimed = [(each.episode, budget - each.margin[k]) for each in history.decided.values if each.margin is not None]
+    decided = history.decided.values
+    claimed = [(each.episode, budget - each.margin[k]) for each in decided if each.margin is not None]
+    end = decided[-1].episode if decided and decided[-1].margin is None else None  # nothing is claimed any more
     seen = _intervals([each.episode for each in means], [each.costs[k] for each in means])
     shown = frame(status.episodes, [budget, *(y for _, y in claimed), *_telling(seen)])
-    word = "certified at most" if status.certified else "predicted, not certified"
+    word = "certified at most" if status.promised else "predicted, not certified"
     picture = chart(
         _cost_in_words(history, status, k, claimed),
         shown,
         [
             above(shown, budget, "over"),
-            band(shown, [(x, low, high) for x, _, low, high in seen], "band seen"),
+            _interval(shown, seen, status),
             line(shown, [(x, mean) for x, mean, _, _ in seen], "seen"),
-            steps(shown, claimed, "claimed"),
+            steps(shown, claimed, "claimed", end),
             level(shown, budget, "budget"),
             *_alarms(history, shown),
         ],
@@ -72,7 +73,7 @@ def cost_card(history: History, status: Status, k: int) -> Card:
     return Card(
         f"Cost{which} against its budget",
         picture,
-        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", "observed mean so far, 95 % interval")),
+        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", _seen_in_words(status))),
     )
 
 
@@ -86,13 +87,13 @@ def reward_card(history: History, status: Status) -> Card:
         f"Reward over {status.episodes} episodes: mean {mean}.",
         shown,
         [
-            band(shown, [(x, low, high) for x, _, low, high in seen], "band seen"),
+            _interval(shown, seen, status),
             line(shown, [(x, mean) for x, mean, _, _ in seen], "seen"),
             steps(shown, recent, "recent"),
             *_alarms(history, shown),
         ],
     )
-    key = (("seen", "observed mean so far, 95 % interval"), ("recent", f"means of {RECENT} stretches"))
+    key = (("seen", _seen_in_words(status)), ("recent", f"means of {RECENT} stretches"))
     return Card("Reward", picture, key)
 
 
@@ -147,10 +148,6 @@ def parameter_cards(history: History, status: Status, possible: Possible) -> lis
     return found
 
 
-def policy_name(policy: int) -> str:
-    return "safe" if policy == SAFE else f"no. {policy}"
-
-
 def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Seen]:
     """(episode, mean, low, high) of each, all at once."""
     if not means:
@@ -160,6 +157,15 @@ def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Se
     radius = mixture_boundary([each.squares for each in means], high - low, LEVEL / 2) / counts
     lower, upper = np.maximum(low, middle - radius), np.minimum(high, middle + radius)
     return list(zip(episodes, middle.tolist(), lower.tolist(), upper.tolist(), strict=True))
+
+
+def _interval(shown: Frame, seen: Sequence[Seen], status: Status) -> Markup:
+    """None after a breach: it rests on the declared ranges."""
+    return band(shown, [] if status.breaches else [(x, low, high) for x, _, low, high in seen], "band seen")
+
+
+def _seen_in_words(status: Status) -> str:
+    return "observed mean so far" if status.breaches else "observed mean so far, 95 % interval"
 
 
 def _telling(seen: Sequence[Seen]) -> list[float]:
@@ -198,5 +204,5 @@ def _cost_in_words(history: History, status: Status, k: int, claimed: Sequence[P
     observed = (
         f"observed mean {number(seen.mean)}, interval {number(low)} to {number(high)}" if seen.count else "no data"
     )
-    bound = f"{'certified' if status.certified else 'predicted'} {number(claimed[-1][1])}" if claimed else "no bound"
+    bound = f"{'certified' if status.promised else 'predicted'} {number(claimed[-1][1])}" if claimed else "no bound"
     return f"Cost {k + 1} over {status.episodes} episodes: budget {status.budget[k]:g}, {bound}, {observed}."

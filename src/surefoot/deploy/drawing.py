@@ -74,12 +74,12 @@ def line(shown: Frame, points: Sequence[Point], kind: str) -> Markup:
     return _path(kind, "M" + "L".join(_place(shown, *point) for point in points)) if points else Markup("")
 
 
-def steps(shown: Frame, points: Sequence[Point], kind: str) -> Markup:
-    """Each value holds until the next one, the last until the end."""
+def steps(shown: Frame, points: Sequence[Point], kind: str, end: float | None = None) -> Markup:
+    """Each value holds until the next one, the last until the `end`, by default that of the frame."""
     if not points:
         return Markup("")
     turns = [f"H{shown.x(x):.1f}V{shown.y(y):.1f}" for x, y in points[1:]]
-    return _path(kind, f"M{_place(shown, *points[0])}{''.join(turns)}H{shown.x(shown.end):.1f}")
+    return _path(kind, f"M{_place(shown, *points[0])}{''.join(turns)}H{shown.x(shown.end if end is None else end):.1f}")
 
 
 def band(shown: Frame, points: Sequence[tuple[float, float, float]], kind: str) -> Markup:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.deploy.chain import BEGINNING, Damaged, RawRow, checked_rows, located, named, understood
-from surefoot.deploy.forms import opening
+from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
-from surefoot.deploy.page import SEALED, View, view
+from surefoot.deploy.page import View, view
 from surefoot.deploy.seals import checked_key
 from surefoot.errors import SurefootError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from surefoot.deploy.possible import Possible
 
 SETTLED = 2.0  # seconds after which a file that looks the same is taken to be the same
-CHECKED = "Sealed with this key."
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
 Maker = Callable[[Mapping[str, Any]], "Possible"]
@@ -78,12 +77,14 @@ class Follower:
                 text = f"Reading the journal: {self._end.rows:,} rows so far. What it says comes when all are read."
                 return View(self.path.name, "Reading", "", text)
         self._rows = None
-        return view(self.path.name, self._history, self._possible, SEALED if self._key is None else CHECKED)
+        return view(self.path.name, self._history, self._possible)
 
     def _take(self, raw: RawRow) -> None:
         row = named(raw, self.path)
-        if row.n == 0 and self._maker is not None:
-            self._possible = self._maker(opening(row, str(self.path)))
+        if row.n == 0:
+            opened = opening(row, str(self.path))
+            check_seals(opened, self.path)
+            self._possible = None if self._maker is None else self._maker(opened)
         self._history.add(row)
         if self._possible is not None:
             self._possible.add(row)
@@ -99,7 +100,7 @@ class Follower:
         return old is not None and new is not None and old[:2] != new[:2]
 
     def _restart(self) -> None:
-        self._history = History()
+        self._history = History(sealed=self._key is not None)
         self._possible, self._rows = None, None
         self._end = Mark(0, BEGINNING)
 

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
-from surefoot.deploy.chain import Damaged, Row
+from surefoot.deploy.chain import Damaged, Row, check_schema, reader
+
+FORMAT = "surefoot-journal"
+# Since 1.1 row 0 names the key, if there is one, and a method may tell more of how it splits the risk.
+FIRST_VERSION, FORMAT_VERSION = [1, 0], [1, 1]
+# That the safe policy is feasible was taken for granted then; since, it is paid for or said in so many words.
+ASSUMED, ASSUMING = "assume_safe", ("safe-only", "paper", "certified-model-free")
+# What row 0 and the settings in it cannot have held then: who puts the old label on a new journal hides nothing.
+LATER = frozenset({"key", "task_horizon", "reward_sum_range", "cost_sum_range"})
+LATER_SETTINGS = frozenset({ASSUMED, "shift", "calibration", "split", "by_prior", "declared"})
 
 Check = Callable[[Any], bool]
 
@@ -16,6 +28,15 @@ def opening(row: Row, where: str) -> Mapping[str, Any]:
     if row.kind != "open":
         raise Damaged(f"{where}: row 0 must open a journal", 0)
     return checked(row)
+
+
+def check_seals(opened: Mapping[str, Any], path: Path) -> None:
+    """Row 0 names a key exactly if there is a table of seals; whether they are right, only the key can tell."""
+    with closing(reader(path)) as connection:
+        sealed = check_schema(connection, path)
+    if sealed != (opened.get("key") is not None):
+        found = "there is a table of seals" if sealed else "there is no table of seals"
+        raise Damaged(f"{path}: row 0 names {'no key' if sealed else 'a key'}, but {found}", 0)
 
 
 def checked(row: Row) -> dict[str, Any]:
@@ -28,6 +49,10 @@ def checked(row: Row) -> dict[str, Any]:
     for name, holds in form.items():
         if not holds(data.get(name)):
             raise Damaged(f"row {row.n} ({row.kind}) has no proper {name!r}, found {data.get(name)!r}"[:200], row.n)
+    if row.kind == "open" and data["format_version"] == FIRST_VERSION:
+        later = sorted(LATER & data.keys()) + sorted(LATER_SETTINGS & data["settings"].keys())
+        if later:
+            raise Damaged(f"row {row.n} must not have {later[0]!r}, which format 1.0 did not know", row.n)
     return data
 
 
@@ -59,15 +84,50 @@ def _truth(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _version(value: Any) -> bool:
+    return isinstance(value, list) and _counts(value) and value in (FIRST_VERSION, FORMAT_VERSION)
+
+
+def _key_name(value: Any) -> bool:
+    return _text(value) and re.fullmatch("[0-9a-f]{16}", value) is not None
+
+
+def _settings(value: Any) -> bool:
+    return isinstance(value, dict) and all(holds(value.get(name)) for name, holds in SETTINGS.items())
+
+
+def _calibration(value: Any) -> bool:
+    return isinstance(value, dict) and all(holds(value.get(name)) for name, holds in CALIBRATION.items())
+
+
+CALIBRATION: dict[str, Check] = {
+    "level": lambda value: _number(value) and 0 < value < 1,
+    "episodes": _count,
+    "runs": _count,
+    "attempt": _maybe(_count),
+    "seed": _maybe(_count),
+    "tasks": _maybe(_text),
+    "standing": _maybe(_text),
+}
+SETTINGS: dict[str, Check] = {
+    "method": _maybe(_text),
+    "risk": _maybe(_number),
+    "shift": _maybe(_number),
+    "assume_safe": _maybe(_truth),
+    "calibration": _maybe(_calibration),
+}
 FORMS: dict[str, dict[str, Check]] = {
     "open": {
+        "format": lambda value: value == FORMAT,
+        "format_version": _version,
         "method": _text,
         "certified": _truth,
         "policies": _maybe(_text),
-        "settings": lambda value: isinstance(value, dict),
+        "settings": _settings,
         "discount": lambda value: _number(value) and 0 < value <= 1,
         "budget": _numbers,
         "task_horizon": _maybe(lambda value: _count(value) and value > 0),
+        "key": _maybe(_key_name),
     },
     "event": {"episode": _count, "kind": _text, "message": _text},
     "decision": {
@@ -81,6 +141,6 @@ FORMS: dict[str, dict[str, Check]] = {
         "certified": _truth,
     },
     "order": {"episode": _count, "policy": _count},
-    "outcome": {"episode": _count},
+    "outcome": {"episode": _count, "breach": _maybe(lambda value: value is True)},
     "abandoned": {"episode": _count, "reason": _text},
 }

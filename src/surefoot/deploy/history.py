@@ -87,8 +87,8 @@ class History:
         stretches, stretch: consecutive runs of episodes, and how many episodes each has.
     """
 
-    def __init__(self) -> None:
-        self.tally = Tally()
+    def __init__(self, sealed: bool = False) -> None:
+        self.tally = Tally(sealed)
         self.opened: Mapping[str, Any] = {}
         self.decision: Mapping[str, Any] = {}
         self.order: Mapping[str, Any] = {}
@@ -120,6 +120,7 @@ class History:
                 self._stretch_of(data["episode"]).ordered[data["policy"]] += 1
             case "outcome":
                 self._tell(row, data)
+                self._stand(data["episode"] + 1)  # a breach is an alarm before its event is there
             case "abandoned":
                 self.abandoned.append(data)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -103,14 +104,26 @@ class Journal:
         return rows
 
     def find(self, kinds: Sequence[str], episode: int) -> Row | None:
-        """The row of one of these kinds whose payload has this `episode`; reads the whole table."""
+        """The row of one of these kinds whose payload has this `episode`, by bisection: each episode has at most one,
+        and they come in order."""
         marks = ",".join("?" * len(kinds))
-        query = f"SELECT n, kind, payload, hash FROM rows WHERE kind IN ({marks})"
+        query = (
+            "SELECT json_extract(payload, '$.episode'), n, kind, payload, hash FROM rows "
+            f"WHERE n >= ? AND kind IN ({marks}) ORDER BY n LIMIT 1"
+        )
+
+        def first_from(n: int) -> Any:
+            return self._run(query, (n, *kinds)).fetchone()
+
+        def behind(n: int) -> bool:
+            found = first_from(n)
+            return found is None or found[0] >= episode
+
         try:
-            found = self._run(query + " AND json_extract(payload, '$.episode') = ?", (*kinds, episode)).fetchone()
+            found = first_from(bisect_left(range(self.count), True, key=behind))
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot be read ({error})") from None
-        return None if found is None else Row(found[0], found[1].decode(), *found[2:])
+        return None if found is None or found[0] != episode else Row(found[1], found[2].decode(), *found[3:])
 
     def save_snapshot(self, state: bytes) -> None:
         """Keep `state` for the row written last, sealed; without a key nobody could trust it. Failing to is no loss."""

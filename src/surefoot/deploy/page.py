@@ -5,26 +5,28 @@ The same page is a file (`surefoot report JOURNAL`) and is served while rows are
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
 from surefoot.cmdp.wording import number
-from surefoot.deploy.chain import Observer, read, understood
-from surefoot.deploy.charts import Card, cards, policy_name
+from surefoot.deploy.assumptions import UNSEALED
+from surefoot.deploy.chain import Observer, located, read, understood
+from surefoot.deploy.charts import Card, cards
+from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import History
-from surefoot.deploy.status import ALARMS, Status, facts
+from surefoot.deploy.seals import checked_key
+from surefoot.deploy.status import ALARMS, Status, facts, order_in_words, policy_name, share
 
 if TYPE_CHECKING:
     from surefoot.deploy.possible import Possible
 
 MOST_EVENTS = 200
-SEALED = "The journal is sealed. Without its key nobody can tell here whether a holder of the key wrote it."
 
 
 @dataclass(frozen=True)
@@ -59,29 +61,37 @@ class View:
 
 
 def deployment_page(
-    path: str | PathLike[str], possible: Possible | None = None, observer: Observer | None = None
+    path: str | PathLike[str],
+    possible: Possible | None = None,
+    observer: Observer | None = None,
+    key: bytes | None = None,
 ) -> str:
     """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
-    it also shows what is left in the parameters of the family."""
-    history = read_history(path, possible, observer)
-    with understood(Path(path)):
-        return rendered(view(Path(path).name, history, possible))
+    it also shows what is left in the parameters of the family; with its `key`, the seal is checked."""
+    history = read_history(path, possible, observer, key)
+    with understood(located(path)):
+        return rendered(view(located(path).name, history, possible))
 
 
 def read_history(
-    path: str | PathLike[str], possible: Possible | None = None, observer: Observer | None = None
+    path: str | PathLike[str],
+    possible: Possible | None = None,
+    observer: Observer | None = None,
+    key: bytes | None = None,
 ) -> History:
-    history = History()
-    with understood(Path(path)):
-        for row in read(path, observer=observer):
+    history, target = History(sealed=key is not None), located(path)
+    with understood(target):
+        for row in read(target, key=checked_key(key), observer=observer):
+            if row.n == 0:
+                check_seals(opening(row, str(target)), target)
             history.add(row)
             if possible is not None:
                 possible.add(row)
     return history
 
 
-def view(name: str, history: History, possible: Possible | None = None, sealed: str = SEALED) -> View:
-    """What is known, in words; `sealed` is the note for a journal with a seal."""
+def view(name: str, history: History, possible: Possible | None = None) -> View:
+    """What is known, in words."""
     status = history.status()
     word, tone = _state(history, status)
     return View(
@@ -93,7 +103,7 @@ def view(name: str, history: History, possible: Possible | None = None, sealed: 
         tuple(cards(history, status, possible)),
         _events(history),
         facts(status),
-        (sealed,) if history.opened.get("key") else (),
+        tuple(_notes(status)),
     )
 
 
@@ -126,14 +136,14 @@ def _template(name: str) -> jinja2.Template:
 
 
 def _state(history: History, status: Status) -> tuple[str, str]:
-    if history.standing == "running":
+    if history.standing == "running" and history.order:
         return "Running", "good" if status.certified else "bad"
     return "Safe", "bad" if history.standing == "alarm" else ""
 
 
 def _verdict(history: History, status: Status) -> str:
     """Running or safe, why, and since when."""
-    if not history.decision:
+    if not history.order:
         return "The journal is open; nothing has been ordered yet."
     since = f"since episode {history.since:,}" if history.since else "since the beginning"
     if history.standing == "alarm":
@@ -143,15 +153,32 @@ def _verdict(history: History, status: Status) -> str:
         return f"The safe policy is ordered {how}, {since}: nothing else may be deployed yet."
     left = f"The safe policy has been left {since}, now in {share(status.weight)} of all episodes"
     if not status.certified:
-        return f"{left}. Nothing of this is certified: {status.method} promises no safety."
+        return f"{left}. Nothing of this is certified: {_uncertified(status)}."
     within = "its budget" if len(status.budget) == 1 else "every budget"
     return f"{left}; what is ordered is certified to stay within {within}."
 
 
+def _uncertified(status: Status) -> str:
+    if status.settings.get("calibration") is not None:
+        return "its calibration is claimed, and nobody here has counted it"
+    return f"{status.method} promises no safety"
+
+
+def _notes(status: Status) -> Iterator[str]:
+    """What whoever looks should know before trusting the rest."""
+    for name, sentence in status.assumptions:
+        if name != "format" and sentence != UNSEALED:
+            yield f"{name.capitalize()}: {sentence}."
+
+
 def _margin(status: Status) -> Figure:
     name = "Certified margin" if status.certified else "Claimed margin, uncertified"
+    if status.promised and not status.certified:
+        name = "Margin, certificate void"
     if status.margin is None:
-        return Figure(name, "none", "nothing is claimed of what is ordered now")
+        kept = status.certified and status.weight and status.settings.get("calibration") is not None
+        why = "a calibration is about keeping the budgets, not by how much"
+        return Figure(name, "none", why if kept else "nothing is claimed of what is ordered now")
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
     margin, budget = status.margin[least], status.budget[least]
     which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
@@ -167,7 +194,10 @@ def _observed(history: History, status: Status) -> Figure:
     if not seen.count:
         return Figure("Observed cost", "none", f"no episode was told yet; budget {budget}")
     low, high = seen.interval
-    beside = f"mean of {seen.count:,} episodes, 95 % interval {number(low)} to {number(high)}; budget {budget}"
+    interval = f"95 % interval {number(low)} to {number(high)}"
+    if status.breaches:
+        low, interval = seen.mean, "no interval, since one left the declared ranges"
+    beside = f"mean of {seen.count:,} episodes, {interval}; budget {budget}"
     name = "Observed cost" if len(rooms) == 1 else f"Observed cost {k + 1}"
     return Figure(name, number(seen.mean), beside, "bad" if low > status.budget[k] else "")
 
@@ -176,11 +206,13 @@ def _order(history: History, status: Status) -> Figure:
     if status.outstanding is not None:
         name = policy_name(history.order["policy"])
         return Figure("Next order", name, f"episode {status.outstanding:,}: ordered, its outcome is awaited")
-    if not history.decision:
+    if not status.next_order:
         return Figure("Next order", "none", "nothing was ordered yet")
-    parts = sorted(zip(history.decision["weights"], history.decision["policies"], strict=True), reverse=True)
-    mixed = ", ".join(f"{policy_name(policy)} {share(weight)}" for weight, policy in parts[:4])
-    return Figure("Next order", policy_name(parts[0][1]), f"most likely for episode {status.episodes:,}: {mixed}")
+    likeliest = policy_name(status.next_order[0][0])
+    if len(status.next_order) == 1:
+        return Figure("Next order", likeliest, f"for episode {status.episodes:,}")
+    mixed = order_in_words(status.next_order)
+    return Figure("Next order", likeliest, f"most likely for episode {status.episodes:,}: {mixed}")
 
 
 def _alarms(history: History, status: Status) -> Figure:
@@ -197,12 +229,3 @@ def _events(history: History) -> tuple[tuple[int, str, str], ...]:
     rows += [(each["episode"], "abandoned", each["reason"]) for each in history.abandoned]
     rows.sort(key=lambda row: row[0])
     return tuple(rows if len(rows) <= MOST_EVENTS else rows[: MOST_EVENTS // 2] + rows[-MOST_EVENTS // 2 :])
-
-
-def share(weight: float) -> str:
-    """A probability as a percentage that is 0 or 100 only if it is."""
-    if 0 < weight < 0.001:
-        return "under 0.1 %"
-    if 0.999 < weight < 1:
-        return "over 99.9 %"
-    return f"{100 * weight:.3g} %"

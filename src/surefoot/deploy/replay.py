@@ -22,17 +22,13 @@ from typing import Any
 import numpy as np
 
 from surefoot.deploy.chain import Row, canonical
+from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORMAT_VERSION
 from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record, told_part, with_signals
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, Order, counter_uniforms
 
-FORMAT = "surefoot-journal"
-# Since 1.1 row 0 names the key, if there is one, and a method may tell more of how it splits the risk.
-FIRST_VERSION, FORMAT_VERSION = [1, 0], [1, 1]
-# That the safe policy is feasible was taken for granted then; since, it is paid for or said in so many words.
-ASSUMED, ASSUMING = "assume_safe", ("safe-only", "paper", "certified-model-free")
 TOLD = ("outcome", "abandoned")
 
 # Other processors and libraries round differently; a weight or margin computed again may differ by this much.
@@ -147,14 +143,18 @@ class Replay:
         """The rows up to and including the next order; none while one is outstanding."""
         if self.outstanding is not None:
             return []
-        learner = self.learner
+        entries = self.consequences(self.learner)
+        self._next = order = self.learner.ask()
+        draw = float(counter_uniforms(self.learner.seed, order.episode, 1)[0])
+        return [*entries, ("order", {"episode": order.episode, "policy": order.policy_index, "draw": draw})]
+
+    def consequences(self, learner: Learner) -> list[Entry]:
+        """The rows between what `learner` was told last and its next order: events, and the decision if it is new."""
         entries: list[Entry] = [("event", asdict(event)) for event in learner.events[self.events :]]
         decision = _decision(learner)
         if decision != self.decision and _difference(decision, self.decision)[0] > TOLERANCE:
             entries.append(("decision", {"episode": learner.state.episode, **decision}))
-        self._next = order = learner.ask()
-        draw = float(counter_uniforms(learner.seed, order.episode, 1)[0])
-        return [*entries, ("order", {"episode": order.episode, "policy": order.policy_index, "draw": draw})]
+        return entries
 
     def wrote(self, entries: list[Entry]) -> None:
         """Take note that these owed rows are written."""

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, named, observed
-from surefoot.deploy.forms import opening
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, named, observed, understood
+from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
 from surefoot.deploy.seals import checked_key, key_name
@@ -101,9 +101,12 @@ class Deployment:
             _check_fresh(made)
             if not journal.exists:
                 journal.begin(("open", header(made, key_name(key))))
-            replay, tally = _resumed(journal, made, key_name(key), observer)
+            with understood(journal.path):
+                replay, tally = _resumed(journal, made, key_name(key), observer)
             _deployed.add(made)
-            return cls(journal, replay, tally)
+            opened = cls(journal, replay, tally)
+            opened._attempt(opened._catch_up)
+            return opened
         except BaseException:
             journal.close()
             raise
@@ -120,16 +123,7 @@ class Deployment:
     @_alone
     def ask(self) -> Order:
         """The next order, or the same again as long as it has not been told or abandoned."""
-        if self._suspended is not None:
-            return self._fallback()
-        try:
-            if self._unrecorded is not None:
-                self._record(*self._unrecorded)
-            if self._replay.outstanding is None:
-                self._append(self._replay.owed(), self._replay.wrote)
-        except Exception as error:  # whatever it is, the system must be told to run the safe policy
-            self._fault = str(error) or type(error).__name__
-            log.error("%s", error, exc_info=not isinstance(error, JournalError))
+        if self._suspended is not None or not self._attempt(self._order):
             return self._fallback()
         return self._replay.outstanding or self._fallback()
 
@@ -203,7 +197,7 @@ class Deployment:
         return self._journal.hash.hex()
 
     def close(self) -> None:
-        """Also writes the events that the next order would have brought along. Any number of times."""
+        """Also tries once more to record what the journal could not take. Any number of times."""
         if self._process != os.getpid():
             return  # a forked child holds nothing
         with held_back(), self._turn:
@@ -215,11 +209,7 @@ class Deployment:
         try:
             if self._unrecorded is not None:
                 self._record(*self._unrecorded)
-            if self._replay.outstanding is None:
-                events = [entry for entry in self._replay.owed() if entry[0] == "event"]
-                if events:
-                    self._append(events, self._replay.wrote)
-        except Exception as error:  # none of this was promised to anybody
+        except Exception as error:  # this was promised to nobody
             log.error("%s", error)
         finally:
             self._journal.close()
@@ -252,20 +242,48 @@ class Deployment:
             )
         return True
 
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Whether it could be done; if not, whatever the reason, the system must be told to run the safe policy."""
+        try:
+            work()
+        except Exception as error:
+            self._fault = str(error) or type(error).__name__
+            log.error("%s", error, exc_info=not isinstance(error, JournalError))
+            return False
+        return True
+
+    def _order(self) -> None:
+        if self._unrecorded is not None:
+            self._record(*self._unrecorded)
+        if self._replay.outstanding is None:
+            self._append(self._replay.owed(), self._replay.wrote)
+
+    def _catch_up(self) -> None:
+        """Write what follows from the rows there: a new journal's first decision, and what earlier versions, which
+        wrote events with the next order only, left out."""
+        if self._replay.outstanding is None and (owed := self._replay.consequences(self.learner)):
+            self._append(owed, self._replay.wrote)
+
     def _record(self, kind: str, payload: dict[str, Any]) -> None:
-        """Commit what was told, then let the learner move."""
+        """Commit what was told with all that follows from it, then let the learner move: no reader ever sees an
+        episode without the alarm that it raised."""
         try:
             moved = self._replay.after(kind, payload)
+            following = self._replay.consequences(moved)
         except InvalidInput:
             raise
         except Exception as error:
             self._suspended = f"the method failed on the outcome of episode {payload['episode']}: {error}"
             raise
         self._unrecorded = kind, payload  # `ask` tries again if this fails
-        self._append([(kind, payload)], lambda _: self._replay.move(moved))
+        self._append([(kind, payload), *following], lambda entries: self._moved(moved, entries[1:]))
         self._unrecorded = self._suspended = None
         if self.learner.state.episode - self._kept >= SNAPSHOT_EVERY:
             self._snapshot()
+
+    def _moved(self, learner: Learner, following: list[Entry]) -> None:
+        self._replay.move(learner)
+        self._replay.wrote(following)
 
     def _append(self, entries: list[Entry], then: Callable[[list[Entry]], None]) -> None:
         """Write rows, `then` take note of them. Nothing follows if that was interrupted between the two."""
@@ -311,12 +329,13 @@ def _check_fresh(learner: Learner) -> None:
 def _recorded(journal: Journal) -> Mapping[str, Any] | None:
     if not journal.exists:
         return None
-    return opening(named(next(journal.rows()), journal.path), str(journal.path))
+    with understood(journal.path):
+        return opening(named(next(journal.rows()), journal.path), str(journal.path))
 
 
 def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Observer | None) -> tuple[Replay, Tally]:
     """Check all rows against each other, and replay all that no sealed snapshot covers."""
-    replay, tally = Replay(learner), Tally()
+    replay, tally = Replay(learner), Tally(sealed=key is not None)
     covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
     for raw in observed(journal.rows(), observer):
         row = named(raw, journal.path)
@@ -325,7 +344,9 @@ def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Obse
             continue
         try:
             if row.n == 0:
-                check_header(opening(row, str(journal.path)), learner, str(journal.path), key)
+                opened = opening(row, str(journal.path))
+                check_seals(opened, journal.path)
+                check_header(opened, learner, str(journal.path), key)
             else:
                 replay.follow(row)
         except (Departure, *STRANGE) as error:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from surefoot.cmdp.wording import kind_of_cost
-from surefoot.deploy.chain import Damaged, Observer, Row, read, understood
-from surefoot.deploy.forms import checked
+from surefoot.deploy.assumptions import Fact, assumptions
+from surefoot.deploy.chain import Damaged, Observer, Row, located, read, understood
+from surefoot.deploy.forms import check_seals, checked
+from surefoot.deploy.seals import checked_key
 
 # Events that put a deployment back on the safe policy.
-ALARMS = ("alarm", "exhausted")
+ALARMS = ("alarm", "exhausted", "ended")
+SAFE = 0  # number of the safe policy
+BREACHED = "a value outside its declared range was observed: certificate void, safe policy from now on"
+
+Chances = tuple[tuple[int, float], ...]  # policies and their probabilities
 
 
 @dataclass(frozen=True)
@@ -21,22 +26,28 @@ class Status:
     """Attributes:
     state: "learning", "safe" (an alarm keeps it on the safe policy) or "fault" (the journal cannot be written).
     why: one sentence.
-    episodes: told or abandoned so far; `abandoned` of them have no outcome.
+    certified: whether what is ordered now is; `promised`, whether it was when the journal was begun.
+    episodes: told or abandoned so far; `abandoned` of them have no outcome, `breaches` left the declared ranges.
     outstanding: the episode that was ordered and not told yet.
+    next_order: policies that the next order may name, each with its probability; the one outstanding, if there is one.
     weight: probability with which the mixture in force leaves the safe policy.
     surviving, total: cells or candidates that are still possible, and all.
     margin: [m] what the method says of the mixture: a lower bound if certified.
     budget: [m], and `kind` of cost that it is on, in words.
     rows, head: of the journal; the head is the hash of its last row.
+    assumptions: what the certificate rests on, in sentences.
     """
 
     state: str
     why: str
     method: str
     certified: bool
+    promised: bool
     episodes: int
     abandoned: int
+    breaches: int
     outstanding: int | None
+    next_order: Chances
     weight: float
     surviving: int
     total: int
@@ -48,12 +59,15 @@ class Status:
     settings: dict[str, Any]
     budget: list[float]
     kind: str
+    assumptions: tuple[Fact, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "alarms": list(self.alarms)}
+        """Plain JSON data."""
+        listed = {name: [list(each) for each in getattr(self, name)] for name in ("next_order", "assumptions")}
+        return {**asdict(self), "alarms": list(self.alarms), **listed}
 
 
-def facts(status: Status) -> tuple[tuple[str, str], ...]:
+def facts(status: Status) -> tuple[Fact, ...]:
     """A status in words, as the terminal and the page show it."""
     risk = status.settings.get("risk")
     claim = "certified margin" if status.certified else "claimed margin"
@@ -61,19 +75,56 @@ def facts(status: Status) -> tuple[tuple[str, str], ...]:
     budget = ", ".join(f"{value:g}" for value in status.budget)
     return (
         ("state", f"{status.state}: {status.why}"),
-        ("method", f"{status.method}, {'with a certificate' if status.certified else 'uncertified'}"),
+        ("method", f"{status.method}, {certificate_in_words(status.promised, status.certified)}"),
         *(() if risk is None else (("risk", f"{risk}, the probability of ever ordering what breaks a budget"),)),
         ("episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"),
-        ("outstanding order", "none" if status.outstanding is None else f"episode {status.outstanding:,}"),
+        *((("breaches", f"{status.breaches:,} outside the declared ranges"),) if status.breaches else ()),
+        ("next order", _next_order_in_words(status)),
         ("weight", f"{status.weight:.6g}, the probability of leaving the safe policy"),
         ("still possible", possible_in_words(status)),
         ("budget", f"{budget} on the {status.kind}"),
         (claim, margin),
         *(("alarm", alarm) for alarm in status.alarms),
+        *status.assumptions,
         ("settings", _settings_in_words(status.settings) or "as by default"),
         ("policy set", status.policies or "not recorded"),
         ("head", f"{status.head} ({status.rows:,} rows)"),
     )
+
+
+def certificate_in_words(promised: bool, certified: bool) -> str:
+    return "with a certificate" if certified else "certificate void" if promised else "uncertified"
+
+
+def _next_order_in_words(status: Status) -> str:
+    words = order_in_words(status.next_order)
+    if status.state == "fault":
+        return f"{words}, as a fallback"
+    if status.outstanding is not None:
+        return f"episode {status.outstanding:,}: {words}, ordered and not told yet"
+    return f"episode {status.episodes:,}: {words}"
+
+
+def order_in_words(chances: Chances, most: int = 4) -> str:
+    """The likeliest policies of an order."""
+    if not chances:
+        return "unknown"
+    if len(chances) == 1:
+        return policy_name(chances[0][0])
+    return ", ".join(f"{policy_name(policy)} {share(chance)}" for policy, chance in chances[:most])
+
+
+def policy_name(policy: int) -> str:
+    return "safe" if policy == SAFE else f"no. {policy}"
+
+
+def share(weight: float) -> str:
+    """A probability as a percentage that is 0 or 100 only if it is."""
+    if 0 < weight < 0.001:
+        return "under 0.1 %"
+    if 0.999 < weight < 1:
+        return "over 99.9 %"
+    return f"{100 * weight:.3g} %"
 
 
 def possible_in_words(status: Status) -> str:
@@ -82,35 +133,60 @@ def possible_in_words(status: Status) -> str:
 
 
 def _settings_in_words(settings: Mapping[str, Any]) -> str:
-    """Those that were given; method and risk stand by themselves."""
-    given = {name: value for name, value in settings.items() if name not in ("method", "risk") and value is not None}
-    words = {name: f"for level {value['level']}" if name == "calibration" else value for name, value in given.items()}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(words.items()))
+    """Those that were given; method and risk stand by themselves, and a calibration among what is assumed."""
+    apart = ("method", "risk", "calibration")
+    given = {name: value for name, value in settings.items() if name not in apart and value is not None}
+    return ", ".join(f"{name.replace('_', ' ')} {str(value)[:100]}" for name, value in sorted(given.items()))
 
 
 class Tally:
-    """What a status needs of the rows, gathered as they pass; most payloads are not even parsed."""
+    """What a status needs of the rows, gathered as they pass; most payloads are not even parsed.
 
-    def __init__(self) -> None:
+    An alarm is in force from the row that raised it on: a breach that was told counts before its event is there, and
+    an event before the decision that follows from it.
+    """
+
+    def __init__(self, sealed: bool = False) -> None:
+        """`sealed` if the rows come from who checked them against the seal with its key."""
+        self.sealed = sealed
         self.counts: dict[str, int] = {}
         self.latest: dict[str, Row] = {}
         self.events: list[Any] = []
+        self.breaches = 0
         self.alarmed: str | None = None  # the message of the alarm in force
+        self._undecided = ""  # kind of the alarm in force if the decision that follows from it is not there yet
+        self._told_alone = False  # whether the last of the events is a breach without its event
 
     def add(self, row: Row) -> None:
+        if (row.kind == "open") != (row.n == 0):
+            raise Damaged(f"row {row.n} must {'not ' if row.n else ''}open a journal", row.n)
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         self.latest[row.kind] = row
         if row.kind == "event":
-            event = checked(row)
-            self.events.append(event)
-            if event["kind"] in (*ALARMS, "recovered"):
-                self.alarmed = event["message"] if event["kind"] in ALARMS else None
+            self._add_event(checked(row))
+        elif row.kind in ("decision", "order"):
+            self._undecided = ""
+        elif row.kind == "outcome" and b"breach" in row.payload and (told := checked(row)).get("breach"):
+            self.breaches += 1
+            self._add_event({"episode": told["episode"] + 1, "kind": "alarm", "message": BREACHED})
+            self._told_alone = True
+
+    def _add_event(self, event: Any) -> None:
+        alarm = event["kind"] in ALARMS
+        if alarm and self._told_alone:
+            self.events.pop()
+        self._told_alone = False
+        self.events.append(event)
+        if alarm:
+            self.alarmed, self._undecided = event["message"], event["kind"]
+        elif event["kind"] == "recovered":
+            self.alarmed, self._undecided = None, ""
 
     def status(self, rows: int, head: bytes, fault: str | None = None) -> Status:
         opened = checked(self.latest["open"])
-        decision = checked(self.latest["decision"]) if "decision" in self.latest else {}
+        decision = self._decision()
         told = self.counts.get("outcome", 0) + self.counts.get("abandoned", 0)
-        waiting = self.counts.get("order", 0) > told
+        order = checked(self.latest["order"]) if self.counts.get("order", 0) > told else None
         alarms = tuple(event["message"] for event in self.events if event["kind"] in ALARMS)
         state, why = self._standing(decision, fault)
         return Status(
@@ -118,9 +194,12 @@ class Tally:
             why,
             opened["method"],
             decision.get("certified", opened["certified"]),
+            opened["certified"],
             told,
             self.counts.get("abandoned", 0),
-            checked(self.latest["order"])["episode"] if waiting else None,
+            self.breaches,
+            None if order is None else order["episode"],
+            ((SAFE, 1.0),) if fault is not None else _chances(order, decision),
             decision.get("weight", 0.0),
             decision.get("surviving", 0),
             decision.get("total", 0),
@@ -132,7 +211,16 @@ class Tally:
             opened["settings"],
             opened["budget"],
             kind_of_cost(opened["discount"], opened.get("task_horizon")),
+            assumptions(opened, self.sealed),
         )
+
+    def _decision(self) -> dict[str, Any]:
+        """The one in force; after an alarm that none has followed yet, the safe policy and no claim."""
+        decision = checked(self.latest["decision"]) if "decision" in self.latest else {}
+        if not self._undecided:
+            return decision
+        safe = {**decision, "policies": [SAFE], "weights": [1.0], "weight": 0.0, "margin": None}
+        return safe if self._undecided == "ended" else {**safe, "surviving": 0, "certified": False}
 
     def _standing(self, decision: dict[str, Any], fault: str | None) -> tuple[str, str]:
         if fault is not None:
@@ -145,18 +233,28 @@ class Tally:
         return "learning", f"the safe policy is left with probability {weight:.4g}"
 
 
-def read_status(path: str | PathLike[str], observer: Observer | None = None) -> Status:
-    """The status of the journal at `path`, whether or not a deployment is writing to it."""
-    tally, last = tallied(read(path, observer=observer))
-    with understood(Path(path)):
+def _chances(order: Mapping[str, Any] | None, decision: Mapping[str, Any]) -> Chances:
+    if order is not None:
+        return ((order["policy"], 1.0),)
+    pairs = zip(decision.get("policies", ()), decision.get("weights", ()), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
+
+
+def read_status(path: str | PathLike[str], observer: Observer | None = None, key: bytes | None = None) -> Status:
+    """The status of the journal at `path`, whether or not a deployment is writing to it; with its `key`, the seal is
+    checked."""
+    target = located(path)
+    with understood(target):
+        tally, last = tallied(read(target, key=checked_key(key), observer=observer), key is not None)
+        check_seals(checked(tally.latest["open"]), target)
         return tally.status(last.n + 1, last.hash)
 
 
-def tallied(rows: Iterable[Row]) -> tuple[Tally, Row]:
-    tally, last = Tally(), None
+def tallied(rows: Iterable[Row], sealed: bool = False) -> tuple[Tally, Row]:
+    tally, last = Tally(sealed), None
     for row in rows:
         tally.add(row)
         last = row
-    if last is None or "open" not in tally.latest:
+    if last is None:
         raise Damaged("row 0 must open a journal", 0)
     return tally, last

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, located, read
-from surefoot.deploy.forms import opening
+from surefoot.deploy.assumptions import Fact, assumptions
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, located, read, understood
+from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
 from surefoot.deploy.seals import checked_key, key_name
+from surefoot.deploy.status import ALARMS, Chances, Tally
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
 
@@ -24,6 +26,11 @@ class Verdict:
     first_bad: number of the first row that is not; None if all are.
     reason: what is wrong with it.
     method, risk: of the learner that was deployed.
+    certified: whether what is ordered after the last row is.
+    alarms: those that the rows raised, also where the journal ends before the event that says so.
+    breaches, abandoned: episodes outside the declared ranges, and without an outcome.
+    next_order: policies that the next order may name, each with its probability.
+    assumptions: what the certificate rests on, in sentences.
     sealed: whether all rows carry the seal of the key that was given; None if none was.
     rounding: by how much weights, margins and signals differ at most from those computed here.
     """
@@ -36,17 +43,26 @@ class Verdict:
     reason: str = ""
     method: str = ""
     risk: float | None = None
+    certified: bool = False
+    alarms: tuple[str, ...] = ()
+    breaches: int = 0
+    abandoned: int = 0
+    next_order: Chances = ()
+    assumptions: tuple[Fact, ...] = ()
     sealed: bool | None = None
     rounding: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain JSON data."""
+        listed = {name: [list(each) for each in getattr(self, name)] for name in ("next_order", "assumptions")}
+        return {**asdict(self), "alarms": list(self.alarms), **listed}
 
 
 def read_header(path: str | PathLike[str]) -> Mapping[str, Any]:
     """The payload of row 0: method, settings and the digest of the policy set."""
-    for row in read(path):
-        return opening(row, str(path))
+    with understood(located(path)):
+        for row in read(path):
+            return opening(row, str(path))
     raise Damaged(f"{path}: row 0 is missing", 0)
 
 
@@ -68,13 +84,30 @@ def verify(
         key: the one that it was sealed with; the seal must be there and right.
         observer: called now and then with the number of rows checked.
     """
-    where, replay = str(located(path)), Replay(learner)
+    where, replay, tally = str(located(path)), Replay(learner), Tally(sealed=key is not None)
     count, last, published = 0, "", head is None
+    found: Mapping[str, Any] = {}
     risk = learner.settings.get("risk")
 
     def verdict(holds: bool, first_bad: int | None = None, reason: str = "") -> Verdict:
-        episodes, sealed = learner.state.episode, None if key is None else holds
-        return Verdict(holds, count, episodes, last, first_bad, reason, learner.name, risk, sealed, replay.rounding)
+        return Verdict(
+            holds,
+            count,
+            learner.state.episode,
+            last,
+            first_bad,
+            reason,
+            learner.name,
+            risk,
+            learner.certified,
+            tuple(event.message for event in learner.events if event.kind in ALARMS),
+            tally.breaches,
+            tally.counts.get("abandoned", 0),
+            _next_order(replay),
+            assumptions(found, tally.sealed) if holds else (),
+            None if key is None else holds,
+            replay.rounding,
+        )
 
     try:
         for row in read(path, key=checked_key(key), observer=observer):
@@ -82,9 +115,11 @@ def verify(
                 found = opening(row, where)
                 if canonical(found) != row.payload:
                     raise Departure("its payload is not written in the canonical form")
+                check_seals(found, located(path))
                 check_header(found, learner, where, found.get("key") if key is None else key_name(key))
             else:
                 replay.follow(row)
+            tally.add(row)
             count, last = row.n + 1, row.hash.hex()
             published = published or last == head
     except Damaged as error:
@@ -99,3 +134,11 @@ def verify(
         reason = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
         return verdict(False, count, reason)
     return verdict(True)
+
+
+def _next_order(replay: Replay) -> Chances:
+    if replay.outstanding is not None:
+        return ((replay.outstanding.policy_index, 1.0),)
+    deployed = replay.learner.deployed
+    pairs = zip(deployed.indices.tolist(), deployed.weights.tolist(), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: -pair[1]))

@@ -1,0 +1,89 @@
+"""All that shows where a deployment stands, read alike: what each view says, and which policy it says comes next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from surefoot.cli import app
+from surefoot.cli.deployment import _verdict_lines
+from surefoot.deploy.follow import Follower
+from surefoot.deploy.page import View, deployment_page, read_history, view
+from surefoot.deploy.protocol import answer
+from surefoot.deploy.session import Deployment
+from surefoot.deploy.status import facts, order_in_words
+from surefoot.deploy.verify import verify
+from surefoot.learning.learner import Learner
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Attributes:
+    text: all that is said.
+    next_order: the policy, or the mixture, that is said to come next.
+    certified: whether what is ordered is said to be certified.
+    """
+
+    text: str
+    next_order: str
+    certified: bool
+
+
+Maker = Callable[[], Learner]
+
+
+def of_deployment(path: Path, deployment: Deployment, maker: Maker) -> Seen:
+    status = deployment.status()
+    return Seen(str(facts(status)), order_in_words(status.next_order), status.certified)
+
+
+def of_protocol(path: Path, deployment: Deployment, maker: Maker) -> Seen:
+    return _of_json(answer(deployment, b'{"do": "status"}')["status"])
+
+
+def of_command(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
+    told = CliRunner().invoke(app, ["status", str(path), "--json"])
+    assert told.exit_code == 0, told.output
+    seen = _of_json(json.loads(told.stdout))
+    return Seen(CliRunner().invoke(app, ["status", str(path)]).stdout, seen.next_order, seen.certified)
+
+
+def of_page(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
+    return _of_view(view(path.name, read_history(path)), deployment_page(path))
+
+
+def of_watch(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
+    follower = Follower(path)
+    follower.advance(60)
+    return _of_view(follower.view, str(follower.view))
+
+
+def of_verify(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
+    made = maker()
+    verdict = verify(path, made)
+    assert verdict.holds, verdict.reason
+    text = "\n".join(_verdict_lines(path, made, verdict))
+    assert ("with a certificate" in text) == verdict.certified
+    return Seen(text, order_in_words(verdict.next_order), verdict.certified)
+
+
+READERS = {"command": of_command, "page": of_page, "watch": of_watch, "verify": of_verify}
+VIEWS: dict[str, Callable[..., Seen]] = {"deployment": of_deployment, "protocol": of_protocol, **READERS}
+
+
+def _of_json(status: dict[str, Any]) -> Seen:
+    order = tuple((policy, chance) for policy, chance in status["next_order"])
+    return Seen(json.dumps(status), order_in_words(order), status["certified"])
+
+
+def _of_view(shown: View, text: str) -> Seen:
+    margin, _, order, _ = shown.figures
+    certified = margin.name == "Certified margin"
+    assert certified == ("with a certificate" in str(shown.facts))
+    assert certified or "is certified to stay" not in text
+    return Seen(text, order.value, certified)
