@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, named, observed
+from surefoot.deploy.blocks import Blocks
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, named, observed
 from surefoot.deploy.forms import opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
@@ -318,19 +319,26 @@ def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Obse
     """Check all rows against each other, and replay all that no sealed snapshot covers."""
     replay, tally = Replay(learner), Tally()
     covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
-    for raw in observed(journal.rows(), observer):
-        row = named(raw, journal.path)
-        tally.add(row)
-        if 0 < row.n <= covered:
-            continue
-        try:
-            if row.n == 0:
-                check_header(opening(row, str(journal.path)), learner, str(journal.path), key)
-            else:
-                replay.follow(row)
-        except (Departure, *STRANGE) as error:
-            raise Damaged(f"{journal.path}: row {row.n} does not follow: {error}", row.n) from None
+    try:
+        with Blocks(replay) as blocks:
+            for raw in observed(journal.rows(), observer):
+                row = named(raw, journal.path)
+                tally.add(row)
+                if row.n == 0:
+                    _check_first(row, learner, str(journal.path), key)
+                elif row.n > covered:
+                    blocks.add(row)
+    except Departure as error:
+        raise Damaged(f"{journal.path}: row {error.row} does not follow: {error}", error.row) from None
+    journal.connect()
     return replay, tally
+
+
+def _check_first(row: Row, learner: Learner, where: str, key: str | None) -> None:
+    try:
+        check_header(opening(row, where), learner, where, key)
+    except STRANGE as error:
+        raise Departure(str(error), 0) from None
 
 
 def _restored(replay: Replay, state: bytes) -> bool:
