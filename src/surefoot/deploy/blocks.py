@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from types import TracebackType
 
@@ -34,20 +34,14 @@ SUMS = ("reward", "cost", "states")
 class Blocks:
     """Follows the rows that it is given, in order; some wait until `finish`, or the end of the `with` block.
 
-    Attributes:
-        last: the row up to which all were followed.
+    Args:
+        took: called with every row that was followed.
     """
 
-    def __init__(self, replay: Replay) -> None:
-        self.last: Row | None = None
-        self._replay = replay
+    def __init__(self, replay: Replay, took: Callable[[Row], None] = lambda row: None) -> None:
+        self._replay, self._took = replay, took
         self._waiting: list[Row] = []
         self._size = 0
-
-    @property
-    def count(self) -> int:
-        """Rows of the journal up to the last that was followed."""
-        return 0 if self.last is None else self.last.n + 1
 
     def add(self, row: Row) -> None:
         """`Departure`, with the number of the row, if this one or one that waited does not follow."""
@@ -64,8 +58,8 @@ class Blocks:
         """Follow the rows that wait: as many as possible in blocks, the others one by one."""
         rows, self._waiting, self._size = self._waiting, [], 0
         taken = _take(self._replay, rows)
-        if taken:
-            self.last = rows[taken - 1]
+        for row in rows[:taken]:
+            self._took(row)
         for row in rows[taken:]:
             self._follow(row)
 
@@ -74,7 +68,7 @@ class Blocks:
             self._replay.follow(row)
         except (Departure, *STRANGE) as error:
             raise Departure(str(error), row.n) from None
-        self.last = row
+        self._took(row)
 
     def __enter__(self) -> Blocks:
         return self

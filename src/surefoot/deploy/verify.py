@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from surefoot.deploy.blocks import Blocks
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, located, read
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, located, read
 from surefoot.deploy.forms import opening
 from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
 from surefoot.deploy.seals import checked_key, key_name
@@ -70,28 +70,29 @@ def verify(
         observer: called now and then with the number of rows checked.
     """
     where, replay = str(located(path)), Replay(learner)
-    blocks, published = Blocks(replay), head is None
+    count, last, published = 0, "", head is None
     risk = learner.settings.get("risk")
 
     def verdict(holds: bool, first_bad: int | None = None, reason: str = "") -> Verdict:
         episodes, sealed = learner.state.episode, None if key is None else holds
-        head = "" if blocks.last is None else blocks.last.hash.hex()
-        return Verdict(
-            holds, blocks.count, episodes, head, first_bad, reason, learner.name, risk, sealed, replay.rounding
-        )
+        return Verdict(holds, count, episodes, last, first_bad, reason, learner.name, risk, sealed, replay.rounding)
+
+    def took(row: Row) -> None:
+        nonlocal count, last, published
+        count, last = row.n + 1, row.hash.hex()
+        published = published or last == head
 
     try:
-        with blocks:
+        with Blocks(replay, took) as blocks:
             for row in read(path, key=checked_key(key), observer=observer):
-                if row.n == 0:
-                    found = opening(row, where)
-                    if canonical(found) != row.payload:
-                        raise Departure("its payload is not written in the canonical form")
-                    check_header(found, learner, where, found.get("key") if key is None else key_name(key))
-                    blocks.last = row
-                else:
+                if row.n:
                     blocks.add(row)
-                published = published or row.hash.hex() == head
+                    continue
+                found = opening(row, where)
+                if canonical(found) != row.payload:
+                    raise Departure("its payload is not written in the canonical form")
+                check_header(found, learner, where, found.get("key") if key is None else key_name(key))
+                took(row)
     except Damaged as error:
         if error.row is None:
             raise
@@ -99,8 +100,8 @@ def verify(
     except (OtherPolicySet, FeaturesMissing):
         raise
     except (Departure, SurefootError, *STRANGE) as error:
-        return verdict(False, blocks.count, f"row {blocks.count} does not follow: {error}")
+        return verdict(False, count, f"row {count} does not follow: {error}")
     if not published:
-        reason = f"no row has the published hash {head}: the journal was rewritten or cut before row {blocks.count}"
-        return verdict(False, blocks.count, reason)
+        reason = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
+        return verdict(False, count, reason)
     return verdict(True)
