@@ -53,7 +53,7 @@ class Scripted:
     def observe(self, state: int, drawn: Any, outcomes: Outcomes) -> int:
         return state
 
-    def impossible(self, outcomes: Outcomes) -> np.ndarray:
+    def impossible(self, outcomes: Outcomes, before: int, after: int) -> np.ndarray:
         return np.zeros(len(outcomes), dtype=bool)
 
     def abandon(self, state: int, drawn: int) -> int:

@@ -580,9 +580,14 @@ def test_impossible_episodes_are_named_one_by_one(kind: Any) -> None:
         told(model, 0.8, [[2, 1, 1, 0]], [[0, 1, 0]]),  # nobody starts in state 2
     ]
     block = Outcomes(*(np.concatenate([getattr(each, name) for each in wrong]) for name in NAMES))
-    assert kind(cells, model, task.units, 1000).impossible(block).tolist() == [False, True, True, True]
     balls = replace(model, radius=np.full(len(cells), 0.1))
-    assert TransitionBall(cells, balls, task.units, 1000).impossible(block).tolist() == [False, True, False, True]
+    exact, inexact = kind(cells, model, task.units, 1000), TransitionBall(cells, balls, task.units, 1000)
+    for evidence, expected in ((exact, [False, True, True, True]), (inexact, [False, True, False, True])):
+        start = evidence.start()
+        for part in (slice(None), slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4)):
+            episodes = block[part]
+            after = evidence.observe(start, np.zeros(len(episodes), int), episodes)
+            assert evidence.impossible(episodes, start, after).tolist() == expected[part]
 
 
 def test_evidence_does_not_drift_when_rows_miss_one_by_rounding_up() -> None:

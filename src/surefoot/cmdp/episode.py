@@ -179,6 +179,8 @@ def discounted_sum(values: Floats, discount: float) -> Floats:
 
 def add_in_order(start: Floats, rows: Floats) -> Floats:
     """start + rows[0] + rows[1] + …, in that order, so that blocks and single episodes round alike."""
+    if len(rows) == 1:
+        return np.asarray(start + rows[0])
     total: Floats = np.cumsum(np.concatenate([start[None], rows]), axis=0)[-1]
     return total
 

@@ -186,9 +186,15 @@ class Units:
 
     def scaled(self, sums: Floats) -> Floats:
         """Discounted reward and costs [..., 1+m], mapped from their ranges to [0, 1]."""
-        span = np.ptp(self.reachable, axis=1)
-        scaled: Floats = np.clip((sums - self.reachable[:, 0]) / np.where(span > 0, span, 1.0), 0.0, 1.0)
+        low, span = self._scale
+        scaled: Floats = ((sums - low) / span).clip(0.0, 1.0)
         return scaled
+
+    @cached_property
+    def _scale(self) -> tuple[Floats, Floats]:
+        """[1+m] each: where the ranges of sums begin, and their lengths, 1 for those of length 0."""
+        span = np.ptp(self.reachable, axis=1)
+        return self.reachable[:, 0], frozen(np.where(span > 0, span, 1.0))
 
     def scaled_sums(self, lower: Floats, upper: Floats, steps: int) -> tuple[Floats, Floats]:
         """Bounds on reward and margins [..., 1+m] as bounds on the means of the scaled reward and costs of episodes of

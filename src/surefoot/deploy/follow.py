@@ -77,6 +77,8 @@ class Follower:
                 text = f"Reading the journal: {self._end.rows:,} rows so far. What it says comes when all are read."
                 return View(self.path.name, "Reading", "", text)
         self._rows = None
+        if self._possible is not None:
+            self._possible.finish()
         return view(self.path.name, self._history, self._possible)
 
     def _take(self, raw: RawRow) -> None:

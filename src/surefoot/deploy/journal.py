@@ -77,15 +77,10 @@ class Journal:
         self._file = _only_name(self.path)
 
     def rows(self) -> Iterator[RawRow]:
-        """All rows, each checked against the one before; takes note of the last one when all are read.
-
-        Only then is the file opened for writing: SQLite tidies up on closing, and nothing of a journal that is
-        refused may be lost.
-        """
+        """All rows, each checked against the one before; takes note of the last one when all are read."""
         for row in checked_rows(self.path, key=self._key):
             self.count, self.hash = row[0] + 1, row[3]
             yield row
-        self._connect()
 
     def append(self, entries: Sequence[Entry]) -> list[Row]:
         """Add rows, all or none."""
@@ -212,7 +207,9 @@ class Journal:
             self._run("UPDATE seals SET seal = ?", (head_seal(self._key, *head),))
         self._run("COMMIT")
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Open the file for writing, when its rows were read and found right: SQLite tidies up on closing, and nothing
+        of a journal that is refused may be lost."""
         connection = connect(self.path, "rw")
         try:
             check_schema(connection, self.path)
@@ -235,7 +232,7 @@ class Journal:
         """Every statement of a writer goes through here."""
         if self._connection is None:
             try:
-                self._connect()
+                self.connect()
             except ArtifactError as error:
                 raise sqlite3.OperationalError(str(error)) from None
         if self._connection is None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,7 @@ def _slots(handle: int) -> tuple[Mark | None, Mark | None]:
     return _parsed(content[:SLOT]), _parsed(content[SLOT:])
 
 
+@lru_cache(maxsize=4)  # a writer finds what it wrote
 def _parsed(slot: bytes) -> Mark | None:
     found = FORM.fullmatch(slot)
     if found is None:
@@ -90,6 +92,7 @@ def _parsed(slot: bytes) -> Mark | None:
     return mark if _slot(mark) == slot else None
 
 
+@lru_cache(maxsize=4)
 def _slot(mark: Mark) -> bytes:
     text = b"surefoot-mark %d %s" % (mark.rows, mark.head.hex().encode())
     check = sha256(text).hexdigest()[:16].encode()

@@ -12,6 +12,7 @@ were computed from it stand beside it: what they are decides, and other machines
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -226,6 +227,8 @@ def _plain_sequences(told: Mapping[str, Any], constraints: int) -> dict[str, Any
 
 
 def _numbers(name: str, value: Any) -> Floats:
+    if type(value) is float and math.isfinite(value):  # most are
+        return np.array(value)
     try:
         kind: str = np.asarray(value).dtype.kind
     except ValueError:
@@ -236,6 +239,8 @@ def _numbers(name: str, value: Any) -> Floats:
 
 
 def _indices(name: str, value: Any) -> list[int]:
+    if type(value) is list and len(value) == 1 and type(value[0]) is int and 0 <= value[0] < 2**63:  # a first state
+        return [value[0]]
     try:
         array = np.asarray(value)
     except ValueError:

@@ -87,6 +87,8 @@ def read_history(
             history.add(row)
             if possible is not None:
                 possible.add(row)
+        if possible is not None:
+            possible.finish()
     return history
 
 

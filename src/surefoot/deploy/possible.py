@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.deploy.blocks import Blocks
 from surefoot.deploy.chain import Damaged, Row
 from surefoot.deploy.forms import opening
 from surefoot.deploy.history import Thinned
@@ -33,25 +36,35 @@ class Possible:
     """
 
     def __init__(self, learner: Learner) -> None:
-        self._replay = Replay(learner)
+        self._learner, self._blocks = learner, Blocks(Replay(learner))
         low, high = _boxes(learner.method)
         self.everything: tuple[Range, ...] = _ranges(low, high)
         self.ranges: Thinned[Left] = Thinned(lambda one, other: Left(one.episode, other.ranges))
 
     def add(self, row: Row) -> None:
-        learner = self._replay.learner
         if row.n == 0:
             found = opening(row, "the journal")
-            check_header(found, learner, "the journal", found.get("key"))
+            check_header(found, self._learner, "the journal", found.get("key"))
             return
-        try:
-            self._replay.follow(row)
-        except Departure as error:
-            raise Damaged(f"row {row.n} does not follow from the policy set: {error}", row.n) from None
+        with _departures():
+            self._blocks.add(row)
         if row.kind == "decision":
-            left = _left(learner)
+            left = _left(self._learner)
             if left:
                 self.ranges.add(Left(row.data["episode"], left))
+
+    def finish(self) -> None:
+        """Rows that were added may not have been looked at before this."""
+        with _departures():
+            self._blocks.finish()
+
+
+@contextmanager
+def _departures() -> Iterator[None]:
+    try:
+        yield
+    except Departure as error:
+        raise Damaged(f"row {error.row} does not follow from the policy set: {error}", error.row) from None
 
 
 def _left(learner: Learner) -> tuple[Range, ...]:

@@ -36,7 +36,11 @@ TOLERANCE = 1e-9
 
 
 class Departure(Exception):
-    """A row does not follow from those before it."""
+    """A row does not follow from those before it; `row` is its number where that is known."""
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class OtherPolicySet(ArtifactError):
@@ -196,10 +200,10 @@ class Replay:
         if row.kind != kind:
             raise Departure(f"{row.kind!r} where {kind!r} must come: {expected}")
         if kind == "order":  # the draw is exact on every machine
-            _check_written(kind, expected, row.payload)
+            check_written(kind, expected, row.payload)
         else:
             found = row.data
-            _check_written(kind, found, row.payload)
+            check_written(kind, found, row.payload)
             size, different = _difference(json.loads(canonical(expected)), found)
             if size > TOLERANCE:
                 raise Departure(f"{kind}: {different}")
@@ -214,14 +218,14 @@ class Replay:
         if self.outstanding is None or payload.get("episode") != self.outstanding.episode:
             raise Departure(f"tells of episode {payload.get('episode')!r}, which is not the one ordered last")
         try:
-            plain = self._as_told(row.kind, payload, self.outstanding.policy_index)
-            _check_written(row.kind, {"episode": self.outstanding.episode, **plain}, row.payload)
+            plain = self.as_told(row.kind, payload, self.outstanding.policy_index)
+            check_written(row.kind, {"episode": self.outstanding.episode, **plain}, row.payload)
             moved = self.after(row.kind, payload)
         except (InvalidInput, LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise Departure(f"{row.kind} that would have been refused: {error}") from None
         self.move(moved)
 
-    def _as_told(self, kind: str, payload: Mapping[str, Any], policy: int) -> dict[str, Any]:
+    def as_told(self, kind: str, payload: Mapping[str, Any], policy: int) -> dict[str, Any]:
         """What would be written if it were told now, without the episode; signals as they were computed then."""
         if kind == "abandoned":
             return {"reason": checked_reason(payload.get("reason"))}
@@ -261,7 +265,7 @@ def _check_features(told: Mapping[str, Any], learner: Learner) -> None:
         )
 
 
-def _check_written(kind: str, expected: Any, payload: bytes) -> None:
+def check_written(kind: str, expected: Any, payload: bytes) -> None:
     """To the byte."""
     if canonical(expected) != payload:
         found = payload[:200].decode(errors="replace")

@@ -9,11 +9,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import wraps
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, named, observed, understood
+from surefoot.deploy.blocks import Blocks
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, named, observed, understood
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
@@ -337,21 +339,28 @@ def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Obse
     """Check all rows against each other, and replay all that no sealed snapshot covers."""
     replay, tally = Replay(learner), Tally(sealed=key is not None)
     covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
-    for raw in observed(journal.rows(), observer):
-        row = named(raw, journal.path)
-        tally.add(row)
-        if 0 < row.n <= covered:
-            continue
-        try:
-            if row.n == 0:
-                opened = opening(row, str(journal.path))
-                check_seals(opened, journal.path)
-                check_header(opened, learner, str(journal.path), key)
-            else:
-                replay.follow(row)
-        except (Departure, *STRANGE) as error:
-            raise Damaged(f"{journal.path}: row {row.n} does not follow: {error}", row.n) from None
+    try:
+        with Blocks(replay) as blocks:
+            for raw in observed(journal.rows(), observer):
+                row = named(raw, journal.path)
+                tally.add(row)
+                if row.n == 0:
+                    _check_first(row, learner, journal.path, key)
+                elif row.n > covered:
+                    blocks.add(row)
+    except Departure as error:
+        raise Damaged(f"{journal.path}: row {error.row} does not follow: {error}", error.row) from None
+    journal.connect()
     return replay, tally
+
+
+def _check_first(row: Row, learner: Learner, path: Path, key: str | None) -> None:
+    try:
+        opened = opening(row, str(path))
+        check_seals(opened, path)
+        check_header(opened, learner, str(path), key)
+    except STRANGE as error:
+        raise Departure(str(error), 0) from None
 
 
 def _restored(replay: Replay, state: bytes) -> bool:

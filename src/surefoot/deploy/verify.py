@@ -8,7 +8,8 @@ from os import PathLike
 from typing import Any
 
 from surefoot.deploy.assumptions import Fact, assumptions
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, canonical, located, read, understood
+from surefoot.deploy.blocks import Blocks
+from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, located, read, understood
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
 from surefoot.deploy.seals import checked_key, key_name
@@ -109,19 +110,24 @@ def verify(
             replay.rounding,
         )
 
+    def took(row: Row) -> None:
+        nonlocal count, last, published
+        tally.add(row)
+        count, last = row.n + 1, row.hash.hex()
+        published = published or last == head
+
     try:
-        for row in read(path, key=checked_key(key), observer=observer):
-            if row.n == 0:
+        with Blocks(replay, took) as blocks:
+            for row in read(path, key=checked_key(key), observer=observer):
+                if row.n:
+                    blocks.add(row)
+                    continue
                 found = opening(row, where)
                 if canonical(found) != row.payload:
                     raise Departure("its payload is not written in the canonical form")
                 check_seals(found, located(path))
                 check_header(found, learner, where, found.get("key") if key is None else key_name(key))
-            else:
-                replay.follow(row)
-            tally.add(row)
-            count, last = row.n + 1, row.hash.hex()
-            published = published or last == head
+                took(row)
     except Damaged as error:
         if error.row is None:
             raise

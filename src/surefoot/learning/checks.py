@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.arrays import Floats, refuse
-from surefoot.cmdp.episode import Observed, Outcomes
+from surefoot.cmdp.episode import Observed, Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
@@ -124,6 +124,13 @@ def _check_steps(observed: Observed, count: int, horizon: int | None) -> None:
         unknown = ~np.isfinite(rows).reshape(*rows.shape[:2], -1).all(axis=2)
         if (unknown & (np.arange(rows.shape[1]) < numbers[:, None])).any():
             raise InvalidInput(f"{name} must be finite, got some that are not")
+
+
+def trusted_episodes(outcomes: Outcomes, units: Units) -> int:
+    """How many come before the first one outside the declared ranges; almost always all lie strictly within."""
+    low, high = units.reachable.T
+    sums = outcomes.sums
+    return len(outcomes) if ((low < sums) & (sums < high)).all() else first_breach(outcomes, units)
 
 
 def range_alarm(episode: int, outcome: Outcomes, units: Units) -> Event:

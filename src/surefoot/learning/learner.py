@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, frozen, whole
-from surefoot.cmdp.episode import Outcome, Outcomes, first_breach
+from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.learning.checks import check_observed, check_outcomes, range_alarm
+from surefoot.learning.checks import check_observed, check_outcomes, range_alarm, trusted_episodes
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -149,11 +149,8 @@ class Learner:
         return policies.name(index) if isinstance(policies, PolicyValueSet) else None
 
     def ask_block(self, episodes: int) -> Orders:
-        deployed = self.deployed
-        uniform = counter_uniforms(self.seed, self.state.episode, episodes)
-        component = np.searchsorted(np.cumsum(deployed.weights), uniform, side="right")
-        drawn = deployed.indices[np.minimum(component, len(deployed.indices) - 1)]
-        return Orders(self.state.episode, deployed, drawn)
+        deployed, first = self.deployed, self.state.episode
+        return Orders(first, deployed, deployed.components(counter_uniforms(self.seed, first, episodes)))
 
     def tell_block(self, orders: Orders, outcomes: Outcomes) -> int:
         """Use outcomes in order until a decision falls; returns how many were used, the rest were never run."""
@@ -163,7 +160,7 @@ class Learner:
         if self.state.voided:
             self.state = replace(self.state, episode=self.state.episode + len(outcomes))
             return len(outcomes)
-        trusted = first_breach(outcomes, self.method.units)
+        trusted = trusted_episodes(outcomes, self.method.units)
         step = Step(self.state.method, 0)
         if trusted:
             step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes[:trusted])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,10 +27,20 @@ class Deployed:
     indices: Integers
     weights: Floats
 
-    @property
+    @cached_property
     def weight(self) -> float:
         """Probability of leaving the safe policy."""
         return float(self.weights[self.indices != SAFE].sum())
+
+    def components(self, uniform: Floats) -> Integers:
+        """[n] policies that uniform numbers [n] draw."""
+        place = np.searchsorted(self._cumulative, uniform, side="right")
+        drawn: Integers = self.indices[np.minimum(place, len(self.indices) - 1)]
+        return drawn
+
+    @cached_property
+    def _cumulative(self) -> Floats:
+        return np.cumsum(self.weights)
 
 
 SAFE_ONLY = Deployed(np.array([SAFE]), np.array([1.0]))
@@ -39,7 +50,8 @@ SAFE_ONLY = Deployed(np.array([SAFE]), np.array([1.0]))
 class Step:
     """What a method made of a block: its next state, how many episodes it used, and what happened.
 
-    A method uses episodes up to and including the first one after which it deploys something else.
+    A method uses episodes up to and including the first one after which it deploys something else, accounts otherwise
+    for it, or has something to tell.
     """
 
     state: Any

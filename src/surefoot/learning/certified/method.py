@@ -45,8 +45,9 @@ class Evidence(Protocol):
 
     def observe(self, state: Any, drawn: Integers, outcomes: Outcomes) -> Any: ...
 
-    def impossible(self, outcomes: Outcomes) -> Mask:
-        """[n] whether an episode contradicts every cell by itself, so that there is nothing to wait for."""
+    def impossible(self, outcomes: Outcomes, before: Any, after: Any) -> Mask:
+        """[n] whether an episode contradicts every cell by itself, so that there is nothing to wait for; given the
+        states before and after all of them were observed, which may say at a glance that none does."""
         ...
 
     def abandon(self, state: Any, drawn: int) -> Any:
@@ -129,11 +130,13 @@ class Certified:
 
     def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
-        impossible = np.flatnonzero(self.evidence.impossible(outcomes[:used]))
-        if impossible.size and not state.alarmed:  # decide at once: the next order is the safe policy's
-            used = int(impossible[0]) + 1
+        drawn, outcomes = drawn[:used], outcomes[:used]
+        evidence = self.evidence.observe(state.evidence, drawn, outcomes)
+        impossible = self.evidence.impossible(outcomes, state.evidence, evidence)
+        if impossible.any() and not state.alarmed:  # decide at once: the next order is the safe policy's
+            used = int(np.argmax(impossible)) + 1
+            evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
             state = replace(state, next_decision=episode + used)
-        evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
         return self._moved(replace(state, evidence=evidence), episode, used)
 
     def abandon(self, state: CertifiedState, episode: int, drawn: int) -> Step:

@@ -18,6 +18,7 @@ from surefoot.learning.certified.evidence.counts import (
     impossible_counts,
     impossible_episodes,
     no_counts,
+    possible_counts,
     since,
 )
 from surefoot.learning.certified.evidence.likelihood import (
@@ -72,8 +73,11 @@ class TransitionBall:
             state.capital, state.settled, count_transitions(state.counts, outcomes, self.model, self.units)
         )
 
-    def impossible(self, outcomes: Outcomes) -> Mask:
-        return impossible_episodes(outcomes, self.model, self.units, exact=not bool(self.model.radius.any()))
+    def impossible(self, outcomes: Outcomes, before: BallState, after: BallState) -> Mask:
+        exact = not bool(self.model.radius.any())
+        if possible_counts(before.counts, after.counts, exact=exact):
+            return np.zeros(len(outcomes), dtype=bool)
+        return impossible_episodes(outcomes, self.model, self.units, exact=exact)
 
     def abandon(self, state: BallState, drawn: int) -> BallState:
         return replace(state, counts=replace(state.counts, abandoned=state.counts.abandoned + 1))

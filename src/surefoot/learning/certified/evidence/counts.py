@@ -56,6 +56,11 @@ def since(state: Counts, earlier: Counts) -> Counts:
     return replace(state, transitions=state.transitions - earlier.transitions, beyond=state.beyond - earlier.beyond)
 
 
+def possible_counts(before: Counts, after: Counts, *, exact: bool) -> bool:
+    """Whether `impossible_episodes` would name none of those that were counted in between."""
+    return not after.contradicted and not (exact and (after.beyond != before.beyond).any())
+
+
 def impossible_episodes(outcomes: Outcomes, model: TransitionModel, units: Units, *, exact: bool) -> Mask:
     """[n] whether an episode holds a first state, a sum or, where cells have `exact` dynamics, a transition that no
     cell allows."""

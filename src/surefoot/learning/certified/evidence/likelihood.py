@@ -25,6 +25,7 @@ from surefoot.learning.certified.evidence.counts import (
     impossible_counts,
     impossible_episodes,
     no_counts,
+    possible_counts,
 )
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
@@ -73,7 +74,9 @@ class LikelihoodRatio:
     def observe(self, state: Counts, drawn: Integers, outcomes: Outcomes) -> Counts:
         return count_transitions(state, outcomes, self.model, self.units)
 
-    def impossible(self, outcomes: Outcomes) -> Mask:
+    def impossible(self, outcomes: Outcomes, before: Counts, after: Counts) -> Mask:
+        if possible_counts(before, after, exact=True):
+            return np.zeros(len(outcomes), dtype=bool)
         return impossible_episodes(outcomes, self.model, self.units, exact=True)
 
     def abandon(self, state: Counts, drawn: int) -> Counts:

@@ -99,19 +99,21 @@ class ReturnProcess:
         scaled = self.units.scaled(outcomes.sums)
         # Not a matrix product: its rounding depends on the number of rows.
         gains = np.log1p((scaled[:, None, :] * state.stakes).sum(axis=-1))
+        alike: dict[tuple[int, int], list[int]] = {}
+        for k, kind in enumerate(zip(drawn.tolist(), self._places(outcomes).tolist(), strict=True)):
+            alike.setdefault(kind, []).append(k)
         pending = dict(state.pending)
         nothing = 0.0, np.zeros(scaled.shape[1]), np.zeros(gains.shape[1])
-        first_states = self._places(outcomes).tolist()
-        for policy, first, returns, gain in zip(drawn.tolist(), first_states, scaled, gains, strict=True):
-            episodes, total, gained = pending.get((policy, first), nothing)
-            pending[policy, first] = episodes + 1.0, total + returns, gained + gain
+        for kind, rows in alike.items():
+            episodes, total, gained = pending.get(kind, nothing)
+            pending[kind] = episodes + len(rows), add_in_order(total, scaled[rows]), add_in_order(gained, gains[rows])
         return replace(
             state,
             pending=pending,
             squares=add_in_order(state.squares, scaled[:, :, None] * scaled[:, None, :]),
         )
 
-    def impossible(self, outcomes: Outcomes) -> Mask:
+    def impossible(self, outcomes: Outcomes, before: ReturnState, after: ReturnState) -> Mask:
         """[n] none: every sum within its range has some chance in every cell."""
         return np.zeros(len(outcomes), dtype=bool)
 

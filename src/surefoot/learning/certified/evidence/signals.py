@@ -110,7 +110,7 @@ class SignalProcess:
             np.add.at(seen, (policy, each, bins[rows]), 1.0)
         return replace(state, capital=add_in_order(state.capital, growth), fit=add_in_order(state.fit, fit), seen=seen)
 
-    def impossible(self, outcomes: Outcomes) -> Mask:
+    def impossible(self, outcomes: Outcomes, before: SignalState, after: SignalState) -> Mask:
         """[n] none: every number in [0, 1] has some chance in every cell."""
         return np.zeros(len(outcomes), dtype=bool)
 
