@@ -43,6 +43,7 @@ def algorithm_2(
     delta: float,
     epsilon: float,
     gamma: float,
+    reward_width: float,
     width: list[float],
     worst: float,
 ) -> tuple[list[tuple], list[tuple]]:
@@ -50,7 +51,7 @@ def algorithm_2(
 
     The paper's pseudo-code with the repairs: C_l with ε and weights by the recursion (E1, E2), union over all phases
     (E4), phases counted by k-k₀+1, safe policy once nobody is left (E12), candidates without margin never raised (E13);
-    several constraints by the smallest margin, true ranges `width` of c and `worst` of -V_c.
+    several constraints by the smallest margin, true ranges `reward_width` of r, `width` of c and `worst` of -V_c.
     """
     L = 1 / (1 - gamma) + 2 * gamma / (1 - gamma) ** 2
 
@@ -90,7 +91,7 @@ def algorithm_2(
         for i in range(len(width)):
             C[i] += episodes[k - 1][1][i]
         n = k - k_0 + 1
-        violated = abs(R / n - u_lm) > hoeffding(n, 1.0) + epsilon * (L + 1)
+        violated = abs(R / n - u_lm) > hoeffding(n, reward_width) + epsilon * (L + 1)
         for i in range(len(width)):
             violated = violated or abs(C[i] / n - v_lm[i]) > hoeffding(n, width[i]) + epsilon * (L + 1)
         long_enough = True
@@ -169,17 +170,21 @@ def agree(learner: Learner, deployed: list[tuple], expected: tuple[list[tuple], 
 
 
 def in_unit_scale(
-    policies: PolicyValueSet, outcomes: list[tuple[float, list[float]]]
-) -> tuple[list[Tuple], list[tuple[float, list[float]]], list[float], float]:
-    """Candidates, episodes, widths of c and V₋, from r = (reward - low)/range and c = ((1-γ)·budget - cost)/scale."""
+    policies: PolicyValueSet, outcomes: list[tuple[float, list[float]]], ends: bool
+) -> tuple[list[Tuple], list[tuple[float, list[float]]], dict[str, Any]]:
+    """Candidates, episodes, and widths of r and c with V₋, from r = (reward - low)/range and c = ((1-γ)·budget -
+    cost)/scale; where episodes may end a step may also pay 0."""
     units, gamma = policies.units, policies.units.discount
     low, high = units.reward_range
     scale, width, worst = [], [], []
     for (least, most), b in zip(units.cost_range.tolist(), units.budget.tolist(), strict=True):
         even = (1 - gamma) * b
         scale.append(max(most - least, abs(even - least), abs(most - even)))
-        width.append((most - least) / scale[-1])
-        worst.append(max(0.0, (most - even) / (1 - gamma)) / scale[-1])
+        paid = [least, most, 0.0] if ends else [least, most]
+        width.append((max(paid) - min(paid)) / scale[-1])
+        worst.append(max(0.0, (max(paid) - even) / (1 - gamma)) / scale[-1])
+    earned = [low, high, 0.0] if ends else [low, high]
+    ranges = {"reward_width": (max(earned) - min(earned)) / (high - low), "width": width, "worst": max(worst)}
 
     def reward(value: float) -> float:
         return (value - low / (1 - gamma)) / (high - low)
@@ -192,7 +197,7 @@ def in_unit_scale(
         for e in policies.entries
     ]
     episodes = [(reward(R), margin(units.budget - np.array(C))) for R, C in outcomes]
-    return candidates, episodes, width, max(worst)
+    return candidates, episodes, ranges
 
 
 def random_case(rng: np.random.Generator) -> tuple[PolicyValueSet, Truth, int, float]:
@@ -227,14 +232,16 @@ def random_case(rng: np.random.Generator) -> tuple[PolicyValueSet, Truth, int, f
     return policies, truth, int(rng.integers(100, 1000)), float(rng.uniform(0.05, 0.9))
 
 
-def test_decides_as_the_pseudo_code_does() -> None:
+@pytest.mark.parametrize("ends", [False, True], ids=["tables", "episodes may end"])
+def test_decides_as_the_pseudo_code_does(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PolicyValueSet, "may_end", ends)
     seen: dict[str, int] = {"exhausted": 0, "raises": 0, "at weight 0": 0, "at positive weight": 0, "several": 0}
     for seed in range(60):
         rng = np.random.default_rng(seed)
         policies, truth, K, delta = random_case(rng)
         rules = PaperRules(policies, K, delta)
         learner, outcomes, deployed = run(policies, rules, truth, rng, 2500)
-        candidates, episodes, width, worst = in_unit_scale(policies, outcomes)
+        candidates, episodes, ranges = in_unit_scale(policies, outcomes, ends)
         expected = algorithm_2(
             candidates,
             episodes,
@@ -242,8 +249,7 @@ def test_decides_as_the_pseudo_code_does() -> None:
             delta=delta,
             epsilon=policies.epsilon,
             gamma=policies.units.discount,
-            width=width,
-            worst=worst,
+            **ranges,
         )
         agree(learner, deployed, expected)
         kinds = [(kind, weight > 0) for _, kind, _, weight in expected[0]]
@@ -251,7 +257,7 @@ def test_decides_as_the_pseudo_code_does() -> None:
         seen["raises"] += sum(kind == "weight" for kind, _ in kinds)
         seen["at weight 0"] += ("eliminated", False) in kinds
         seen["at positive weight"] += ("eliminated", True) in kinds
-        seen["several"] += len(width) > 1
+        seen["several"] += len(ranges["width"]) > 1
     # The comparison means something only if the streams make the algorithm do all it can do.
     assert min(seen.values()) >= 10, seen
 
@@ -519,16 +525,17 @@ def test_ties_go_to_the_first_entry_and_the_best_comes_first() -> None:
 
 @given(st.integers(1, 10**6), st.floats(1e-6, 0.9), st.sampled_from([1, 10, 1000]))
 def test_radii_are_hoeffding_with_the_true_ranges_plus_the_training_error(K: int, delta: float, n: int) -> None:
-    units = Units(0.2, (-1.0, 3.0), np.array([[0.0, 2.0], [5.0, 6.0]]), np.array([1.0, 12.0]))
+    """Without cells nobody knows that tasks are tables: episodes may end, and sums be 0."""
+    units = Units(0.2, (1.0, 3.0), np.array([[0.0, 2.0], [5.0, 6.0]]), np.array([1.0, 12.0]))
     policies = made_up_set(units, [(0.5, [0.1, 0.2], 0.4, [0.3, 0.4])], epsilon=1e-4)
     rules = PaperRules(policies, K, delta)
     slack = 1e-4 * (1 / 0.8 + 0.4 / 0.64 + 1)
     half = math.sqrt(rules.log_term / (2 * n))
     counts = np.array([n])
-    # Discounted rewards span 4/0.8, discounted costs 2/0.8 and 1/0.8, whatever they are divided by on the way.
-    assert rules.reward_radius(counts)[0] == pytest.approx(5 * half + 4 * slack, rel=1e-12)
+    # Discounted rewards span 3/0.8, discounted costs 2/0.8 and 6/0.8, whatever they are divided by on the way.
+    assert rules.reward_radius(counts)[0] == pytest.approx(3.75 * half + 2 * slack, rel=1e-12)
     scale = [2.0, 12.0 * 0.8 - 5.0]
-    expected = [2.5 * half + scale[0] * slack, 1.25 * half + scale[1] * slack]
+    expected = [2.5 * half + scale[0] * slack, 7.5 * half + scale[1] * slack]
     assert rules.margin_radius(counts)[0].tolist() == pytest.approx(expected, rel=1e-12)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,15 +12,17 @@ import pytest
 
 from guarantees import mutants
 from guarantees.mutants import STAY_CALM, STAY_RICH
+from surefoot.arrays import Floats
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.replanning import Replanner
-from surefoot.learning.certified.widening import widened
+from surefoot.learning.certified.widening import moved_bounds, widened
 from surefoot.methods import adapt, learner
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
-from surefoot.tabular.robust import worst_within
+from surefoot.tabular.robust import moved, worst_within
 
 SHIFT = 0.008
 
@@ -123,3 +126,45 @@ def test_no_shift_changes_nothing() -> None:
         for options in ({}, {"shift": 0.0})
     )
     assert np.array_equal(plain.regret, told.regret)
+
+
+# ------------------------------------------------------------------------------------- the end of an episode is a state
+
+
+@pytest.mark.parametrize("horizon", [None, 6])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_values_move_by_no_more_than_ranges_with_the_end_allow(horizon: int | None, sign: int) -> None:
+    """Chains with the end as a state of its own, and the worst ones around them, by value iteration. Every step costs
+    between 0.9 and 1, or earns that, and the range says no more; without the end it allows for too little."""
+    units = Units(0.8, (0.0, 1.0), np.sort(sign * np.array([[0.9, 1.0]]), axis=1), np.array([sign * 2.0]), horizon)
+    broken = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        chain, cost = rng.dirichlet([1, 1, 1, 0.3], 3), sign * rng.uniform(0.9, 1.0, 3)
+        start, shift = rng.dirichlet([1, 1, 1]), float(rng.uniform(0.01, 0.2))
+        near = margins(units, chain, cost, start, 0.0)
+        worst = margins(units, chain, cost, start, shift)
+        assert worst < near
+        known = np.array([[[0.5, near]]])
+        for ends in (True, False):
+            least, most = units.possible_values(ends=ends)
+            lower, upper = moved_bounds(known, known, units, shift, most - least, ends=ends, from_start=True)
+            kept = bool(lower[0, 0, 1] <= worst <= upper[0, 0, 1])
+            assert kept or not ends
+            broken += not kept
+    assert broken >= 10
+
+
+def margins(units: Units, chain: Floats, cost: Floats, start: Floats, shift: float) -> float:
+    """The margin on the worst chain within `shift`: rows [3, 4], of which the last column is the end, where nothing is
+    paid; the start may move as well."""
+    value = np.zeros(4)
+    for _ in range(units.horizon or 200):
+        value = np.append(cost + units.discount * moved(chain, value, shift) @ value, 0.0)
+    return float(units.budget[0] - moved(np.append(start, 0.0)[None], value, shift)[0] @ value)
+
+
+def test_tables_know_that_they_never_end() -> None:
+    assert not policies().may_end
+    assert replace(policies(), cells=replace(cells(), model=None)).may_end
+    assert replace(policies(), cells=None, safe_risk=0.0).may_end

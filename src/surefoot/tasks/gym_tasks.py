@@ -66,11 +66,12 @@ def from_gym(
         budget: on the expected cost of an episode, or [m] on m costs: on the plain sum over the horizon with discount
             1, on the discounted sum with a smaller one.
         horizon: steps of an episode; None with a discount below 1 for systems that go on for ever.
-        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs.
+        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs. 0, which steps pay that
+            are missing after an end, need not be in them.
         cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
             [n] or [n, m]. The action is the one that was taken, after clipping.
         reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
-            once): value bounds become narrower.
+            once): value bounds become narrower. A sum beyond by more than rounding is refused.
         after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon; 0 or in range.
         clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
             rule: it is part of every policy that is evaluated here.
