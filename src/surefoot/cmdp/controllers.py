@@ -25,6 +25,8 @@ from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 
 LONGEST_NAME = 100
+# Actions of one controller on two machines may differ by this much, absolutely or relatively, whichever is more.
+ACTION_TOLERANCE = 1e-4
 NUMBERS = (int, float, bool, np.bool_, np.int64, np.float64)
 
 

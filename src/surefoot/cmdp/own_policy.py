@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import frozen
-from surefoot.cmdp.controllers import Controller, checked_name, controller, is_batch
+from surefoot.cmdp.controllers import ACTION_TOLERANCE, Controller, checked_name, controller, is_batch
 from surefoot.cmdp.conventions import parameters_of, predict_of, takes_deterministic
+from surefoot.cmdp.lanes import check_lanes
 from surefoot.errors import InvalidInput
 
-# Actions of one controller on two machines may differ by this much, absolutely or relatively, whichever is more.
-ACTION_TOLERANCE = 1e-4
 MOST_PROBES, MOST_NUMBERS = 64, 2**16  # observations that are kept, and numbers in them
 
 ObservationType: TypeAlias = Literal["float64", "float32", "int64", "int32", "int16", "int8", "uint8", "bool"]
@@ -122,6 +121,8 @@ def recognised(own: Controller, simulate: Callable[[Watched], None]) -> OwnPolic
     simulate(watched)
     observations = watched.probes()
     own = replace(own, observation_shape=observations.shape[1:])
+    if own.vectorised:
+        check_lanes(own, observations)
     nothing = np.empty((0, 1))
     if own.fingerprint is not None:
         return OwnPolicy(own.name, own.deterministic, observations[:0], nothing, given=own.fingerprint, controller=own)
