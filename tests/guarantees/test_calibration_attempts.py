@@ -116,25 +116,28 @@ def test_the_expected_excess_is_the_integral(allowed: int, runs: int, above: flo
 # ----------------------------------------------------------------------------------------------- simulated, with levels
 
 
-HISTORIES_RUN, ATTEMPTS = 600, 100
+ATTEMPTS = 100
 
 
-def unsafe_after(rule: Rule) -> int:
-    """Whoever calibrates again until something passes, then deploys on a task of its own, which is unsafe."""
-    levels = [0.1, 0.12, 0.14]  # the risk of a level is the level here
-    rng, unsafe = np.random.default_rng(7), 0
-    for _ in range(HISTORIES_RUN):
+def risk_after(rule: Rule, histories: int = 300) -> tuple[float, float]:
+    """Mean risk of what is deployed by somebody who calibrates again until something passes, and its standard error."""
+    levels, rng = [0.1, 0.12, 0.14], np.random.default_rng(7)  # the risk of a level is the level here
+    risks = []
+    for _ in range(histories):
+        found = rule(50, 1)
         for attempt in range(1, ATTEMPTS + 1):
             found = raised(rule(50, attempt), levels, lambda level: int(rng.binomial(50, level)))
-            if found.level is not None:
-                unsafe += rng.random() < found.level
+            if found.level is not None or not found.passes(0):  # nor will a later one
                 break
-    return unsafe
+        risks.append(found.level or 0.0)
+    return float(np.mean(risks)), float(np.std(risks) / np.sqrt(histories))
 
 
 def test_calibrating_until_something_passes_is_safe_if_attempts_are_counted() -> None:
-    assert stats.binom.sf(unsafe_after(counted) - 1, HISTORIES_RUN, RISK) > 1e-4
-    assert stats.binom.sf(unsafe_after(attempt_ignored) - 1, HISTORIES_RUN, RISK) < 1e-4
+    mean, error = risk_after(counted)
+    assert mean - 4 * error <= RISK
+    mean, error = risk_after(attempt_ignored)
+    assert mean - 4 * error > RISK
 
 
 # ------------------------------------------------------------------------------------------------------ without a level
