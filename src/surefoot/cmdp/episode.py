@@ -130,6 +130,9 @@ class Outcomes:
             *(None if each is None else each[part] for each in others),  # type: ignore[arg-type]
         )
 
+    def first(self, count: int) -> Outcomes:
+        return self if count == len(self) else self[:count]
+
     @classmethod
     def single(cls, outcome: Outcome) -> Outcomes:
         return cls(

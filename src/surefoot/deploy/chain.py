@@ -74,8 +74,10 @@ RawRow = tuple[int, bytes, bytes, bytes]
 
 def canonical(payload: Any) -> bytes:
     """The one way to write a payload: sorted keys, no spaces, UTF-8, no NaN."""
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
+    return WRITTEN.encode(payload).encode("utf-8")
+
+
+WRITTEN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def chained(previous: bytes, kind: bytes, payload: bytes) -> bytes:

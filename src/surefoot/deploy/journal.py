@@ -193,16 +193,17 @@ class Journal:
 
     def _write(self, rows: list[Row], head: Mark) -> None:
         self._run("BEGIN IMMEDIATE")
-        stored = self._run("SELECT count, hash FROM head").fetchone()
-        if rows and stored == head:
-            self._run("ROLLBACK")  # an earlier attempt that was reported as failed did reach the disk
-            return
-        if stored != (self.count, self.hash):
+        moved = self._run(
+            "UPDATE head SET count = ?, hash = ? WHERE count = ? AND hash = ?", (*head, self.count, self.hash)
+        )
+        if moved.rowcount != 1:
+            if rows and self._run("SELECT count, hash FROM head").fetchone() == head:
+                self._run("ROLLBACK")  # an earlier attempt that was reported as failed did reach the disk
+                return
             raise sqlite3.OperationalError("it has rows that this deployment did not write; open it again")
         for row in rows:
             values = (row.n, row.kind, row.payload.decode(), row.hash)
             self._run("INSERT INTO rows VALUES (?, ?, ?, ?)", values)
-        self._run("UPDATE head SET count = ?, hash = ?", head)
         if self._key is not None:
             self._run("UPDATE seals SET seal = ?", (head_seal(self._key, *head),))
         self._run("COMMIT")

@@ -38,6 +38,7 @@ class Mark(NamedTuple):
     head: bytes  # hash of the last of them
 
 
+@lru_cache(maxsize=8)
 def mark_path(journal: Path) -> Path:
     return journal.with_name(journal.name + ".mark")
 

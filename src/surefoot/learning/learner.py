@@ -88,6 +88,7 @@ class Learner:
         self.state = LearnerState(method.start())
         note = getattr(method, "note", "")
         self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()
+        self._asked: tuple[LearnerState | None, Orders] = None, Orders(0, SAFE_ONLY, np.empty(0, dtype=np.int64))
 
     @property
     def name(self) -> str:
@@ -149,8 +150,13 @@ class Learner:
         return policies.name(index) if isinstance(policies, PolicyValueSet) else None
 
     def ask_block(self, episodes: int) -> Orders:
-        deployed, first = self.deployed, self.state.episode
-        return Orders(first, deployed, deployed.components(counter_uniforms(self.seed, first, episodes)))
+        state, orders = self._asked  # what is told is compared with what was asked for, in the same state
+        if state is not self.state or len(orders.drawn) != episodes:
+            deployed, first = self.deployed, self.state.episode
+            drawn = deployed.components(counter_uniforms(self.seed, first, episodes))
+            orders = Orders(first, deployed, frozen(drawn))
+            self._asked = self.state, orders
+        return orders
 
     def tell_block(self, orders: Orders, outcomes: Outcomes) -> int:
         """Use outcomes in order until a decision falls; returns how many were used, the rest were never run."""
@@ -163,7 +169,7 @@ class Learner:
         trusted = trusted_episodes(outcomes, self.method.units)
         step = Step(self.state.method, 0)
         if trusted:
-            step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes[:trusted])
+            step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes.first(trusted))
         used, events = step.used, step.events
         # After a decision the next order may be another one, so what was told for the old one was never run.
         voided = used == trusted < len(outcomes) and _same(self.method.deployed(step.state), self.deployed)
@@ -182,7 +188,7 @@ class Learner:
                 "each order is told once, in turn"
             )
         expected = self.ask_block(len(orders.drawn)).drawn
-        if not np.array_equal(orders.drawn, expected):
+        if orders.drawn is not expected and not np.array_equal(orders.drawn, expected):
             other = int(np.argmax(orders.drawn != expected))
             raise InvalidInput(
                 f"order for episode {orders.episode + other} must name policy {expected[other]}, which the learner "

@@ -96,38 +96,48 @@ class World:
 
 @dataclass(frozen=True)
 class Story:
-    """What was ordered for each episode, and what the learner was left with."""
+    """What was ordered and said before each episode, and what the learner was left with."""
 
     drawn: tuple[int, ...]
     deployed: tuple[Any, ...]
+    said: tuple[Any, ...]  # its account, and how many events there were
     state: Any
     events: Any
 
 
 def tell_singly(learner: Learner, world: World, episodes: int) -> Story:
     """Ask and tell one episode at a time."""
-    drawn, deployed = [], []
+    drawn, deployed, said = [], [], []
     for _ in range(episodes):
         order = learner.ask()
         drawn.append(order.policy_index)
         deployed.append(fingerprint(order.deployed))
+        said.append(_said(learner))
         learner.tell(order, world.outcome(learner, order.episode, order.policy_index))
-    return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
+    left = fingerprint(learner.state), fingerprint(learner.events)
+    return Story(tuple(drawn), tuple(deployed), tuple(said), *left)
 
 
 def tell_in_blocks(learner: Learner, world: World, episodes: int, sizes: Iterable[int]) -> Story:
     """Ask and tell blocks of these sizes, over and over; what a decision cuts off is asked for again."""
     drawn: list[int] = []
     deployed: list[Any] = []
+    said: list[Any] = []
     for size in cycle(sizes):
-        orders = learner.ask_block(min(size, episodes - len(drawn)))
+        orders, before = learner.ask_block(min(size, episodes - len(drawn))), _said(learner)
         used = learner.tell_block(orders, world.outcomes(learner, orders))
         require(1 <= used <= len(orders.drawn), f"{used} of {len(orders.drawn)} episodes were used")
         drawn += orders.drawn[:used].tolist()
         deployed += [fingerprint(orders.deployed)] * used
+        said += [before] * used
         if len(drawn) == episodes:
             break
-    return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
+    left = fingerprint(learner.state), fingerprint(learner.events)
+    return Story(tuple(drawn), tuple(deployed), tuple(said), *left)
+
+
+def _said(learner: Learner) -> Any:
+    return fingerprint(learner.account()), learner.certified, len(learner.events)
 
 
 def fingerprint(value: Any) -> Any:

@@ -130,7 +130,7 @@ class Certified:
 
     def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
-        drawn, outcomes = drawn[:used], outcomes[:used]
+        drawn, outcomes = drawn[:used], outcomes.first(used)
         evidence = self.evidence.observe(state.evidence, drawn, outcomes)
         impossible = self.evidence.impossible(outcomes, state.evidence, evidence)
         if impossible.any() and not state.alarmed:  # decide at once: the next order is the safe policy's

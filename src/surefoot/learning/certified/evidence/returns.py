@@ -106,7 +106,8 @@ class ReturnProcess:
         nothing = 0.0, np.zeros(scaled.shape[1]), np.zeros(gains.shape[1])
         for kind, rows in alike.items():
             episodes, total, gained = pending.get(kind, nothing)
-            pending[kind] = episodes + len(rows), add_in_order(total, scaled[rows]), add_in_order(gained, gains[rows])
+            own = (scaled, gains) if len(rows) == len(scaled) else (scaled[rows], gains[rows])
+            pending[kind] = episodes + len(rows), add_in_order(total, own[0]), add_in_order(gained, own[1])
         return replace(
             state,
             pending=pending,
