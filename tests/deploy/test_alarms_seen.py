@@ -43,7 +43,7 @@ def impossible(deployment: Deployment) -> None:
 
 def exhausted(deployment: Deployment) -> None:
     while not deployment.learner.events or deployment.learner.events[-1].kind != "exhausted":
-        deployment.tell(deployment.ask(), reward=0.0, cost=[1.0, 2.5])
+        deployment.tell(deployment.ask(), reward=0.0, cost=[1.0, 2.0])
 
 
 def over(deployment: Deployment) -> None:

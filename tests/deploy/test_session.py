@@ -219,7 +219,7 @@ def test_an_inconsistency_and_an_exhausted_set_end_on_the_safe_policy(tmp_path: 
     with Deployment.open(tmp_path / "paper", fresh("paper")) as deployment:
         while not deployment.status().alarms and deployment.status().episodes < 3000:
             order = deployment.ask()
-            deployment.tell(order, reward=0.0, cost=[1.0, 2.5])
+            deployment.tell(order, reward=0.0, cost=[1.0, 2.0])
         assert deployment.ask().policy_index == SAFE
         assert deployment.status().state == "safe"
         assert "no candidate is left" in deployment.status().why
