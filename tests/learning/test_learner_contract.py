@@ -64,9 +64,9 @@ def gridworld_set() -> PolicyValueSet:
 def short_phase_task() -> TabularCMDP:
     """Two kinds of step, drawn by chance; action 1 pays more and costs more, on both constraints."""
     reward = np.array([[0.5, 1.6], [1.0, 2.5]])
-    cost = np.array([[[0.0, 0.4], [0.3, 0.9]], [[2.0, 2.4], [2.0, 3.0]]])
+    cost = np.array([[[0.0, 0.4], [0.3, 0.9]], [[0.0, 0.8], [0.0, 2.0]]])
     chance = np.full((2, 2, 2), 0.5)
-    return TabularCMDP(chance, reward, cost, [1.0, 3.25], [0.5, 0.5], 0.1, (0.0, 3.0), [[0.0, 1.0], [2.0, 3.0]])
+    return TabularCMDP(chance, reward, cost, [1.0, 2.05], [0.5, 0.5], 0.1, (0.0, 3.0), [[0.0, 1.0], [0.0, 2.0]])
 
 
 @cache
