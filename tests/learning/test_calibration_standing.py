@@ -15,7 +15,7 @@ import surefoot as sf
 from guarantees import mutants
 from surefoot.calibration import least_recount
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
-from surefoot.deploy.replay import recorded_settings
+from surefoot.deploy.replay import check_header, header, recorded_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.certified.calibrated import Calibration, told_calibration
@@ -28,6 +28,7 @@ from surefoot.training.settings import Envelopes
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 EPISODES = 10
+OLDER = ("attempt", "seed", "tasks", "unsafe_runs", "standing")  # what files and journals of an older form do not have
 
 
 @cache
@@ -164,8 +165,7 @@ def test_a_file_is_claimed_whatever_it_says(tmp_path: Path) -> None:
 
 
 def test_so_is_one_of_the_older_form(tmp_path: Path) -> None:
-    older = ("attempt", "seed", "tasks", "unsafe_runs", "standing")
-    plain = {name: value for name, value in asdict(found()).items() if name not in older}
+    plain = {name: value for name, value in asdict(found()).items() if name not in OLDER}
     (tmp_path / "file").write_text(json.dumps(plain))
     read = read_calibration(tmp_path / "file")
     assert (read.attempt, read.seed, read.standing) == (0, None, "claimed")
@@ -231,3 +231,15 @@ def test_a_journal_keeps_the_standing(standing: Any, tmp_path: Path) -> None:
     again = sf.learner(policies(), **settings)
     assert again.certified == (standing == "counted")
     assert verify(tmp_path / "journal", again).holds
+
+
+def test_a_journal_from_before_there_were_standings_opens_as_it_was_begun() -> None:
+    """It was certified then, and its rows say so."""
+    begun = header(learner(replace(found(), attempt=0, seed=None, tasks=None, unsafe_runs=None, standing="counted")))
+    for name in OLDER:
+        del begun["settings"]["calibration"][name]
+    again = sf.learner(policies(), **recorded_settings(begun))
+    assert again.certified
+    check_header(begun, again, "journal", None)
+    with pytest.raises(ArtifactError, match="was begun with settings"):
+        check_header(header(learner(found())), again, "journal", None)

@@ -20,6 +20,15 @@ from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
+Attempt = Annotated[
+    int,
+    typer.Option(
+        min=0, help="1, one more each time that one calibrates again; 0 if there will be no other, come what may."
+    ),
+]
+SealingKey = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="File with a key to seal it, for deploy with the same.")
+]
 Recount = Annotated[
     int | None,
     typer.Option(
@@ -48,17 +57,9 @@ def calibrate_command(
     falling: Annotated[
         bool, typer.Option("--falling", help="Ask for more evidence early, so that larger levels may pass.")
     ] = False,
-    attempt: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="1, and one more each time that one calibrates again; 0 if there will be no other, whatever it says.",
-        ),
-    ] = 1,
+    attempt: Attempt = 1,
     seed: Seed = 0,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="File with a key to seal it, for deploy with the same.")
-    ] = None,
+    key: SealingKey = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     as_json: Json = False,
 ) -> None:
