@@ -94,3 +94,14 @@ def test_steps_of_the_shipped_sets() -> None:
         family, count = FAMILIES[name], len(PolicyValueSet.load(SHIPPED / f"{name}.policyset").policies)
         found = simulated_steps(family.tasks(), family.envelopes, family.signals, count)
         assert list(found.values()) == [200 * each for each in episodes]
+
+
+def test_planned_steps_count_the_looser_budgets() -> None:
+    told = {path.stem: json.loads(path.read_text())["steps"] for path in SHIPPED.glob("*.json")}
+    experts = {"half-cheetah-motors": 6, "hopper-motors": 6 + 3, "half-cheetah": 11, "hopper": 3}  # that began warm
+    for name, warm in experts.items():
+        family = FAMILIES[name]
+        assert told[name] == family.steps + warm * family.warm_steps + family.safe_steps
+        policies = PolicyValueSet.load(SHIPPED / f"{name}.policyset")
+        again = shipped._origin(family, policies, 1.0, command="", seed=0, digest="", version="", seconds=0.0)
+        assert again.steps == told[name]

@@ -156,6 +156,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _origin(family: Family, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
     """Steps follow from the family where nobody tells them."""
-    planned = family.steps + (len(policies) - 1) * family.warm_steps + family.safe_steps
+    # The first expert is trained from nothing, and goes on for each budget that was looser; all others begin warm.
+    warm = len(policies) - 1 + len(family.loosened)
+    planned = family.steps + warm * family.warm_steps + family.safe_steps
     simulated = simulated_steps(family.tasks(), family.envelopes, family.signals, len(policies.policies))
     return Origin(**{"steps": round(share * planned), "simulated": simulated, **told})
