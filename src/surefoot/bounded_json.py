@@ -47,14 +47,13 @@ def parse(content: bytes, limits: Limits) -> Any:
         ValueError: says what is wrong with `content`, here and in `parse_strictly`.
     """
     check(content, limits)
-    return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    return _plainly.decode(content.decode("utf-8"))
 
 
 def parse_strictly(content: bytes, limits: Limits) -> Any:
     """The value in `content`, whose numbers are finite, whose keys are unique and whose text is whole characters."""
     check(content, limits)
-    text = content.decode("utf-8")
-    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+    value = _strictly.decode(content.decode("utf-8"))
     json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
     return value
 
@@ -116,3 +115,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key {reprlib.repr(twice)} more than once")
     return document
+
+
+# Made once: to make one takes longer than to parse a short line.
+_plainly = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)
+_strictly = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
