@@ -222,7 +222,9 @@ def above(leaves: Sequence[int], per_page: int) -> bytes:
         cells.append(each.to_bytes(4, "big") + varint((k + 1) * per_page - 1))
         place -= len(cells[-1])
         places.append(place)
-    header = b"\x05\0\0" + len(cells).to_bytes(2, "big") + place.to_bytes(2, "big") + b"\0" + leaves[-1].to_bytes(4, "big")
+    header = (
+        b"\x05\0\0" + len(cells).to_bytes(2, "big") + place.to_bytes(2, "big") + b"\0" + leaves[-1].to_bytes(4, "big")
+    )
     page = header + b"".join(each.to_bytes(2, "big") for each in places)
     return page.ljust(place, b"\0") + b"".join(reversed(cells))
 

@@ -275,7 +275,10 @@ def located(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def identity(path: Path) -> tuple[int, int]:
+FileId = tuple[int, int]  # device and number
+
+
+def identity(path: Path) -> FileId:
     """Which file this is; refuses what cannot be a journal."""
     try:
         found = path.stat()
@@ -283,6 +286,15 @@ def identity(path: Path) -> tuple[int, int]:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror}), must be a journal") from None
     if not path.is_file() or not found.st_size:
         raise ArtifactError(f"{path}: is {'empty' if path.is_file() else 'not a file'}, must be a journal")
+    return found.st_dev, found.st_ino
+
+
+def file_id(path: Path) -> FileId | None:
+    """Which file is there now; None if none is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
     return found.st_dev, found.st_ino
 
 
