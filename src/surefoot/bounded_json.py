@@ -12,7 +12,6 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NoReturn
 
 import numpy as np
@@ -93,8 +92,9 @@ def check(content: bytes, limits: Limits) -> None:
     if opened + content.count(b",") > limits.values:
         raise ValueError(f"must hold at most {limits.values} values")
     if opened > limits.depth:
-        brackets = STRINGS.sub(b"", content).translate(None, NO_BRACKETS)
-        if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > limits.depth:
+        brackets = np.frombuffer(STRINGS.sub(b"", content).translate(None, NO_BRACKETS), np.uint8)
+        steps = np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1)
+        if np.cumsum(steps).max(initial=0) > limits.depth:
             raise ValueError(f"must be nested at most {limits.depth} levels deep")
 
 

@@ -1,14 +1,14 @@
-"""Journals written page by page, as no deployment would: small files that hold, by their b-trees, far more than they are.
+"""Journals written page by page, as no deployment would: small files in which SQLite finds far more than they hold.
 
-SQLite follows whatever pages say. A page may be the child of many, or of itself by way of its overflow chain; rows may
-share the pages that they overflow to. None of it needs a right hash, and where it helps the bomb the hashes are right.
+SQLite follows whatever pages say. A page may be the child of many, an overflow chain may lead back to itself, and rows
+may share the pages that they overflow to. Most of it needs no right hash; where it helps, the hashes are right.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,20 +20,21 @@ LEAST = (PAGE - 12) * 32 // 255 - 23  # bytes of a row that stay on its own page
 
 
 class Pages:
-    """A file of an honest schema, whose tables are then made by hand."""
+    """A journal of one row, whose tables are then made by hand."""
 
-    def __init__(self, path: Path, head: tuple[int, bytes] = (1, BEGINNING), sealed: bool = True) -> None:
-        self.path = path
+    def __init__(self, path: Path, opened: bytes = b"{}") -> None:
+        self.path, digest = path, chained(BEGINNING, b"open", opened)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA page_size={PAGE}")
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={MARKED}")
-            for statement in ({**SCHEMA, **SEALS} if sealed else SCHEMA).values():
+            for pragma in (f"page_size={PAGE}", f"application_id={APPLICATION_ID}", f"user_version={MARKED}"):
+                connection.execute(f"PRAGMA {pragma}")
+            for statement in {**SCHEMA, **SEALS}.values():
                 connection.execute(statement)
-            connection.execute("INSERT INTO head VALUES (0, ?, ?)", head)
+            connection.execute("INSERT INTO rows VALUES (0, 'open', ?, ?)", (opened.decode(), digest))
+            connection.execute("INSERT INTO head VALUES (0, 1, ?)", (digest,))
             found = connection.execute("SELECT name, rootpage FROM sqlite_master").fetchall()
         self.roots: dict[str, int] = {"sqlite_master": 1, **dict(found)}
-        self.pages = [content[at : at + PAGE] for content in [path.read_bytes()] for at in range(0, len(content), PAGE)]
+        content = path.read_bytes()
+        self.pages = [content[at : at + PAGE] for at in range(0, len(content), PAGE)]
 
     def add(self, page: bytes) -> int:
         """Its number."""
@@ -55,12 +56,12 @@ class Pages:
         return self.path
 
 
-def same_child(pages: Pages, table: str, leaf: Callable[[int], bytes]) -> None:
-    """`table` as a pyramid of inner pages, each with many times the same child, above one leaf."""
-    child = pages.add(leaf(0))
+def same_child(pages: Pages, table: str, cells: Sequence[bytes]) -> None:
+    """`table` as a pyramid of inner pages, each with many times the same child, above one leaf of these `cells`."""
+    child = pages.add(leaf(cells))
     for _ in range(LEVELS - 1):
         child = pages.add(inner(child))
-    pages.replace(table, inner(child, 100 if table == "sqlite_master" else 0))
+    pages.replace(table, inner(child))
 
 
 def inner(child: int, start: int = 0) -> bytes:
@@ -86,9 +87,13 @@ def cell(number: int, values: Sequence[int | bytes | str | None], overflow: int 
     record = row(values)
     if not overflow:
         return varint(len(record)) + varint(number) + record
-    local = LEAST + (len(record) - LEAST) % (PAGE - 4)
-    here = record[: LEAST if local > PAGE - 35 else local]
+    here = record[: kept_with_row(len(record))]
     return varint(len(record)) + varint(number) + here + overflow.to_bytes(4, "big")
+
+
+def kept_with_row(size: int) -> int:
+    local = LEAST + (size - LEAST) % (PAGE - 4)
+    return LEAST if local > PAGE - 35 else local
 
 
 def row(values: Sequence[int | bytes | str | None]) -> bytes:
@@ -119,46 +124,41 @@ def varint(value: int) -> bytes:
     return bytes(reversed(groups))
 
 
-# --------------------------------------------------------------------------------------------------------------- the bombs
+# ------------------------------------------------------------------------------------------------------------ the bombs
 
 
-def many_heads(path: Path) -> Path:
-    pages = Pages(path)
-    first_row(pages)
-    same_child(pages, "head", lambda _: leaf([cell(n, [None, 1, b""]) for n in range(200)]))
+def many_heads(path: Path, opened: bytes) -> Path:
+    pages = Pages(path, opened)
+    same_child(pages, "head", [cell(n, [None, 1, b""]) for n in range(200)])
     return pages.write()
 
 
-def many_seals(path: Path) -> Path:
-    pages = Pages(path)
-    first_row(pages)
-    same_child(pages, "seals", lambda _: leaf([cell(n, [None, b""]) for n in range(200)]))
+def many_seals(path: Path, opened: bytes) -> Path:
+    pages = Pages(path, opened)
+    same_child(pages, "seals", [cell(n, [None, b""]) for n in range(200)])
     return pages.write()
 
 
-def many_rows(path: Path) -> Path:
+def many_rows(path: Path, opened: bytes) -> Path:
     """All empty, so that they count nothing but themselves."""
-    pages = Pages(path)
-    same_child(pages, "rows", lambda _: leaf([cell(n, [None, "", "", b""]) for n in range(200)]))
+    pages = Pages(path, opened)
+    same_child(pages, "rows", [cell(n, [None, "", "", b""]) for n in range(200)])
     return pages.write()
 
 
-def many_snapshots(path: Path) -> Path:
-    """Beside one row that is as it should be."""
-    pages = Pages(path)
-    first_row(pages)
-    same_child(pages, "snapshots", lambda _: leaf([cell(0, [None, b"", b"", b""]) for _ in range(200)]))
+def many_snapshots(path: Path, opened: bytes) -> Path:
+    pages = Pages(path, opened)
+    same_child(pages, "snapshots", [cell(0, [None, b"", b"", b""])] * 200)
     return pages.write()
 
 
-def many_tables(path: Path) -> Path:
+def many_tables(path: Path, opened: bytes) -> Path:
     """The schema, which SQLite reads to its end before it answers anything: one index, over and over."""
-    pages = Pages(path)
-    table = ["table", "t", "t", 2, "CREATE TABLE t (x TEXT PRIMARY KEY)"]
+    pages = Pages(path, opened)
     index = ["index", "sqlite_autoindex_t_1", "t", 3, None]
-    again = leaf([cell(n, index) for n in range(60)])
+    table = ["table", "t", "t", 2, "CREATE TABLE t (x TEXT PRIMARY KEY)"]
     first = pages.add(leaf([cell(1, table), cell(2, index)]))
-    child = pages.add(again)
+    child = pages.add(leaf([cell(n, index) for n in range(60)]))
     for _ in range(LEVELS - 1):
         child = pages.add(inner(child))
     page = bytearray(inner(child, 100))
@@ -168,33 +168,49 @@ def many_tables(path: Path) -> Path:
     return pages.write()
 
 
-def large_rows(path: Path, *, rows: int, each: int, table: str = "rows") -> Path:
+def long_schema(path: Path, opened: bytes) -> Path:
+    """One statement that is long, and takes a parser fifty times as much memory."""
+    pages = Pages(path, opened)
+    sql = f"CREATE TABLE t (x CHECK (x IN (1{',1' * 4_000_000})))"
+    values = ["table", "t", "t", 2, sql]
+    pages.replace("sqlite_master", leaf([cell(1, values, overflow_chain(pages, row(values)))], 100))
+    return pages.write()
+
+
+def overflow_chain(pages: Pages, record: bytes) -> int:
+    """The pages that hold what does not stay with the row; the number of the first."""
+    rest, first = record[kept_with_row(len(record)) :], len(pages.pages) + 1
+    for at in range(0, len(rest), PAGE - 4):
+        after = len(pages.pages) + 2 if at + PAGE - 4 < len(rest) else 0
+        pages.add((after.to_bytes(4, "big") + rest[at : at + PAGE - 4]).ljust(PAGE, b"\0"))
+    return first
+
+
+def large_rows(path: Path, opened: bytes, table: str = "rows", rows: int = 64, each: int = 43 * 2**20) -> Path:
     """Rows that share one page that they overflow to, which is followed by itself; the file must look large enough."""
-    pages = Pages(path)
-    if table != "rows":
-        first_row(pages)
+    pages = Pages(path, opened)
     loop = len(pages.pages) + 1
-    pages.add(loop.to_bytes(4, "big") + b"\xa0" * (PAGE - 4))
-    filler = "x" * each
-    values = {
+    pages.add(loop.to_bytes(4, "big") + b" " * (PAGE - 4))
+    filler = " " * each
+    values: list[int | bytes | str | None] = {
         "rows": [None, "event", filler, bytes(32)],
         "head": [None, 1, filler.encode()],
         "seals": [None, filler.encode()],
         "snapshots": [None, bytes(32), filler.encode(), b""],
     }[table]
     cells = [cell(n, values, loop) for n in range(rows)]
-    per_page = PAGE // (len(cells[0]) + 2) or 1
+    per_page = (PAGE - 8) // (max(map(len, cells)) + 2)
     leaves = [pages.add(leaf(cells[at : at + per_page])) for at in range(0, rows, per_page)]
     pages.replace(table, above(leaves, per_page))
-    return pages.write(each + 8 * PAGE)
+    return pages.write(each + 100 * PAGE)
 
 
-def nested_rows(path: Path, rows: int) -> Path:
+def nested_rows(path: Path, opened: bytes, rows: int = 500) -> Path:
     """With right hashes: of one chain of pages row n overflows to the first n + 1, and its hash ends the last of them.
 
     So each row is followed by a longer one, and only the sum of their sizes shows that they cannot all be there.
     """
-    pages, previous, chain, cells = Pages(path), BEGINNING, b"", []
+    pages, previous, chain, cells = Pages(path, opened), BEGINNING, b"", []
     first, filler = len(pages.pages) + 1, b" " * (PAGE - 4 - 32)
     for n in range(rows):
         size = LEAST + (n + 1) * (PAGE - 4)  # of the record
@@ -227,8 +243,3 @@ def above(leaves: Sequence[int], per_page: int) -> bytes:
     )
     page = header + b"".join(each.to_bytes(2, "big") for each in places)
     return page.ljust(place, b"\0") + b"".join(reversed(cells))
-
-
-def first_row(pages: Pages) -> None:
-    digest = chained(BEGINNING, b"open", b"{}")
-    pages.replace("rows", leaf([cell(0, [None, "open", "{}", digest])]))

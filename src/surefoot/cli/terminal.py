@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -118,7 +119,14 @@ def show_all(tables: Mapping[str, Table], seconds: float) -> None:
 
 def printable(text: str) -> str:
     """Without what would steer a terminal: a journal may hold anything."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return text if text.isprintable() else text.translate(_Escapes())
+
+
+class _Escapes(dict[int, int | str]):
+    """By character; the printable ones stay as they are."""
+
+    def __missing__(self, code: int) -> int | str:
+        return code if chr(code).isprintable() else ascii(chr(code))[1:-1]
 
 
 def numbers(name: str, text: str) -> tuple[float, ...]:
@@ -164,9 +172,8 @@ def prepare_streams() -> None:
     """Somebody must be there to hear the answer, and what their terminal has no letters for is escaped."""
     if sys.stdout is None:
         raise InvalidInput("standard output must be open, got a closed one; use >/dev/null to hear nothing")
-    for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) == "strict":
-            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":  # standard error does so anyway
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def input_stream() -> BinaryIO:
