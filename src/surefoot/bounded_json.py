@@ -12,7 +12,6 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,14 +46,13 @@ def parse(content: bytes, limits: Limits) -> Any:
         ValueError: says what is wrong with `content`, here and in `parse_strictly`.
     """
     check(content, limits)
-    return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    return _plainly.decode(content.decode("utf-8"))
 
 
 def parse_strictly(content: bytes, limits: Limits) -> Any:
     """The value in `content`, whose numbers are finite, whose keys are unique and whose text is whole characters."""
     check(content, limits)
-    text = content.decode("utf-8")
-    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+    value = _strictly.decode(content.decode("utf-8"))
     json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses escaped halves of surrogate pairs
     return value
 
@@ -94,8 +92,9 @@ def check(content: bytes, limits: Limits) -> None:
     if opened + content.count(b",") > limits.values:
         raise ValueError(f"must hold at most {limits.values} values")
     if opened > limits.depth:
-        brackets = STRINGS.sub(b"", content).translate(None, NO_BRACKETS)
-        if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > limits.depth:
+        brackets = np.frombuffer(STRINGS.sub(b"", content).translate(None, NO_BRACKETS), np.uint8)
+        steps = np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1)
+        if np.cumsum(steps).max(initial=0) > limits.depth:
             raise ValueError(f"must be nested at most {limits.depth} levels deep")
 
 
@@ -116,3 +115,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key {reprlib.repr(twice)} more than once")
     return document
+
+
+# Made once: to make one takes longer than to parse a short line.
+_plainly = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)
+_strictly = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)

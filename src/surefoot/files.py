@@ -7,6 +7,7 @@ the old file or the new one. A link at that place is replaced; what it points to
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,12 @@ from typing import TypeAlias
 from surefoot.errors import ArtifactError
 from surefoot.interrupts import held_back
 
+try:
+    import fcntl
+except ImportError:  # Windows, where folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
+
+HIDDEN = ".surefoot-"  # begins the names of folders in which files are completed
 Content: TypeAlias = bytes | Iterable[bytes]  # in one piece or in several
 
 
@@ -51,11 +58,55 @@ def write_files(folder: str | PathLike[str], contents: Mapping[str, Content], *,
 @contextmanager
 def staged(place: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
     """A hidden folder in `place` for a while. Ctrl-C waits for its end, or for a call of the function beside it."""
-    with (
-        held_back() as let_through,
-        tempfile.TemporaryDirectory(dir=place, prefix=".surefoot-", ignore_cleanup_errors=True) as staging,
-    ):
-        yield Path(staging), let_through
+    remove_leftovers(place)
+    with held_back() as let_through, _locked_folder(place) as staging:
+        yield staging, let_through
+
+
+@contextmanager
+def _locked_folder(place: Path) -> Iterator[Path]:
+    """The system frees the lock when its holder dies: a folder that nobody locks is a leftover."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=place, prefix=HIDDEN))
+        handle = _folder_lock(folder, wait=True)
+        if folder.exists():  # not taken for a leftover before it was locked
+            break
+        _unlock(handle)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _unlock(handle)
+
+
+def remove_leftovers(place: Path) -> None:
+    """The hidden folders in `place` of processes that were killed."""
+    for folder in place.glob(f"{HIDDEN}????????"):
+        handle = _folder_lock(folder, wait=False)
+        if handle is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        _unlock(handle)
+
+
+def _folder_lock(folder: Path, *, wait: bool) -> int | None:
+    """None where it is locked, is not ours or cannot be locked."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _unlock(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _paced(content: Iterable[bytes], let_through: Callable[[], None]) -> Iterator[bytes]:
@@ -112,7 +163,8 @@ def read_file(path: Path, most: int) -> bytes:
             raise ArtifactError(f"{path}: must be a file, found a folder, a device or a pipe")
         if found.st_size > most:
             raise ArtifactError(f"{path}: has {found.st_size} bytes, must have at most {most}")
-        return path.read_bytes()
+        with path.open("rb") as stream:
+            return stream.read(most + 1)
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 

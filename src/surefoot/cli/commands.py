@@ -13,7 +13,17 @@ from typer.core import TyperCommand
 from typer.main import get_group
 
 from surefoot import __version__
-from surefoot.cli.terminal import Listing, check_words, complain, console, show_warning, usage_message
+from surefoot.cli.terminal import (
+    Listing,
+    check_words,
+    complain,
+    console,
+    flush,
+    give_up_stdout,
+    prepare_streams,
+    show_warning,
+    usage_message,
+)
 from surefoot.errors import SurefootError
 
 # Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
@@ -24,14 +34,23 @@ def run() -> NoReturn:
     """The command that was typed; what the user can mend is one sentence on standard error and exit code 2."""
     warnings.showwarning = show_warning
     try:
+        prepare_streams()
         check_words(sys.argv[1:])
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        flush()
     except SurefootError as error:
         code = complain(str(error))
     except UsageError as error:
         code = complain(usage_message(error))
     except MemoryError as error:
-        code = complain(f"this takes more memory than there is ({error}); use smaller numbers or a larger machine")
+        why = f" ({error})" if str(error) else ""
+        code = complain(f"this takes more memory than there is{why}; use smaller numbers or a larger machine")
+    except BrokenPipeError:  # whoever read the answer has seen enough
+        give_up_stdout()
+        code = 1
+    except OSError as error:  # a full disk behind standard output
+        give_up_stdout()
+        code = complain(f"{error.filename or 'standard output'}: cannot be used: {error.strerror or error}")
     sys.exit(code)
 
 

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from surefoot.cli.calibrating import Recount, recounted
 from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, reading
-from surefoot.cli.terminal import Json, print_json, printable, progress, show_warning
+from surefoot.cli.terminal import Json, input_stream, print_json, printable, progress, show_warning
 from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.policy_files import write_policy
@@ -31,6 +31,8 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The policy set that was deployed.")]
+
+PIECE = 2**16  # bytes of a line that are read at once
 
 DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": None, "seed": 0}
 
@@ -79,6 +81,7 @@ def deploy_command(
         "shift": shift,
     }
     try:
+        input_stream()
         policies = PolicyValueSet.load(path)
         given["calibration"] = _calibration(calibration, policies, recount, key)
         with reading(journal) as observer:
@@ -256,13 +259,33 @@ def _made(policies: PolicyValueSet, settings: Mapping[str, Any]) -> Learner:
         raise ArtifactError(f"row 0 of the journal has settings that make no learner: {error}") from None
 
 
-def _lines() -> Iterator[bytes]:
+def _lines() -> Iterator[bytes | MemoryError]:
     """Lines of standard input; of one that is too long only as much as shows that it is."""
-    stream = sys.stdin.buffer
-    while line := stream.readline(LONGEST_LINE + 1):
-        yield line
-        while not line.endswith(b"\n") and (line := stream.readline(LONGEST_LINE)):
-            pass  # the rest of it is no request
+    stream = input_stream()
+    while piece := stream.readline(PIECE):
+        yield _line(stream, piece)
+
+
+def _line(stream: BinaryIO, first: bytes) -> bytes | MemoryError:
+    """The line that begins with `first`, read to its end whatever happens: the rest of it is no request."""
+    pieces, piece, length, short = [first], first, len(first), None
+    while not piece.endswith(b"\n"):
+        try:
+            piece = stream.readline(PIECE)
+            if not piece:
+                break
+            if length <= LONGEST_LINE:
+                pieces.append(piece)
+            length += len(piece)
+        except MemoryError as error:
+            if not pieces:
+                raise
+            short, length = error, LONGEST_LINE + 1
+            pieces.clear()
+    try:
+        return short or b"".join(pieces)
+    except MemoryError as error:
+        return error
 
 
 def _send(text: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from surefoot.deploy.marks import read_mark
 from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.status import facts, read_status
 from surefoot.errors import ArtifactError
-from surefoot.files import check_file, write_file
+from surefoot.files import check_file, read_file, write_file
 
 JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
 KeyFile = Annotated[
@@ -57,12 +59,13 @@ def export_command(
         if as_json:
             print_json({"file": str(out)})
         return
+    out_stream = sys.stdout.buffer  # UTF-8 whatever the terminal speaks: it is JSON
     before = "["
     for line in export_lines(path):
-        sys.stdout.write(f"{before}{line}" if as_json else line)
+        out_stream.write((f"{before}{line}" if as_json else line).encode())
         before = ","
     if as_json:
-        sys.stdout.write("]\n")
+        out_stream.write(b"]\n")
 
 
 @contextmanager
@@ -106,10 +109,13 @@ def backup_command(
 
 
 def read_key(file: Path | None) -> bytes | None:
+    """The key in a plain file, which nobody else should be able to read."""
     if file is None:
         return None
     try:
-        with file.open("rb") as stream:
-            return stream.read(LONGEST + 1)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"key: cannot read {file} ({getattr(error, 'strerror', None) or error})") from None
+        content = read_file(file, LONGEST)
+    except ArtifactError as error:
+        raise ArtifactError(f"key: {error}") from None
+    if os.name == "posix" and file.stat().st_mode & 0o077:
+        warnings.warn(f"key: other users can read or change {file}; make it private with chmod 600", stacklevel=2)
+    return content

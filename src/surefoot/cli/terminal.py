@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from typer.core import TyperGroup
@@ -117,7 +119,14 @@ def show_all(tables: Mapping[str, Table], seconds: float) -> None:
 
 def printable(text: str) -> str:
     """Without what would steer a terminal: a journal may hold anything."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return text if text.isprintable() else text.translate(_Escapes())
+
+
+class _Escapes(dict[int, int | str]):
+    """By character; the printable ones stay as they are."""
+
+    def __missing__(self, code: int) -> int | str:
+        return code if chr(code).isprintable() else ascii(chr(code))[1:-1]
 
 
 def numbers(name: str, text: str) -> tuple[float, ...]:
@@ -159,10 +168,38 @@ def check_words(words: Sequence[str]) -> None:
             raise InvalidInput(f"arguments must be text in UTF-8 without NUL, got {word!a}")
 
 
+def prepare_streams() -> None:
+    """Somebody must be there to hear the answer, and what their terminal has no letters for is escaped."""
+    if sys.stdout is None:
+        raise InvalidInput("standard output must be open, got a closed one; use >/dev/null to hear nothing")
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":  # standard error does so anyway
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def input_stream() -> BinaryIO:
+    if sys.stdin is None:
+        raise InvalidInput("standard input must be open, got a closed one")
+    return sys.stdin.buffer
+
+
+def flush() -> None:
+    """What was printed may not have been written yet; at the end of Python it would be too late to say so."""
+    sys.stdout.flush()
+
+
+def give_up_stdout() -> None:
+    """What could not be written is not tried again when Python ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def complain(message: str) -> int:
-    """One line on standard error; returns the exit code."""
+    """One line on standard error, if anybody can hear it; returns the exit code."""
     line = " ".join(message.split())
-    errors().print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    with suppress(OSError, ValueError):
+        errors().print(f"error: {line}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     return 2
 
 
@@ -182,4 +219,5 @@ def print_json(value: Any) -> None:
 
 
 def show_warning(message: Any, *_: Any, **__: Any) -> None:
-    errors().print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    with suppress(OSError, ValueError):
+        errors().print(f"note: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

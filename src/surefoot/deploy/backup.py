@@ -18,6 +18,8 @@ from surefoot.deploy.chain import (
     located,
     needed_mark,
     reader,
+    stored_bytes,
+    too_large,
 )
 from surefoot.deploy.marks import Mark, mark_path
 from surefoot.errors import ArtifactError
@@ -51,11 +53,17 @@ def backup(journal: str | os.PathLike[str], file: str | os.PathLike[str], *, acc
 def _copy(source: Path, copy: Path) -> None:
     try:
         with closing(reader(source)) as origin, closing(sqlite3.connect(copy, isolation_level=None)) as made:
+            origin.execute("BEGIN")
             check_schema(origin, source)
+            pages, each = (origin.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+            if pages * each > stored_bytes(source):  # the log may claim any number
+                raise Damaged(f"{source}: cannot be copied (it claims {pages * each} bytes, more than are there)")
             origin.backup(made)
             made.execute("PRAGMA journal_mode=DELETE")  # like one that was closed: this file is all there is
     except STRANGE as error:
         raise Damaged(f"{source}: cannot be copied ({error})") from None
+    except MemoryError:
+        raise too_large(source) from None
     with copy.open("rb+") as stream:
         os.fsync(stream.fileno())
 

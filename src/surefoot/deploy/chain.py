@@ -7,6 +7,10 @@ seals      only in a journal with a key: the seal of the head
 
 Rows are only ever added, and each vouches for those before it. So readers fetch them piece by piece and hold no lock
 while they work: a reader that stalls stops nobody.
+
+A file from elsewhere may be made by hand, so that SQLite finds in it far more than it holds: pages that are their own
+children, rows that share what they overflow to. So each row is checked while it is fetched, none is longer than a
+deployment writes, together they are no longer than the file, and no statement takes more steps than it needs.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
+from surefoot.bounded_json import MAX_DEPTH, Limits, parse
 from surefoot.deploy.marks import Mark, mark_path, read_mark
 from surefoot.deploy.seals import head_seal, same
 from surefoot.errors import ArtifactError, SurefootError
@@ -37,8 +42,14 @@ SCHEMA = {
 SEALS = {"seals": "CREATE TABLE seals (id INTEGER PRIMARY KEY, seal BLOB NOT NULL) STRICT"}
 BEGINNING = bytes(32)
 BUSY_SECONDS = 10.0  # another connection may hold the file for a moment
-PIECE = 4 * 2**20  # bytes of payload that a reader fetches at once
+PIECE = 8 * 2**20  # bytes of memory that a reader fetches at once, if no row alone takes more
+ROW_OVERHEAD = 200  # bytes of it that a row takes beside what it holds
 LOWEST = -(2**63)
+
+# Of a payload: what the protocol takes, written in full (1e9 becomes 1000000000.0, and a cost a list of one).
+LIMITS = Limits(size=16 * 2**20, values=2_000_000, depth=MAX_DEPTH + 4)
+LONGEST_STATEMENT = 10_000  # characters, also of those in the file that make its tables
+MOST_STEPS = 2_000_000  # of SQLite's machine in a statement of a reader: a piece takes some 200,000
 
 # What can go wrong in Python when a file holds anything whatever.
 STRANGE = (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -64,7 +75,7 @@ class Row(NamedTuple):
     @property
     def data(self) -> Any:
         try:
-            return json.loads(self.payload, parse_constant=_no_constant)
+            return parse(self.payload, LIMITS)
         except (ValueError, RecursionError) as error:
             raise Damaged(f"row {self.n} must hold JSON: {error}", self.n) from None
 
@@ -118,28 +129,20 @@ def checked_rows(
     There may be millions: they are passed on as SQLite returns them. `mark` is by default the journal's own. Who has
     read and checked the rows up to `after` gets those that follow; that the former are as they were is not looked at.
     """
-    count, marked = mark or needed_mark(path) or Mark(0, BEGINNING)
-    n, previous = after or Mark(0, BEGINNING)
-    end = None
+    expected = mark or needed_mark(path) or Mark(0, BEGINNING)
+    last, taken, end = after or Mark(0, BEGINNING), 0, None
     while end is None:
-        rows, end = _piece(path, n)
-        for row in rows:
-            found, kind, payload, digest = row
-            if found != n:
-                raise Damaged(f"{path}: row {n} is missing, the next one there is {found}", n)
-            previous = sha256(previous + kind + b" " + payload).digest()  # `chained`, without the call
-            if digest != previous:
-                raise Damaged(f"{path}: row {n} or a row before it was altered: its hash does not follow", n)
-            n += 1
-            if n == count and previous != marked:
-                raise Damaged(f"{path}: row {n - 1} is not the one that {mark_path(path).name} records", n - 1)
-            yield row
-    _check_end(path, n, previous, end, key)
-    if n < count:
+        rows, last, taken, end, fault = _piece(path, last, taken, expected)
+        yield from rows
+        if fault is not None:
+            raise fault
+    _check_end(path, last, end, key)
+    if last.rows < expected.rows:
         raise Damaged(
-            f"{path}: ends before row {n}, but {mark_path(path).name} records that {count} rows were acknowledged: the "
-            f"-wal file beside it was lost or damaged, or an older copy was put in its place. {WAY_OUT}",
-            n,
+            f"{path}: ends before row {last.rows}, but {mark_path(path).name} records that {expected.rows} rows were "
+            "acknowledged: the -wal file beside it was lost or damaged, or an older copy was put in its place. "
+            f"{WAY_OUT}",
+            last.rows,
         )
 
 
@@ -150,40 +153,86 @@ WAY_OUT = (
 
 
 class _End(NamedTuple):
-    """What stands behind the last row."""
+    """What stands behind the last row; two of each show that there is more than one."""
 
     heads: list[Any]
     seals: list[Any] | None
 
 
-def _piece(path: Path, first: int) -> tuple[list[RawRow], _End | None]:
-    """Some rows from number `first` on; with the last ones also the end, of the same moment."""
+class _Piece(NamedTuple):
+    """Attributes:
+    rows: that follow, each checked.
+    last: number and hash of all rows so far.
+    taken: bytes that they hold.
+    end: of the same moment, with the last rows.
+    fault: what is wrong behind these rows, if anything is.
+    """
+
+    rows: list[RawRow]
+    last: Mark
+    taken: int
+    end: _End | None
+    fault: Damaged | None
+
+
+def _piece(path: Path, last: Mark, taken: int, expected: Mark) -> _Piece:
+    """Some rows after the `last` one."""
+    (n, previous), (count, marked) = last, expected
     rows: list[RawRow] = []
-    size, query = 0, "SELECT n, kind, payload, hash FROM rows WHERE n >= ? ORDER BY n"
+    size, end, fault = 0, None, None
     try:
         with closing(reader(path)) as connection:
             sealed = check_schema(connection, path)
             connection.execute("BEGIN")
-            cursor = connection.execute(query, (first or LOWEST,))
-            while some := cursor.fetchmany(64):
-                size += sum([len(kind) + len(payload) for _, kind, payload, _ in some])
-                rows += some
+            for row in connection.execute(FOLLOWING, (n or LOWEST,)):
+                found, kind, payload, digest = row
+                if found != n:
+                    raise Damaged(f"{path}: row {n} is missing, the next one there is {found}", n)
+                previous = sha256(previous + kind + b" " + payload).digest()  # `chained`, without the call
+                if digest != previous:
+                    raise Damaged(f"{path}: row {n} or a row before it was altered: its hash does not follow", n)
+                n += 1
+                if n == count and previous != marked:
+                    raise Damaged(f"{path}: row {n - 1} is not the one that {mark_path(path).name} records", n - 1)
+                rows.append(row)
+                size += len(kind) + len(payload) + ROW_OVERHEAD
                 if size > PIECE:
-                    return rows, None
-            seals = connection.execute("SELECT seal FROM seals").fetchall() if sealed else None
-            return rows, _End(connection.execute("SELECT count, hash FROM head").fetchall(), seals)
+                    break
+            else:
+                end = _end(connection, sealed)
+            taken += size - ROW_OVERHEAD * len(rows)
+            if taken > stored_bytes(path):
+                raise Damaged(f"{path}: the rows up to row {n - 1} hold more bytes than the file", n - 1)
+    except Damaged as error:
+        fault = error
     except STRANGE as error:
-        n = first + len(rows)
-        raise Damaged(f"{path}: row {n} cannot be read ({error})", n) from None
+        fault = Damaged(f"{path}: row {n} cannot be read ({error})", n)
+    except MemoryError:
+        raise too_large(path) from None
+    return _Piece(rows, Mark(n, previous), taken, end, fault)
 
 
-def _check_end(path: Path, n: int, last: bytes, end: _End, key: bytes | None) -> None:
+FOLLOWING = "SELECT n, kind, payload, hash FROM rows WHERE n >= ? ORDER BY n"
+
+
+def _end(connection: sqlite3.Connection, sealed: bool) -> _End:
+    seals = connection.execute("SELECT seal FROM seals LIMIT 2").fetchall() if sealed else None
+    return _End(connection.execute("SELECT count, hash FROM head LIMIT 2").fetchall(), seals)
+
+
+def stored_bytes(path: Path) -> int:
+    """Of the journal and its log; while somebody reads them they do not shrink."""
+    return path.stat().st_size + _size(path, "-wal")
+
+
+def _check_end(path: Path, last: Mark, end: _End, key: bytes | None) -> None:
+    n = last.rows
     if n == 0:
         raise Damaged(f"{path}: row 0 is missing", 0)
-    if end.heads != [(n, last)]:
+    if end.heads != [last]:
         counted = end.heads[0][0] if end.heads else "nothing"
         raise Damaged(f"{path}: row {n} is missing: the journal ends there, but its head says {counted} rows", n)
-    if key is not None and not (end.seals and same(head_seal(key, n, last), end.seals[0][0])):
+    if key is not None and not (end.seals and same(head_seal(key, *last), end.seals[0][0])):
         raise Damaged(f"{path}: its {n} rows are not sealed with this key: who wrote them did not hold it", n)
 
 
@@ -220,12 +269,18 @@ def _in_use(connection: sqlite3.Connection, path: Path) -> bool:
 def located(path: str | os.PathLike[str]) -> Path:
     """The file itself, whatever links lead to it: lock, mark and log are named after it."""
     try:
-        return Path(path).resolve()
+        found = Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # the latter two: circular links, NUL in the path
         raise ArtifactError(f"{os.fspath(path)!a}: cannot be the path of a journal ({error})") from None
+    if not found.name:
+        raise ArtifactError(f"{found}: cannot be the path of a journal (it is a folder)")
+    return found
 
 
-def identity(path: Path) -> tuple[int, int]:
+FileId = tuple[int, int]  # device and number
+
+
+def identity(path: Path) -> FileId:
     """Which file this is; refuses what cannot be a journal."""
     try:
         found = path.stat()
@@ -236,12 +291,23 @@ def identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Used by one thread at a time, which is for the caller to see to."""
+def file_id(path: Path) -> FileId | None:
+    """Which file is there now; None if none is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def connect(path: Path, mode: str, longest: int = LIMITS.size) -> sqlite3.Connection:
+    """Used by one thread at a time, which is for the caller to see to. No value may have more than `longest` bytes."""
     place = quote(os.fsencode(path.as_posix()))
     uri = f"file://{'' if place.startswith('/') else '/'}{place}?mode={mode}"
     try:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest + 1024)  # of a whole row
+        connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, LONGEST_STATEMENT)
         connection.text_factory = bytes
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA cell_size_check=ON")
@@ -250,30 +316,34 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def reader(path: Path) -> sqlite3.Connection:
+def reader(path: Path, longest: int = LIMITS.size) -> sqlite3.Connection:
     """A closed journal can also be read where nothing may be written, not even SQLite's shared memory file."""
     if _unwritable(path):
-        return connect(path, "ro&immutable=1")
-    # A kill while the journal changed its mode leaves what only a connection that may write can put right.
-    return connect(path, "rw" if _holds(path, "-journal") and os.access(path, os.W_OK) else "ro")
+        mode = "ro&immutable=1"
+    else:  # a kill while the journal changed its mode leaves what only a connection that may write can put right
+        mode = "rw" if _size(path, "-journal") and os.access(path, os.W_OK) else "ro"
+    connection = connect(path, mode, longest)
+    connection.set_progress_handler(lambda: 1, MOST_STEPS)  # which ends the statement
+    return connection
 
 
 def _unwritable(path: Path) -> bool:
-    return not os.access(path.parent, os.W_OK) and not _holds(path, "-wal")
+    return not os.access(path.parent, os.W_OK) and not _size(path, "-wal")
 
 
-def _holds(path: Path, suffix: str) -> bool:
+def _size(path: Path, suffix: str) -> int:
+    """Of a file that belongs to the journal; 0 if there is none."""
     try:
-        return path.with_name(path.name + suffix).stat().st_size > 0
+        return path.with_name(path.name + suffix).stat().st_size
     except OSError:
-        return False
+        return 0
 
 
 def check_schema(connection: sqlite3.Connection, path: Path) -> bool:
     """Exactly our tables: no trigger, view or index that would act on its own. Whether there is one for seals."""
     try:
         identity = connection.execute("PRAGMA application_id").fetchone()[0]
-        found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master LIMIT 9").fetchall()
     except STRANGE as error:
         refuse_file(path, error)
     plain, sealed = (
@@ -288,7 +358,7 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> bool:
 
 def refuse_file(path: Path, error: Exception) -> NoReturn:
     advice = "; it was interrupted in the midst of a write: open it once where it may be written to"
-    hint = advice if _holds(path, "-journal") else ""
+    hint = advice if _size(path, "-journal") else ""
     raise Damaged(f"{path}: cannot be opened as a journal ({error}){hint}") from None
 
 
@@ -306,7 +376,9 @@ def understood(path: Path | str, row: int | None = None) -> Iterator[None]:
     except STRANGE as error:
         where = f"{path}: row {row}" if row is not None else str(path)
         raise Damaged(f"{where} is not what a deployment writes ({type(error).__name__}: {error})", row) from None
+    except MemoryError:
+        raise too_large(path) from None
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
+def too_large(path: Path | str) -> ArtifactError:
+    return ArtifactError(f"{path}: takes more memory than there is")

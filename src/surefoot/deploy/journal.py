@@ -5,6 +5,8 @@ all. The file appears under its name only when its first row is in it. One write
 
 A journal that was closed is this one file. While it is in use SQLite's mode, which the file itself records, is "wal":
 then `-wal` belongs to it, and `.mark` says what both together must contain. See `marks` for the order of writes.
+If one of the three is removed or replaced meanwhile, nothing more is acknowledged. Whatever was is still in what SQLite
+has open, and is back in the journal once that is closed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from surefoot.deploy.chain import (
     SCHEMA,
     SEALS,
     STRANGE,
+    FileId,
     RawRow,
     Row,
     canonical,
@@ -31,6 +34,7 @@ from surefoot.deploy.chain import (
     check_schema,
     checked_rows,
     connect,
+    file_id,
     identity,
     located,
     reader,
@@ -40,11 +44,12 @@ from surefoot.deploy.locks import WriterLock
 from surefoot.deploy.marks import Mark, mark_path, read_mark, write_mark
 from surefoot.deploy.seals import head_seal, same, snapshot_seal
 from surefoot.errors import ArtifactError
-from surefoot.files import staged, sync_folder
+from surefoot.files import remove_leftovers, staged, sync_folder
 
 Entry = tuple[str, Any]  # kind and payload
 
 KEPT_SNAPSHOTS = 2
+LONGEST_SNAPSHOT = 64 * 2**20  # bytes; one that is longer is not kept, and all rows are replayed instead
 
 
 class JournalError(ArtifactError):
@@ -59,12 +64,15 @@ class Journal:
         self.path, self._key = located(path), key
         self.count, self.hash = 0, BEGINNING
         self._ready = False  # whether the mark and the write-ahead log are in use
+        self._in_use: dict[Path, FileId] = {}  # which files these are
         self._connection: sqlite3.Connection | None = None
+        _only_name(self.path)  # no lock beside what cannot be a journal
         self._lock = WriterLock(self.path.with_name(self.path.name + ".lock"))
         try:
-            self._file = _only_name(self.path) if self.path.exists() else None
+            self._file = _only_name(self.path)
+            remove_leftovers(self.path.parent)
         except BaseException:
-            self._lock.release()
+            self._lock.release(discard=True)
             raise
 
     @property
@@ -91,6 +99,7 @@ class Journal:
             self._make_ready()
             self._write(rows, head)
             write_mark(self.path, head)
+            self._check_ownership()  # what was written into files that are gone is not acknowledged
         except (sqlite3.Error, OSError, ArtifactError, MemoryError) as error:
             self._disconnect()
             what = str(error) or type(error).__name__
@@ -122,7 +131,7 @@ class Journal:
 
     def save_snapshot(self, state: bytes) -> None:
         """Keep `state` for the row written last, sealed; without a key nobody could trust it. Failing to is no loss."""
-        if self._key is None:
+        if self._key is None or len(state) > LONGEST_SNAPSHOT:
             return
         seal = snapshot_seal(self._key, self.count - 1, self.hash, state)
         try:
@@ -140,16 +149,21 @@ class Journal:
         """(row, state) of the snapshots of this history that the key sealed, the latest first."""
         if self._key is None:
             return []
-        query = "SELECT n, s.hash, state, digest FROM snapshots s JOIN rows r USING (n) WHERE s.hash = r.hash"
+        kept = []
         try:
-            with closing(reader(self.path)) as connection:
-                found = connection.execute(query + " ORDER BY n DESC").fetchall()
-            return [(n, state) for n, at, state, seal in found if same(snapshot_seal(self._key, n, at, state), seal)]
-        except STRANGE:
+            with closing(reader(self.path, LONGEST_SNAPSHOT)) as connection:
+                query = "SELECT n, hash, state, digest FROM snapshots ORDER BY n DESC LIMIT ?"
+                for n, at, state, seal in connection.execute(query, (KEPT_SNAPSHOTS,)):
+                    there = connection.execute("SELECT hash FROM rows WHERE n = ?", (n,)).fetchone()
+                    if there == (at,) and same(snapshot_seal(self._key, n, at, state), seal):
+                        kept.append((n, state))
+        except (*STRANGE, MemoryError):
             return []
+        return kept
 
     def close(self) -> None:
         """Any number of times."""
+        used = self._connection is not None
         try:
             if self._connection is not None:
                 try:
@@ -161,7 +175,7 @@ class Journal:
             pass  # somebody is reading; what was acknowledged is in the write-ahead log
         finally:
             self._connection = None
-            self._lock.release()
+            self._lock.release(discard=not used)
 
     def _following(self, entries: Sequence[Entry]) -> list[Row]:
         rows, previous = [], self.hash
@@ -174,8 +188,11 @@ class Journal:
     def _check_ownership(self) -> None:
         if not self._lock.held():
             raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
-        if not self.path.exists() or self._file != identity(self.path):
+        if self._file is None or self._file != file_id(self.path):
             raise OSError("the file was removed or replaced; open the journal again")
+        for path, known in self._in_use.items():
+            if file_id(path) != known:
+                raise OSError(f"{path.name} was removed or replaced while it was in use")
 
     def _make_ready(self) -> None:
         """Before the first write, not earlier: a journal that is only looked at stays as it is.
@@ -190,6 +207,11 @@ class Journal:
             if self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 raise sqlite3.OperationalError("somebody is reading it; try again")
         self._ready = self._run("PRAGMA journal_mode=WAL").fetchone()[0] == b"wal"
+        self._run("SELECT count FROM head").fetchone()  # opens the log, which stays the same file from now on
+        for path in (self.path.with_name(self.path.name + "-wal"), mark_path(self.path)):
+            found = file_id(path)
+            if self._ready and found is not None:
+                self._in_use[path] = found
 
     def _write(self, rows: list[Row], head: Mark) -> None:
         self._run("BEGIN IMMEDIATE")
@@ -211,7 +233,7 @@ class Journal:
     def connect(self) -> None:
         """Open the file for writing, when its rows were read and found right: SQLite tidies up on closing, and nothing
         of a journal that is refused may be lost."""
-        connection = connect(self.path, "rw")
+        connection = connect(self.path, "rw", LONGEST_SNAPSHOT)
         try:
             check_schema(connection, self.path)
             connection.execute("PRAGMA synchronous=FULL")
@@ -224,10 +246,11 @@ class Journal:
         self._connection = connection
 
     def _disconnect(self) -> None:
-        """After a failed write: the next one starts from what is on the disk."""
+        """After a failed write: the next one starts from what is on the disk. Closing puts the log into the journal."""
         if self._connection is not None:
             self._connection.close()
         self._connection, self._ready = None, False
+        self._in_use.clear()
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Every statement of a writer goes through here."""
@@ -241,8 +264,10 @@ class Journal:
         return self._connection.execute(statement, values)
 
 
-def _only_name(path: Path) -> tuple[int, int]:
-    """Which file this is. Lock, log and mark are named after it, so under another name they would be others."""
+def _only_name(path: Path) -> FileId | None:
+    """Which file this is, if there is one. Lock, log and mark are named after it: by another name they are others."""
+    if not os.path.lexists(path):
+        return None
     found, names = identity(path), path.stat().st_nlink
     if names > 1:
         raise ArtifactError(

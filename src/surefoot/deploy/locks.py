@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from surefoot.errors import ArtifactError
@@ -16,19 +17,28 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle: int | None = None
+        while not self.held():  # whoever held it before may have removed the file
+            self.release()
+            self._handle, self._made = self._locked()
+        _held.add(self)
+
+    def _locked(self) -> tuple[int, bool]:
+        """The file, and whether it was made here. A link in its place is not followed."""
+        made = not os.path.lexists(self.path)
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
-            raise ArtifactError(f"{path}: cannot be opened for locking ({error.strerror}), must be writable") from None
+            raise ArtifactError(
+                f"{self.path}: cannot be opened for locking ({error.strerror}), must be a file that can be written"
+            ) from None
         try:
             _lock(handle)
         except OSError:
             os.close(handle)
             raise ArtifactError(
-                f"{path}: is held by another deployment that writes to the same journal; close that one first"
+                f"{self.path}: is held by another deployment that writes to the same journal; close that one first"
             ) from None
-        self._handle = handle
-        _held.add(self)
+        return handle, made
 
     def held(self) -> bool:
         """Whether the file that others would lock is still the one that is locked here."""
@@ -40,8 +50,12 @@ class WriterLock:
             return False
         return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
 
-    def release(self) -> None:
-        """The file stays: removing it would let two writers lock two different files of the same name."""
+    def release(self, *, discard: bool = False) -> None:
+        """The file stays, unless it was made here and is of no use: who locks it next then finds it gone, and makes it
+        anew."""
+        if discard and self.held() and self._made:
+            with suppress(OSError):  # on Windows an open file cannot be removed
+                self.path.unlink()
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)

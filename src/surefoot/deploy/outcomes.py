@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, finite_array, refuse
+from surefoot.bounded_json import check
 from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, first_breach
 from surefoot.cmdp.units import Units
+from surefoot.deploy import chain
 from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import signals_of
@@ -30,6 +32,9 @@ from surefoot.learning.method import Method
 TRANSITIONS = ("reward", "cost", "rewards", "costs", "states", "actions")
 KEYS = (*TRANSITIONS, "observations", "signals")
 LONGEST_REASON = 1000
+FEW = 50_000  # numbers that a row holds however they are written
+# What is written must be read again; the rest of a row is for the signals that are computed from it.
+LIMITS = replace(chain.LIMITS, size=chain.LIMITS.size * 3 // 4, values=chain.LIMITS.values * 4 // 5)
 
 
 def record(
@@ -74,6 +79,7 @@ def record(
         if told[name] is not None:
             plain[name] = reader(name, told[name])
     _check_lengths(plain, longest)
+    _check_size(plain)
     return plain
 
 
@@ -283,3 +289,17 @@ def _check_lengths(plain: Mapping[str, Any], longest: int | None) -> None:
         raise InvalidInput(f"{name} must be one more than actions ({len(actions)}), got {len(plain.get(name, ()))}")
     if actions is not None and rewards is not None and len(actions) != len(rewards):
         raise InvalidInput(f"actions must be as many as rewards ({len(rewards)}), got {len(actions)}")
+
+
+def _check_size(plain: Mapping[str, Any]) -> None:
+    if sum(map(_count, plain.values())) <= FEW:
+        return
+    try:
+        check(chain.canonical(plain), LIMITS)
+    except ValueError as error:
+        raise InvalidInput(f"an outcome in the journal {error}; tell discounted sums instead of every step") from None
+
+
+def _count(value: Any) -> int:
+    """Numbers in an array of lists."""
+    return len(value) * _count(value[0]) if isinstance(value, list) and value else 1

@@ -51,10 +51,12 @@ class BadRequest(InvalidInput):
     """A line that is no request."""
 
 
-def serve(deployment: Deployment, lines: Iterable[bytes], send: Callable[[str], None]) -> None:
-    """Answer every line in turn."""
+def serve(deployment: Deployment, lines: Iterable[bytes | MemoryError], send: Callable[[str], None]) -> None:
+    """Answer every line in turn, also one that memory could not hold."""
     for line in lines:
-        if line.strip():
+        if isinstance(line, MemoryError):
+            send(_text(failure(line)))
+        elif line and not line.isspace():
             send(_text(answer(deployment, line)))
 
 
@@ -90,7 +92,7 @@ def _text(reply: Mapping[str, Any]) -> str:
     """One line, also of what JSON cannot hold."""
     try:
         return json.dumps(reply, allow_nan=False)
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         return json.dumps(failure(error))
 
 

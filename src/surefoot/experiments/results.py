@@ -26,7 +26,7 @@ Results: TypeAlias = Mapping[str, Any]  # the contents of a results.json
 
 KEYS = ("experiment", "version", "settings", "seconds")  # in every results.json, whatever the experiment
 NO_SETS: Mapping[str, PolicyValueSet] = MappingProxyType({})
-LIMITS = Limits(size=2**28, values=2 * 10**7, depth=32)  # of a results.json that is read
+LIMITS = Limits(size=2**26, values=10**6, depth=32)  # of a results.json that is read
 
 
 @dataclass(frozen=True)
