@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from surefoot.cmdp.wording import number
-from surefoot.deploy.chain import Observer, read, understood
+from surefoot.deploy.chain import Observer, blocks, checked_rows, located, named, observed, understood
 from surefoot.deploy.charts import Card, cards, policy_name
-from surefoot.deploy.history import History
+from surefoot.deploy.history import MOST_EVENTS, History
 from surefoot.deploy.status import ALARMS, Status, facts
 
 if TYPE_CHECKING:
     from surefoot.deploy.possible import Possible
 
-MOST_EVENTS = 200
 SEALED = "The journal is sealed. Without its key nobody can tell here whether a holder of the key wrote it."
 
 
@@ -71,12 +70,13 @@ def deployment_page(
 def read_history(
     path: str | PathLike[str], possible: Possible | None = None, observer: Observer | None = None
 ) -> History:
-    history = History()
+    history, target = History(), located(path)
     with understood(Path(path)):
-        for row in read(path, observer=observer):
-            history.add(row)
+        for rows in blocks(observed(checked_rows(target), observer)):
+            history.extend(rows, target)
             if possible is not None:
-                possible.add(row)
+                for row in rows:
+                    possible.add(named(row, target))
     return history
 
 
