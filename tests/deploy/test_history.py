@@ -186,7 +186,7 @@ def test_what_a_deployment_writes_is_taken_in_as_columns(tmp_path: Path) -> None
     rows = list(checked_rows(tmp_path / "journal"))[1:]
     found = columns(rows, WHERE, 0.5, 1)
     assert found is not None
-    assert (len(found.orders.places), len(found.outcomes.places), len(found.others)) == (20, 17, 4)
+    assert (len(found.orders.rows), len(found.outcomes.rows), len(found.others)) == (20, 17, 4)
     told = {"cost": [0.1, -2e-05], "episode": 7, "reward": 3}
     for more in ({}, {"states": [0]}, {"signals": [0.5, 1.0]}, {"signals": [1e-300], "states": [4]}):
         assert OUTCOME.findall(canonical({**told, **more})) == [(b"0.1,-2e-05", b"7", b"3")]

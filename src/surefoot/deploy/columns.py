@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,17 +37,17 @@ OUTCOME = re.compile(
 
 
 class Orders(NamedTuple):
-    """[n] of the orders among some rows: which rows they are, their episodes and policies."""
+    """The orders among some rows, their episodes and policies."""
 
-    places: list[int]
+    rows: list[RawRow]
     episodes: NDArray[np.int64]
     policies: list[int]
 
 
 class Outcomes(NamedTuple):
-    """[n] of the outcomes among some rows, and their sums [n, 1+m]: the reward, then every cost."""
+    """The outcomes among some rows, their episodes and sums [n, 1+m]: the reward, then every cost."""
 
-    places: list[int]
+    rows: list[RawRow]
     episodes: NDArray[np.int64]
     sums: Floats
 
@@ -54,19 +55,20 @@ class Outcomes(NamedTuple):
 class Columns(NamedTuple):
     orders: Orders
     outcomes: Outcomes
-    others: list[int]  # all rows of other kinds
+    others: list[RawRow]  # of all other kinds
 
 
 def columns(rows: Sequence[RawRow], where: Path, discount: float, constraints: int) -> Columns | None:
     """What these rows hold; None if one of them has to be looked at by itself, be it that it is malformed or tells of
     a breach."""
-    orders, outcomes, others = _by_kind(rows)
-    if any(rows[place][1] == b"open" for place in others):
+    orders, outcomes = ([row for row in rows if row[1] == kind] for kind in (b"order", b"outcome"))
+    others = [row for row in rows if row[1] not in (b"order", b"outcome")]
+    if any(row[1] == b"open" for row in others):
         return None
     try:
         found = Columns(
-            Orders(orders, *_orders([rows[place] for place in orders], where)),
-            Outcomes(outcomes, *_outcomes([rows[place] for place in outcomes], where, discount, constraints)),
+            Orders(orders, *_orders(orders, where)),
+            Outcomes(outcomes, *_outcomes(outcomes, where, discount, constraints)),
             others,
         )
     except (SurefootError, *STRANGE):
@@ -83,23 +85,15 @@ def told_sums(row: Row, data: Mapping[str, Any], discount: float) -> list[float]
     return values
 
 
-def _by_kind(rows: Sequence[RawRow]) -> tuple[list[int], list[int], list[int]]:
-    orders: list[int] = []
-    outcomes: list[int] = []
-    others: list[int] = []
-    kinds = {b"order": orders, b"outcome": outcomes}
-    for place, row in enumerate(rows):
-        kinds.get(row[1], others).append(place)
-    return orders, outcomes, others
-
-
 def _orders(rows: Sequence[RawRow], where: Path) -> tuple[NDArray[np.int64], list[int]]:
     found = _matches(ORDER, rows)
     if found is None:
         single = [checked(named(row, where)) for row in rows]
-        found = [(data["episode"], data["policy"]) for data in single]
-    episodes, policies = zip(*found, strict=True) if found else ((), ())
-    return np.array(list(map(int, episodes)), dtype=np.int64), list(map(int, policies))
+        numbers = np.array([(data["episode"], data["policy"]) for data in single], dtype=np.int64)
+    else:
+        numbers = np.fromstring(b",".join(chain.from_iterable(found)), dtype=np.int64, sep=",")
+    episodes, policies = numbers.reshape(len(rows), 2).T
+    return episodes, policies.tolist()
 
 
 def _outcomes(

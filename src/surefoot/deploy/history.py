@@ -9,10 +9,12 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
@@ -167,19 +169,19 @@ class History:
             return
         wider = self._wider(found)
         if wider is not None:  # where stretches are merged, sums are added up in another order
-            self.extend(rows[:wider], where)
-            self.add(named(rows[wider], where))
-            self.extend(rows[wider + 1 :], where)
+            place = rows.index(wider)
+            self.extend(rows[:place], where)
+            self.add(named(wider, where))
+            self.extend(rows[place + 1 :], where)
             return
         self._order_all(found.orders)
         self._tell_all(found.outcomes, paths)
-        last = {some.places[-1]: len(some.places) for some in (found.orders, found.outcomes) if some.places}
-        for place in sorted([*found.others, *last]):
-            single = named(rows[place], where)
-            if place in last:
-                self._count(single, last[place])
+        last = {some[-1]: len(some) for some in (found.orders.rows, found.outcomes.rows) if some}
+        for row in sorted([*found.others, *last]):
+            if row in last:
+                self._count(named(row, where), last[row])
             else:
-                self.add(single)
+                self.add(named(row, where))
 
     def status(self) -> Status:
         if self._last is None:
@@ -239,27 +241,27 @@ class History:
             paths = [mean.path(values) for mean, values in zip((self.reward, *self.costs), sums.T, strict=True)]
         return paths if all(np.isfinite(squares).all() for _, squares in paths) else None
 
-    def _wider(self, found: Columns) -> int | None:
+    def _wider(self, found: Columns) -> RawRow | None:
         """The first row whose episode makes the stretches wider."""
         end = 2 * POINTS * self.stretch
         firsts = [
-            some.places[int(np.argmax(some.episodes >= end))]
+            some.rows[int(np.argmax(some.episodes >= end))]
             for some in (found.orders, found.outcomes)
             if (some.episodes >= end).any()
         ]
         return min(firsts, default=None)
 
     def _order_all(self, orders: Orders) -> None:
-        if not orders.policies:
+        if not orders.rows:
             return
         self._stretch_of(int(orders.episodes.max()))
-        self.ordered.update(orders.policies)
-        stretches = (orders.episodes // self.stretch).tolist()
-        for (stretch, policy), number in Counter(zip(stretches, orders.policies, strict=True)).items():
-            self.stretches[stretch].ordered[policy] += number
+        for stretch, part in self._runs(orders.episodes):
+            counts = Counter(orders.policies[part])
+            self.ordered.update(counts)
+            stretch.ordered.update(counts)
 
     def _tell_all(self, outcomes: Outcomes, paths: Sequence[tuple[Floats, Floats]]) -> None:
-        if not outcomes.places:
+        if not outcomes.rows:
             return
         before = (self.reward, *self.costs)
 
@@ -271,18 +273,24 @@ class History:
             ]
 
         told = 0
-        while told < len(outcomes.places):  # of those that share a place the last stays
-            number = min(self.means.room, len(outcomes.places) - told)
+        while told < len(outcomes.rows):  # of those that share a place the last stays
+            number = min(self.means.room, len(outcomes.rows) - told)
             told += number
             reward, *costs = means(told)
             self.means.add(Means(int(outcomes.episodes[told - 1]) + 1, reward, tuple(costs)), number)
         self.reward, *self.costs = means(told)
         self._stretch_of(int(outcomes.episodes.max()))
-        for place, reward_told in zip(
-            (outcomes.episodes // self.stretch).tolist(), outcomes.sums[:, 0].tolist(), strict=True
-        ):
-            stretch = self.stretches[place]
-            stretch.reward, stretch.told = stretch.reward + reward_told, stretch.told + 1
+        for stretch, part in self._runs(outcomes.episodes):
+            some = outcomes.sums[part, 0]
+            stretch.reward = float(np.cumsum(np.concatenate([[stretch.reward], some]))[-1])  # one after the other
+            stretch.told += len(some)
+
+    def _runs(self, episodes: NDArray[np.int64]) -> Iterator[tuple[Stretch, slice]]:
+        """Which of these episodes follow each other in one stretch."""
+        places = episodes // self.stretch
+        ends = [*(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+        for first, end in pairwise([0, *ends]):
+            yield self.stretches[places[first]], slice(first, end)
 
     def _count(self, last: Row, number: int) -> None:
         """Count `number` orders or outcomes, of which this is the last."""
