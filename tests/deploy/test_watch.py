@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from unittest import mock
@@ -20,8 +21,9 @@ import deployments
 import pytest
 from deployments import fresh
 
-from surefoot.deploy import chain, follow
+from surefoot.deploy import chain, follow, watch
 from surefoot.deploy.follow import Follower
+from surefoot.deploy.history import History
 from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.watch import SCRIPT, WatchServer
@@ -57,9 +59,16 @@ def asked(server: WatchServer, place: str = "/", host: str | None = None) -> tup
 
 
 def test_rows_are_read_once(tmp_path: Path) -> None:
-    path, read = tmp_path / "journal", []
+    path = tmp_path / "journal"
+    read: list[int] = []
     follower = Follower(path)
-    with mock.patch.object(follow, "named", side_effect=lambda raw, at: read.append(raw[0]) or chain.named(raw, at)):
+    extend = History.extend
+
+    def noting(history: History, rows: list[chain.RawRow], where: Path) -> None:
+        read.extend(row[0] for row in rows)
+        extend(history, rows, where)
+
+    with mock.patch.object(History, "extend", noting):
         follower.advance(60)
         assert follower.view.word == "Waiting"
         with Deployment.open(path, fresh()) as deployment:
@@ -86,12 +95,28 @@ def test_what_does_not_change_is_not_opened(tmp_path: Path) -> None:
 
 def test_a_long_journal_is_read_in_pieces_and_judged_at_the_end(tmp_path: Path) -> None:
     deployments.deployed(tmp_path / "journal", 5)
+    rows = len(list(chain.read(tmp_path / "journal")))
     follower = Follower(tmp_path / "journal")
-    follower.advance(0)
-    assert follower.view.word == "Reading"
-    assert "1 rows so far" in follower.view.verdict
-    while follower.view.word == "Reading":
+    with mock.patch.object(follow, "BLOCK", 1):
         follower.advance(0)
+    for read in range(1, rows + 1):
+        assert (follower.view.word, follower.view.cards) == ("Reading", ())
+        assert f"{read} of {rows} rows so far, each of them checked" in follower.view.verdict
+        follower.advance(0)
+    assert ("episodes", "5 (abandoned 1)") in follower.view.facts
+
+
+def test_what_fails_half_way_is_read_anew(tmp_path: Path) -> None:
+    """As where memory runs out: half of the rows must not pass for the whole."""
+    deployments.deployed(tmp_path / "journal", 5)
+    for file in tmp_path.iterdir():
+        os.utime(file, (1, 1))
+    follower = Follower(tmp_path / "journal")
+    with mock.patch.object(follow, "BLOCK", 4):
+        follower.advance(0)
+    with mock.patch.object(History, "extend", side_effect=MemoryError), pytest.raises(MemoryError):
+        follower.advance(60)
+    follower.advance(60)
     assert ("episodes", "5 (abandoned 1)") in follower.view.facts
 
 
@@ -207,6 +232,65 @@ def test_news_come_once(tmp_path: Path) -> None:
                 assert f"<dd>{episodes} (abandoned" in text
                 token = answer.headers["X-Token"]
         assert not list(tmp_path.glob("*-wal")), "the writer could not close its journal while it was watched"
+
+
+def test_a_long_journal_is_read_while_nobody_asks(tmp_path: Path) -> None:
+    """Who asks meanwhile is told how far it is, and gets the page once it is there."""
+    deployments.deployed(tmp_path / "journal", 40)
+    waiting, extend = threading.Event(), History.extend
+
+    def slow(history: History, rows: list[chain.RawRow], where: Path) -> None:
+        if rows[0][0] >= 8:
+            assert waiting.wait(60)
+        extend(history, rows, where)
+
+    with (
+        mock.patch.multiple(watch, SLICE=0.0, PATIENCE=0.01),
+        mock.patch.object(follow, "BLOCK", 8),
+        mock.patch.object(History, "extend", slow),
+        watching(tmp_path / "journal") as server,
+    ):
+        for _ in range(3):
+            text = asked(server)[1]
+            assert "<h1>Reading</h1>" in text
+            assert "8 of 82 rows" in text
+        waiting.set()
+        server._reader.join(60)
+        assert not server.follower.reading
+        assert "40 (abandoned 6)" in asked(server)[1]
+
+
+@pytest.mark.parametrize("target", ["http://[", "https://[::1/", "http://[/body?seen=x"])
+def test_a_malformed_target_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str) -> None:
+    with watching(tmp_path / "journal") as server:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+            host = f"127.0.0.1:{server.server_port}"
+            connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            answer = connection.makefile("rb").read()
+        assert answer.split()[1:3] == [b"400", b"Bad"]
+        assert asked(server)[0].status == 200
+    assert capsys.readouterr().err == ""
+
+
+def test_two_hundred_may_ask_at_the_same_moment(tmp_path: Path) -> None:
+    """They are connected before the first of them is taken: all wait in line, and all are answered."""
+    deployments.deployed(tmp_path / "journal", 3)
+    server = WatchServer(Follower(tmp_path / "journal"), 0)
+    request = f"GET /body HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\nConnection: close\r\n\r\n".encode()
+    with ExitStack() as stack:
+        stack.callback(server.server_close)
+        crowd = []
+        for _ in range(200):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=2))
+            connection.sendall(request)
+            connection.settimeout(60)
+            crowd.append(connection)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(server.shutdown)
+        answers = [connection.makefile("rb").read() for connection in crowd]
+    assert all(answer.startswith(b"HTTP/1.0 200") and b"3 (abandoned 1)" in answer for answer in answers)
 
 
 def test_the_script_loads_nothing_and_is_written_as_it_is() -> None:

@@ -113,6 +113,26 @@ def observed(rows: Iterator[RawRow], observer: Observer | None) -> Iterator[RawR
             observer(row[0] + 1)
 
 
+def blocks(rows: Iterator[RawRow], most: int = 4096) -> Iterator[list[RawRow]]:
+    """The same rows in lists, for who takes in many at once: at most so many, and not much more than a piece is. Those
+    before one that is damaged come before the error."""
+    block: list[RawRow] = []
+    size, failure = 0, None
+    try:
+        for row in rows:
+            block.append(row)
+            size += len(row[2])
+            if len(block) >= most or size > PIECE:
+                yield block
+                block, size = [], 0
+    except SurefootError as error:
+        failure = error
+    if block:
+        yield block
+    if failure is not None:
+        raise failure
+
+
 def named(row: RawRow, path: Path) -> Row:
     n, kind, payload, digest = row
     try:
@@ -264,6 +284,14 @@ def _in_use(connection: sqlite3.Connection, path: Path) -> bool:
             with path.open("rb") as stream:
                 return stream.read(20)[18:19] == b"\x02"
         return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal")
+
+
+def head_count(path: Path) -> int:
+    """How many rows the journal says it has; nothing is checked yet."""
+    with closing(reader(path)) as connection, understood(path):
+        check_schema(connection, path)
+        found = connection.execute("SELECT count FROM head").fetchone()
+    return found[0] if found else 0
 
 
 def located(path: str | os.PathLike[str]) -> Path:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.deploy.chain import BEGINNING, Damaged, RawRow, checked_rows, located, named, understood
+from surefoot.deploy.chain import (
+    BEGINNING,
+    Damaged,
+    RawRow,
+    blocks,
+    checked_rows,
+    head_count,
+    located,
+    named,
+    understood,
+)
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from surefoot.deploy.possible import Possible
 
 SETTLED = 2.0  # seconds after which a file that looks the same is taken to be the same
+BLOCK, REPLAYED = 4096, 64  # rows that are taken in at once, by themselves and where each is computed again
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
 Maker = Callable[[Mapping[str, Any]], "Possible"]
@@ -43,13 +54,26 @@ class Follower:
         self.written = 0.0  # when the journal was written to last, in seconds since 1970
         self._stamp: Stamp = ()
         self._possible: Possible | None = None
-        self._rows: Iterator[RawRow] | None = None  # those that are being read
-        self._first = 0  # of these
+        self._blocks: Iterator[list[RawRow]] | None = None  # those that are being read
+        self._first = self._announced = 0  # number of the first of these, and how many rows there are said to be
         self._restart()
+
+    @property
+    def reading(self) -> bool:
+        """Whether rows are left that the next call of `advance` will take in."""
+        return self._blocks is not None
 
     def advance(self, seconds: float) -> None:
         """Take in what is new, for about so long at most; what is left then is taken in at the next call."""
-        if self._rows is None:
+        try:
+            self._advance(seconds)
+        except BaseException:
+            self._restart()  # half of the rows are no history
+            self._stamp = ()
+            raise
+
+    def _advance(self, seconds: float) -> None:
+        if self._blocks is None:
             stamp = stamped(self.path)
             if stamp == self._stamp and time.time() - self.written > SETTLED:
                 return
@@ -59,10 +83,12 @@ class Follower:
             if stamp[0] is None:
                 self._restart()
                 return self._show(self._waiting())
-            self._first, self._rows = self._end.rows, checked_rows(self.path, key=self._key, after=self._end)
+            rows = checked_rows(self.path, key=self._key, after=self._end)
+            self._blocks = blocks(rows, BLOCK if self._maker is None else REPLAYED)
+            self._first, self._announced = self._end.rows, 0
         try:
             with understood(self.path):
-                self._show(self._read(self._rows, time.monotonic() + seconds))
+                self._show(self._read(self._blocks, time.monotonic() + seconds))
         except (SurefootError, OSError) as error:
             if self._first:  # not what it was: read it anew, once
                 self._stamp = ()
@@ -70,27 +96,34 @@ class Follower:
             word = "Damaged" if isinstance(error, Damaged) else "Unreadable"
             self._show(View(self.path.name, word, "bad", f"{error}."))
 
-    def _read(self, rows: Iterator[RawRow], deadline: float) -> View:
-        for raw in rows:
-            self._take(raw)
+    def _read(self, found: Iterator[list[RawRow]], deadline: float) -> View:
+        for rows in found:
+            self._take(rows)
             if time.monotonic() > deadline:  # what an earlier row says may no longer be so
-                text = f"Reading the journal: {self._end.rows:,} rows so far. What it says comes when all are read."
-                return View(self.path.name, "Reading", "", text)
-        self._rows = None
+                return self._progress()
+        self._blocks = None
         if self._possible is not None:
             self._possible.finish()
         return view(self.path.name, self._history, self._possible)
 
-    def _take(self, raw: RawRow) -> None:
-        row = named(raw, self.path)
-        if row.n == 0:
-            opened = opening(row, str(self.path))
+    def _take(self, rows: list[RawRow]) -> None:
+        if rows[0][0] == 0:
+            opened = opening(named(rows[0], self.path), str(self.path))
             check_seals(opened, self.path)
             self._possible = None if self._maker is None else self._maker(opened)
-        self._history.add(row)
+        self._history.extend(rows, self.path)
         if self._possible is not None:
-            self._possible.add(row)
-        self._end = Mark(row.n + 1, row.hash)
+            for row in rows:
+                self._possible.add(named(row, self.path))
+        n, _, _, digest = rows[-1]
+        self._end = Mark(n + 1, digest)
+
+    def _progress(self) -> View:
+        """Rows may be added meanwhile: how many there are is asked once, and again if there turn out to be more."""
+        if self._announced < self._end.rows:
+            self._announced = max(head_count(self.path), self._end.rows)
+        text = f"Reading the journal: {self._end.rows:,} of {self._announced:,} rows so far, each of them checked."
+        return View(self.path.name, "Reading", "", f"{text} What it says comes when all are read.")
 
     def _show(self, shown: View) -> None:
         if shown != self.view:
@@ -103,7 +136,7 @@ class Follower:
 
     def _restart(self) -> None:
         self._history = History(sealed=self._key is not None)
-        self._possible, self._rows = None, None
+        self._possible, self._blocks = None, None
         self._end = Mark(0, BEGINNING)
 
     def _waiting(self) -> View:

@@ -1,23 +1,32 @@
-"""What a page shows of a journal, gathered row by row in bounded space: rows can be added while somebody looks."""
+"""What a page shows of a journal, gathered row by row in bounded space: rows can be added while somebody looks.
+
+`History.add` says what a row means. `History.extend` takes in many with the same result, to the last bit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
-from surefoot.deploy.chain import Damaged, Row
+from surefoot.deploy.chain import Damaged, RawRow, Row, named
+from surefoot.deploy.columns import Columns, Orders, Outcomes, columns, told_sums
 from surefoot.deploy.forms import checked, opening
 from surefoot.deploy.observed import RunningMean
 from surefoot.deploy.status import Status, Tally
-from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput
 
 POINTS = 256  # of a curve at least, once there are so many; at most twice as many
-LARGEST = 1e300
+MOST_EVENTS = 200  # that a page lists
 NOTEWORTHY = 0.001  # a plan may leave the safe policy once in a million episodes, which is not yet running
 
 Standing = Literal["running", "safe", "alarm"]
@@ -61,20 +70,43 @@ class Thinned(Generic[T]):
 
     def __init__(self, merge: Callable[[T, T], T]) -> None:
         self.values: list[T] = []
-        self._merge, self._each, self._last = merge, 1, 0  # values per place, and in the last place
+        self._merge, self._each, self._last = merge, 1, 1  # values per place, and in the last place
 
-    def add(self, value: T) -> None:
-        if self.values and self._last < self._each:
+    @property
+    def room(self) -> int:
+        """How many of the next values share a place; a place that makes the others double takes one."""
+        if self._last < self._each:
+            return self._each - self._last
+        return 1 if len(self.values) == 2 * POINTS - 1 else self._each
+
+    def add(self, value: T, number: int = 1) -> None:
+        """One value, or what `number` of them, at most `room`, are when they are merged."""
+        if self._last < self._each:
             self.values[-1] = self._merge(self.values[-1], value)
-            self._last += 1
+            self._last += number
             return
         self.values.append(value)
-        self._last = 1
+        self._last = number
         if len(self.values) == 2 * POINTS:
             pairs = zip(self.values[::2], self.values[1::2], strict=True)
             self.values = [self._merge(one, other) for one, other in pairs]
             self._each *= 2
             self._last = self._each
+
+
+class Ends(Generic[T]):
+    """The first and the last of ever more values, as many of each as a page lists of both."""
+
+    def __init__(self) -> None:
+        self._first: list[T] = []
+        self._last: deque[T] = deque(maxlen=MOST_EVENTS)
+
+    def add(self, value: T) -> None:
+        (self._first if len(self._first) < MOST_EVENTS else self._last).append(value)
+
+    def __iter__(self) -> Iterator[T]:
+        yield from self._first
+        yield from self._last
 
 
 class History:
@@ -98,7 +130,7 @@ class History:
         self.stretches: list[Stretch] = []
         self.stretch = 1
         self.ordered: Counter[int] = Counter()
-        self.abandoned: list[dict[str, Any]] = []
+        self.abandoned: Ends[dict[str, Any]] = Ends()
         self.standing: Standing = "safe"
         self.since = 0
         self._last: Row | None = None
@@ -122,7 +154,35 @@ class History:
                 self._tell(row, data)
                 self._stand(data["episode"] + 1)  # a breach is an alarm before its event is there
             case "abandoned":
-                self.abandoned.append(data)
+                self.abandoned.add(data)
+
+    def extend(self, rows: Sequence[RawRow], where: Path) -> None:
+        """Add these rows. Of orders and outcomes, which a long journal is made of, whole columns are taken in at once;
+        rows that those do not cover, and all rows wherever anything is unusual, are added one by one."""
+        if rows and not self.opened:
+            self.add(named(rows[0], where))
+            rows = rows[1:]
+        found = columns(rows, where, self.opened["discount"], len(self.costs)) if self.opened else None
+        paths = None if found is None else self._paths(found.outcomes.sums)
+        if found is None or paths is None:
+            for row in rows:
+                self.add(named(row, where))
+            return
+        wider = self._wider(found)
+        if wider is not None:  # where stretches are merged, sums are added up in another order
+            place = rows.index(wider)
+            self.extend(rows[:place], where)
+            self.add(named(wider, where))
+            self.extend(rows[place + 1 :], where)
+            return
+        self._order_all(found.orders)
+        self._tell_all(found.outcomes, paths)
+        last = {some[-1]: len(some) for some in (found.orders.rows, found.outcomes.rows) if some}
+        for row in sorted([*found.others, *last]):
+            if row in last:
+                self._count(named(row, where), last[row])
+            else:
+                self.add(named(row, where))
 
     def status(self) -> Status:
         if self._last is None:
@@ -148,12 +208,11 @@ class History:
         self._stand(data["episode"])
 
     def _tell(self, row: Row, data: Mapping[str, Any]) -> None:
-        reward, cost = sums_of(data, self.opened["discount"])
-        values = [float(reward), *map(float, cost)]
-        if not all(math.isfinite(value) and abs(value) < LARGEST for value in values):
-            raise Damaged(f"row {row.n} must tell finite sums, found {values}", row.n)
+        values = told_sums(row, data, self.opened["discount"])
         means = zip((self.reward, *self.costs), values, strict=True)
         self.reward, *self.costs = (mean.told(value) for mean, value in means)
+        if not all(math.isfinite(mean.squares) for mean in (self.reward, *self.costs)):
+            raise Damaged(f"row {row.n} must tell sums whose squares are finite, found {values}", row.n)
         stretch = self._stretch_of(data["episode"])
         stretch.reward, stretch.told = stretch.reward + values[0], stretch.told + 1
         self.means.add(Means(data["episode"] + 1, self.reward, tuple(self.costs)))
@@ -174,6 +233,73 @@ class History:
         place = episode // self.stretch
         self.stretches += [Stretch() for _ in range(place + 1 - len(self.stretches))]
         return self.stretches[place]
+
+    # ------------------------------------------------------------------------------------------- many rows at once
+
+    def _paths(self, sums: Floats) -> list[tuple[Floats, Floats]] | None:
+        """Of the reward and of each cost, what its running mean goes through; None if it leaves what is finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            paths = [mean.path(values) for mean, values in zip((self.reward, *self.costs), sums.T, strict=True)]
+        return paths if all(np.isfinite(squares).all() for _, squares in paths) else None
+
+    def _wider(self, found: Columns) -> RawRow | None:
+        """The first row whose episode makes the stretches wider."""
+        end = 2 * POINTS * self.stretch
+        firsts = [
+            some.rows[int(np.argmax(some.episodes >= end))]
+            for some in (found.orders, found.outcomes)
+            if (some.episodes >= end).any()
+        ]
+        return min(firsts, default=None)
+
+    def _order_all(self, orders: Orders) -> None:
+        if not orders.rows:
+            return
+        self._stretch_of(int(orders.episodes.max()))
+        for stretch, part in self._runs(orders.episodes):
+            counts = Counter(orders.policies[part])
+            self.ordered.update(counts)
+            stretch.ordered.update(counts)
+
+    def _tell_all(self, outcomes: Outcomes, paths: Sequence[tuple[Floats, Floats]]) -> None:
+        if not outcomes.rows:
+            return
+        before = (self.reward, *self.costs)
+
+        def means(told: int) -> list[RunningMean]:
+            """After so many of these outcomes."""
+            return [
+                replace(mean, count=mean.count + told, total=float(totals[told - 1]), squares=float(squares[told - 1]))
+                for mean, (totals, squares) in zip(before, paths, strict=True)
+            ]
+
+        told = 0
+        while told < len(outcomes.rows):  # of those that share a place the last stays
+            number = min(self.means.room, len(outcomes.rows) - told)
+            told += number
+            reward, *costs = means(told)
+            self.means.add(Means(int(outcomes.episodes[told - 1]) + 1, reward, tuple(costs)), number)
+        self.reward, *self.costs = means(told)
+        self._stretch_of(int(outcomes.episodes.max()))
+        for stretch, part in self._runs(outcomes.episodes):
+            some = outcomes.sums[part, 0]
+            stretch.reward = float(np.cumsum(np.concatenate([[stretch.reward], some]))[-1])  # one after the other
+            stretch.told += len(some)
+
+    def _runs(self, episodes: NDArray[np.int64]) -> Iterator[tuple[Stretch, slice]]:
+        """Which of these episodes follow each other in one stretch."""
+        places = episodes // self.stretch
+        ends = [*(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+        for first, end in pairwise([0, *ends]):
+            yield self.stretches[places[first]], slice(first, end)
+
+    def _count(self, last: Row, number: int) -> None:
+        """Count `number` orders or outcomes, of which this is the last."""
+        self._last = last
+        self.tally.counts[last.kind] = self.tally.counts.get(last.kind, 0) + number - 1
+        self.tally.add(last)
+        if last.kind == "order":
+            self.order = checked(last)
 
 
 def _lower(one: Decided, other: Decided) -> Decided:

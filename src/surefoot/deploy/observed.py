@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from surefoot.arrays import Floats
 from surefoot.confidence import mixture_boundary
 
 LEVEL = 0.05  # probability that the interval of one mean ever misses
@@ -11,19 +14,30 @@ LEVEL = 0.05  # probability that the interval of one mean ever misses
 
 @dataclass(frozen=True)
 class RunningMean:
-    """The mean of numbers in [low, high] that arrive one by one, and Σ (X_i - the mean before it)² as `squares`."""
+    """The sum of numbers in [low, high] that arrive one by one, and Σ (X_i - the mean before it)² as `squares`."""
 
     low: float
     high: float
     count: int = 0
-    mean: float = 0.0
+    total: float = 0.0
     squares: float = 0.0
 
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.count)
+
     def told(self, value: float) -> RunningMean:
-        predicted = self.mean if self.count else (self.low + self.high) / 2
-        count = self.count + 1
-        mean = self.mean + (value - self.mean) / count
-        return replace(self, count=count, mean=mean, squares=self.squares + (value - predicted) ** 2)
+        away = value - (self.mean if self.count else self._middle)
+        return replace(self, count=self.count + 1, total=self.total + value, squares=self.squares + away * away)
+
+    def path(self, values: Floats) -> tuple[Floats, Floats]:
+        """`total` and `squares` after each of these values, to the last bit as `told` one after the other."""
+        totals = np.cumsum(np.concatenate([[self.total], values]))
+        before = totals[:-1] / np.maximum(1, np.arange(self.count, self.count + len(values)))
+        if not self.count:
+            before[:1] = self._middle
+        squares = np.cumsum(np.concatenate([[self.squares], (values - before) ** 2]))
+        return totals[1:], squares[1:]
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -31,3 +45,7 @@ class RunningMean:
             return self.low, self.high
         radius = float(mixture_boundary(self.squares, self.high - self.low, LEVEL / 2)) / self.count
         return max(self.low, self.mean - radius), min(self.high, self.mean + radius)
+
+    @property
+    def _middle(self) -> float:
+        return (self.low + self.high) / 2

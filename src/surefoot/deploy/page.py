@@ -16,17 +16,15 @@ import jinja2
 
 from surefoot.cmdp.wording import number
 from surefoot.deploy.assumptions import UNSEALED
-from surefoot.deploy.chain import Observer, located, read, understood
+from surefoot.deploy.chain import Observer, blocks, checked_rows, located, named, observed, understood
 from surefoot.deploy.charts import Card, cards
 from surefoot.deploy.forms import check_seals, opening
-from surefoot.deploy.history import History
+from surefoot.deploy.history import MOST_EVENTS, History
 from surefoot.deploy.seals import checked_key
 from surefoot.deploy.status import ALARMS, Status, facts, order_in_words, policy_name, share
 
 if TYPE_CHECKING:
     from surefoot.deploy.possible import Possible
-
-MOST_EVENTS = 200
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,13 @@ def read_history(
 ) -> History:
     history, target = History(sealed=key is not None), located(path)
     with understood(target):
-        for row in read(target, key=checked_key(key), observer=observer):
-            if row.n == 0:
-                check_seals(opening(row, str(target)), target)
-            history.add(row)
+        for rows in blocks(observed(checked_rows(target, key=checked_key(key)), observer)):
+            if rows[0][0] == 0:
+                check_seals(opening(named(rows[0], target), str(target)), target)
+            history.extend(rows, target)
             if possible is not None:
-                possible.add(row)
+                for row in rows:
+                    possible.add(named(row, target))
         if possible is not None:
             possible.finish()
     return history
