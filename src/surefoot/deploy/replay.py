@@ -27,7 +27,7 @@ from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record, told_part, with_signals
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.checks import signals_of
-from surefoot.learning.learner import Learner, Order, counter_uniforms
+from surefoot.learning.learner import Learner, LearnerState, Order, counter_uniforms
 
 TOLD = ("outcome", "abandoned")
 
@@ -142,6 +142,7 @@ class Replay:
         self.decision: dict[str, Any] | None = None  # the latest written, without its episode
         self.rounding = 0.0  # by how much the numbers of rows that were followed differ from those computed here
         self._next: Order | None = None
+        self._settled: LearnerState | None = None  # of which all consequences are written
 
     def owed(self) -> list[Entry]:
         """The rows up to and including the next order; none while one is outstanding."""
@@ -154,11 +155,17 @@ class Replay:
 
     def consequences(self, learner: Learner) -> list[Entry]:
         """The rows between what `learner` was told last and its next order: events, and the decision if it is new."""
+        if learner.state is self._settled:
+            return []
         entries: list[Entry] = [("event", asdict(event)) for event in learner.events[self.events :]]
         decision = _decision(learner)
         if decision != self.decision and _difference(decision, self.decision)[0] > TOLERANCE:
             entries.append(("decision", {"episode": learner.state.episode, **decision}))
         return entries
+
+    def settle(self) -> None:
+        """Take note that all consequences of the state are written: the next order does not compute them again."""
+        self._settled = self.learner.state
 
     def wrote(self, entries: list[Entry]) -> None:
         """Take note that these owed rows are written."""

@@ -286,6 +286,7 @@ class Deployment:
     def _moved(self, learner: Learner, following: list[Entry]) -> None:
         self._replay.move(learner)
         self._replay.wrote(following)
+        self._replay.settle()
 
     def _append(self, entries: list[Entry], then: Callable[[list[Entry]], None]) -> None:
         """Write rows, `then` take note of them. Nothing follows if that was interrupted between the two."""
