@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,3 +140,43 @@ def test_without_force_an_existing_file_is_refused(tmp_path: Path) -> None:
         files.check_file(tmp_path / name)
         with pytest.raises(ArtifactError, match=f"out must be a new file, got .*{name}, which exists"):
             files.check_file(tmp_path / name, force=False)
+
+
+# ------------------------------------------------------------------------------------------------------------ leftovers
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+def test_what_a_kill_leaves_is_removed_by_whoever_writes_next(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        with files.staged(tmp_path) as (staging, _):
+            (staging / "half").write_bytes(b"x")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    (tmp_path / ".surefoot-mine").mkdir()  # no such name was ever made here
+    files.write_file(tmp_path / "new", b"content")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".surefoot-mine", "new"]
+
+
+def test_what_somebody_is_writing_is_left_alone(tmp_path: Path) -> None:
+    with files.staged(tmp_path) as (staging, _):
+        (staging / "half").write_bytes(b"x")
+        files.write_file(tmp_path / "new", b"content")
+        assert (staging / "half").read_bytes() == b"x"
+    assert [each.name for each in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_folder_taken_for_a_leftover_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its making and its locking."""
+    lock, calls = files._folder_lock, []
+
+    def late(folder: Path, *, wait: bool) -> int | None:
+        if wait and not calls:
+            files.remove_leftovers(tmp_path)
+        calls.append(folder)
+        return lock(folder, wait=wait)
+
+    monkeypatch.setattr(files, "_folder_lock", late)
+    files.write_file(tmp_path / "new", b"content")
+    assert [each.name for each in tmp_path.iterdir()] == ["new"]

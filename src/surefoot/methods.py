@@ -187,10 +187,10 @@ def check_terms(method: str, given: Collection[str]) -> None:
 
 
 def _plain_calibration(given: Any) -> dict[str, Any] | None:
-    """Plain data, which journals can keep."""
+    """Plain data, which journals can keep. Data that come as such are claimed, whatever they say of themselves."""
     if given is None:
         return None
-    return asdict(given if isinstance(given, Calibration) else told_calibration(given))
+    return asdict(given if isinstance(given, Calibration) else replace(told_calibration(given), standing="claimed"))
 
 
 def _horizon(units: Units, horizon: int | None) -> int:

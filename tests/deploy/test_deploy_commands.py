@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mutations import forge
 from typer.testing import CliRunner
 
 from surefoot.cli import app
+from surefoot.cli.journals import read_key
 from surefoot.cli.reporting import report_journal
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.session import Deployment
@@ -190,6 +192,28 @@ def test_verify_prints_method_risk_and_what_it_cannot_tell(journal: Path, stored
     text = run("verify", journal, "--policies", stored).stdout
     assert "method certified-returns (with a certificate), risk 0.3" in text
     assert "whether the outcomes are true cannot be seen" in text
+
+
+def test_a_key_that_others_can_read_is_pointed_out(stored: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    for mode in (0o644, 0o640, 0o620):
+        key.chmod(mode)
+        with pytest.warns(UserWarning, match=r"other users can read or change .*key; make it private with chmod 600"):
+            read_key(key)
+    key.chmod(0o600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_key(key) == bytes(range(32))
+
+
+def test_a_key_is_a_plain_file(stored: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for wrong, words in (("pipe", "must be a file"), ("set", "must be a file"), ("missing", "No such file")):
+        done = run("deploy", stored, "--journal", tmp_path / "new", "--key", tmp_path / wrong, stdin="")
+        assert isinstance(done.exception, ArtifactError)
+        assert str(done.exception).startswith("key: ")
+        assert words in str(done.exception)
 
 
 def test_a_key_on_the_command_line(stored: Path, tmp_path: Path) -> None:

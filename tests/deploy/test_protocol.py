@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import deployments
+import numpy as np
 import pytest
 from deployments import fresh, told
 from hypothesis import given
@@ -22,7 +23,10 @@ from surefoot.cli import deployment as commands
 from surefoot.deploy import protocol
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import Deployment
+from surefoot.deploy.status import read_status
+from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Order
+from surefoot.methods import learner
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "deployment-protocol.schema.json").read_text(encoding="utf-8")
@@ -173,6 +177,35 @@ def test_the_limits_leave_room_for_an_episode_of_100_000_steps() -> None:
     bounded_json.check(
         ('{"do": "tell", "episode": 1, "transitions": [' + ", ".join(steps) + "]}\n").encode(), protocol.LIMITS
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"do": "tell", "episode": 0, "reward": 0.9, "reward": 0.1, "cost": 0.5, "first_state": 0}',
+        b'{"do": "ask", "id": {"a": 1, "a": 2}}',
+    ],
+)
+def test_a_key_twice_is_no_request(tmp_path: Path, line: bytes) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        deployment.ask()
+        answer = protocol.answer(deployment, line)
+        assert answer["error"]["kind"] == "request"
+        assert "more than once" in answer["error"]["message"]
+        assert deployment.status().episodes == 0
+
+
+def test_an_outcome_that_no_row_can_hold_is_refused(tmp_path: Path) -> None:
+    """What is written must be read again: an honest journal never becomes too large to open."""
+    made = learner(deployments.tiny_set(), method="certified-returns", episodes=3000, risk=0.3, horizon=2_000_000)
+    with Deployment.open(tmp_path / "journal", made) as deployment:
+        order = deployment.ask()
+        for steps in (520_000, 700_000):  # too long, and too many values
+            rewards, costs = np.full(steps, 0.1234567890123456), np.full(steps, 0.5)
+            with pytest.raises(InvalidInput, match="an outcome in the journal must h"):
+                deployment.tell(order, rewards=rewards, costs=costs, first_state=0)
+        deployment.tell(order, rewards=rewards[:100_000], costs=costs[:100_000], first_state=0)
+    assert read_status(tmp_path / "journal").episodes == 1
 
 
 def test_brackets_in_a_text_are_not_nesting(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from deployments import fresh, told
 
-from surefoot.deploy import session
+from surefoot.deploy import locks, session
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import FALLBACK, Closed, Deployment
 from surefoot.deploy.status import read_status
@@ -101,6 +101,60 @@ def test_odd_paths(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path / "round")
     with pytest.raises(ArtifactError):
         Deployment.open(tmp_path / "round", fresh())
+
+
+def test_a_lock_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "journal.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtifactError, match="cannot be opened for locking"):
+        Deployment.open(tmp_path / "journal", fresh())
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "text", "empty", "another journal"])
+def test_no_lock_is_left_beside_what_is_refused(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "journal"
+    match what:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "another journal":
+            deployments.deployed(path, 2)
+            (tmp_path / "journal.lock").unlink()
+        case _:
+            path.write_text("mine" if what == "text" else "")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ArtifactError):
+        Deployment.open(path, fresh(seed=6))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_lock_that_was_removed_while_somebody_waited_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the file and locking it: whoever held it before removed it."""
+    path, lock, calls = tmp_path / "lock", locks._lock, []
+
+    def late(handle: int) -> None:
+        if not calls:
+            path.unlink()
+        calls.append(handle)
+        lock(handle)
+
+    monkeypatch.setattr(locks, "_lock", late)
+    held = locks.WriterLock(path)
+    assert held.held()
+    assert len(calls) == 2
+    with pytest.raises(ArtifactError, match="held by another deployment"):
+        locks.WriterLock(path)
+    held.release(discard=True)
+    assert not path.exists()
+
+
+def test_the_root_is_no_journal() -> None:
+    for reads in (read_status, lambda path: Deployment.open(path, fresh())):
+        with pytest.raises(ArtifactError, match="cannot be the path of a journal"):
+            reads("/")
 
 
 def test_files_of_similar_names_are_left_alone(tmp_path: Path) -> None:

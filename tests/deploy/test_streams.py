@@ -14,7 +14,6 @@ from deployments import fresh
 
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
-from surefoot.deploy.verify import verify
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="redirections of a shell")
 SUREFOOT = f"{sys.executable} -c 'from surefoot.cli import main; main()'"
@@ -46,14 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-READING = (
-    "--help",
-    "methods",
-    "status journal",
-    "verify journal --policies set",
-    "export journal",
-    "status journal --json",
-)
+READING = ("--help", "methods", "status journal", "verify journal --policies set", "export journal")
 
 
 @FULL
@@ -68,12 +60,8 @@ def test_standard_output_closed(folder: Path, words: str) -> None:
 
 
 def test_nobody_left_to_complain_to(folder: Path) -> None:
-    for command in (
-        "surefoot status journal >&- 2>&-",
-        "surefoot status nothing 2>&-",
-        "surefoot status nothing 2>/dev/full",
-    ):
-        assert shell(command, folder).returncode not in (0, 1)
+    for words in ("journal >&- 2>&-", "nothing 2>&-", "nothing 2>/dev/full"):
+        assert shell(f"surefoot status {words}", folder).returncode not in (0, 1)
 
 
 def test_a_reader_that_has_seen_enough(folder: Path) -> None:
@@ -99,37 +87,33 @@ def test_deploy_onto_a_full_disk(folder: Path) -> None:
     assert [json.loads(line)["ok"] for line in done.stdout.splitlines()] == [True] * 6
 
 
-@pytest.mark.parametrize(
-    "environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}]
-)
-def test_another_encoding(tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("locale", ["ascii", "C"])
+def test_another_encoding(tmp_path: Path, locale: str) -> None:
     """JSON lines are UTF-8 wherever they go; sentences are escaped."""
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    environment = {"PYTHONIOENCODING": "ascii"} if locale == "ascii" else plain
+    reason = "größer als π 😀"
     with Deployment.open(tmp_path / "journal", fresh()) as deployment:
-        deployment.abandon(deployment.ask(), "größer als π 😀")
-    done = shell("surefoot export journal", tmp_path, **environment)
-    assert (done.returncode, done.stderr) == (0, b"")
-    rows = [json.loads(line) for line in done.stdout.decode("utf-8").splitlines()]
-    assert rows[-1]["payload"]["reason"] == "größer als π 😀" or rows[-2]["payload"]["reason"] == "größer als π 😀"
-    (tmp_path / "journal").rename(tmp_path / "größe")
-    (tmp_path / "journal.mark").unlink()
-    done = shell("surefoot backup größe other-ü", tmp_path, **environment)
-    assert b"Traceback" not in done.stderr
+        deployment.abandon(deployment.ask(), reason)
+    for words in ("export journal", "export journal --json"):
+        done = shell(f"surefoot {words}", tmp_path, **environment)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert reason in done.stdout.decode("utf-8")
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_a_line_that_memory_cannot_hold_is_answered(folder: Path) -> None:
-    """With so much more memory than it takes to start: what is too much for it gets an answer, and all else goes on."""
+    """With little more memory than it takes to start: what is too much for it gets an answer, and the rest goes on."""
     code = (
         "import resource, sys; from surefoot.cli import deployment; from surefoot.cli.commands import run; "
-        "pages = int(open('/proc/self/statm').read().split()[0]); "
-        "size = pages * resource.getpagesize() + 2**20 * int(sys.argv.pop(1)); "
+        "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
+        "size = taken + 2**20 * int(sys.argv.pop(1)); "
         "resource.setrlimit(resource.RLIMIT_AS, (size, size)); sys.argv[0] = 'surefoot'; run()"
     )
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("needs /proc")
     long = json.dumps({"do": "tell", "episode": 0, "rewards": [0.123456] * 700_000, "costs": [0.5]})
     lines = "".join(f"{line}\n" for line in ('{"do": "ask"}', long, '{"do": "status"}'))
-    answered = 0
-    for room in (24, 32, 40, 48):
+    kinds = []
+    for room in (8, 12, 16, 24):
         done = subprocess.run(
             [sys.executable, "-c", code, str(room), "deploy", "set", "--journal", f"new{room}", *deployments.OPTIONS],
             cwd=folder,
@@ -142,8 +126,8 @@ def test_a_line_that_memory_cannot_hold_is_answered(folder: Path) -> None:
             continue  # not even enough to begin
         assert done.returncode == 0, done.stderr
         first, refused, status = answers
-        assert refused["error"]["kind"] in ("internal", "invalid")
-        answered += refused["error"]["kind"] == "internal"
+        kinds.append(refused["error"]["kind"])
         assert status["status"]["outstanding"] == first["order"]["episode"] == 0
-        assert verify(folder / f"new{room}", fresh()).rows
-    assert answered
+        assert read_status(folder / f"new{room}").outstanding == 0
+    assert len(kinds) >= 2
+    assert set(kinds) == {"internal"}

@@ -95,8 +95,8 @@ def recorded_settings(found: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("format_version") == FIRST_VERSION and settings.get("method") in ASSUMING:
         settings[ASSUMED] = True
     told = settings.get("calibration")
-    if isinstance(told, Mapping) and "standing" not in told:  # a journal from before there were any: as it was then
-        settings["calibration"] = {**told, "standing": "counted"}
+    if isinstance(told, Mapping):  # with the standing it was begun with; journals from before there were any: as then
+        settings["calibration"] = told_calibration({"standing": "counted", **told})
     return settings
 
 
