@@ -44,11 +44,11 @@ def rows(bench: tuple[list[Row], Stages]) -> list[Row]:
 
 
 def test_every_comparison_has_its_row(rows: list[Row]) -> None:
-    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 4
+    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 5
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
     assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 8
-    assert "(N log N)^" in rows[-8].note
+    assert "(N log N)^" in rows[-9].note
 
 
 def test_rows_are_plain_data(rows: list[Row]) -> None:

@@ -1,21 +1,24 @@
-"""What a deployment costs besides the disk's own time: telling, and opening a long journal."""
+"""What a deployment costs besides the disk's own time: telling, opening a long journal, computing it again."""
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from surefoot.bench.rows import Row, Sizes
+from surefoot.bench.rows import Row, Sizes, agree, duration
 from surefoot.bench.trained import trained_gridworld
 from surefoot.cmdp.episode import Outcomes
 from surefoot.deploy import snapshots
+from surefoot.deploy.chain import read
 from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
 from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
+from surefoot.deploy.verify import verify
 from surefoot.learning.learner import Learner, counter_uniforms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -23,13 +26,15 @@ from surefoot.report.table import MISSING
 
 RETURN_BASED = ("paper", "certified-returns", "certified-model-free")
 KEY = bytes(range(32))  # with one, opening starts from the latest snapshot
+REPLAYED = 50  # a part of the long journal's episodes is computed again, since row by row takes so long
 PER_WRITE = 20_000  # episodes written at once when a long journal is made
 
 
 def deployment(sizes: Sizes) -> list[Row]:
-    """`tell` of each return-based method without syncing, and opening a long journal."""
+    """`tell` of each return-based method without syncing, opening a long journal, and checking one by replay."""
     policies = trained_gridworld()
-    return [*(_tell(policies, method, sizes.told) for method in RETURN_BASED), _open(policies, sizes.journal)]
+    told = [_tell(policies, method, sizes.told) for method in RETURN_BASED]
+    return [*told, _open(policies, sizes.journal), _verify(policies, sizes.journal // REPLAYED)]
 
 
 def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:
@@ -60,6 +65,33 @@ def _open(policies: PolicyValueSet, episodes: int) -> Row:
         deployment.close()
     note = f"{size:.0f} MB, with a key: all hashes checked, {busy:.3g} s of processor time"
     return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", MISSING, None, note)
+
+
+def _verify(policies: PolicyValueSet, episodes: int) -> Row:
+    """Both sides check all hashes and compute every row again."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        ours, plain, made = (learner(policies, method="certified-returns", seed=0) for _ in range(3))
+        long_journal(path, made, episodes)
+        in_blocks, row_by_row = _busy(lambda: verify(path, ours)), _busy(lambda: _follow_singly(path, plain))
+    agree("evidence", ours.state.method.evidence.capital, plain.state.method.evidence.capital, 0.0)
+    what = f"verify a journal of {episodes:,} episodes"
+    sides = f"{duration(in_blocks)} (in blocks)", f"{duration(row_by_row)} (row by row)"
+    return Row(what, *sides, row_by_row / in_blocks, "without a key, processor time")
+
+
+def _busy(work: Callable[[], object]) -> float:
+    """Seconds of processor time."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _follow_singly(path: Path, made: Learner) -> None:
+    replay = Replay(made)
+    for row in read(path):
+        if row.n:
+            replay.follow(row)
 
 
 def long_journal(path: Path, made: Learner, episodes: int, key: bytes | None = None) -> None:
