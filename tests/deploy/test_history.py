@@ -151,6 +151,7 @@ def strange(rng: Generator, episode: int, constraints: int) -> tuple[str, Any]:
         ("order", {**order, "draw": None}),
         ("order", b'{"draw":' + b"1" * 5000 + b',"episode":1,"policy":1}'),
         ("order", b'{"draw":00,"episode":1,"policy":1}'),
+        ("order", b'{"draw":0.5,"episode":01,"policy":1}'),
         ("order", b'{"draw":0.5,"episode":1,"policy":1'),
         ("order", b""),
         ("order", b"[]"),
@@ -159,7 +160,7 @@ def strange(rng: Generator, episode: int, constraints: int) -> tuple[str, Any]:
         ("abandoned", b"\xff"),
         ("open", opened(constraints)),
         ("wish", {}),
-    ][rng.integers(32)]
+    ][rng.integers(33)]
 
 
 def raw(rows: Sequence[tuple[str, bytes]]) -> list[RawRow]:
@@ -187,6 +188,8 @@ def test_what_a_deployment_writes_is_taken_in_as_columns(tmp_path: Path) -> None
     found = columns(rows, WHERE, 0.5, 1)
     assert found is not None
     assert (len(found.orders.rows), len(found.outcomes.rows), len(found.others)) == (20, 17, 4)
+    breach = (len(rows), b"outcome", b'{"breach":true,"costs":[[9.0]],"episode":20,"rewards":[9.0]}', HASH)
+    assert columns([*rows, breach], WHERE, 0.5, 1) is None
     told = {"cost": [0.1, -2e-05], "episode": 7, "reward": 3}
     for more in ({}, {"states": [0]}, {"signals": [0.5, 1.0]}, {"signals": [1e-300], "states": [4]}):
         assert OUTCOME.findall(canonical({**told, **more})) == [(b"0.1,-2e-05", b"7", b"3")]

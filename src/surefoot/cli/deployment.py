@@ -230,8 +230,8 @@ def _learner(
 
 def _same(recorded: Any, given: Any) -> bool:
     """A calibration keeps the standing that the deployment was begun with."""
-    if isinstance(given, Calibration) and recorded is not None:
-        return replace(given, standing="claimed") == replace(told_calibration(recorded), standing="claimed")
+    if isinstance(given, Calibration) and isinstance(recorded, Calibration):
+        return replace(given, standing=recorded.standing) == recorded
     return bool(recorded == given)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
+    from surefoot.deploy.calibration_files import read_calibration, write_calibration
     from surefoot.deploy.chain import Damaged
     from surefoot.deploy.journal import JournalError
     from surefoot.deploy.session import FALLBACK, Closed, Deployment
@@ -13,6 +14,7 @@ else:  # where a deployment stands can be read without what runs it
     __getattr__, __dir__ = taken_from(
         __name__,
         {
+            "calibration_files": "read_calibration write_calibration",
             "chain": "Damaged",
             "journal": "JournalError",
             "session": "FALLBACK Closed Deployment",
@@ -20,4 +22,14 @@ else:  # where a deployment stands can be read without what runs it
         },
     )
 
-__all__ = ["FALLBACK", "Closed", "Damaged", "Deployment", "JournalError", "Status", "read_status"]
+__all__ = [
+    "FALLBACK",
+    "Closed",
+    "Damaged",
+    "Deployment",
+    "JournalError",
+    "Status",
+    "read_calibration",
+    "read_status",
+    "write_calibration",
+]

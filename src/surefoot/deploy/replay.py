@@ -26,6 +26,7 @@ from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORM
 from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record, told_part, with_signals
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.learning.certified.calibrated import told_calibration
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, LearnerState, Order, counter_uniforms
 
