@@ -52,32 +52,37 @@ CHANCE = {DANGEROUS: 0.5, MILD: 0.6}  # of light, after a look
 LAMP_SHIFT = 0.06
 
 
-def lamp_task(dangerous: bool, chance: float) -> TabularCMDP:
+# Of the smaller budget looking leaves next to nothing, so that nobody is bold before the light tells that it is not
+# dangerous; of the larger one enough to be bold now and then, and one such episode tells more than the light.
+TIGHT, ROOMY = 0.555, 1.0
+
+
+def lamp_task(dangerous: bool, chance: float, budget: float) -> TabularCMDP:
     """Whoever looks sees light with some chance; whoever is bold earns more and, if it is dangerous, pays for it."""
     transitions = np.zeros((3, 2, 3))
     transitions[START, 0, [LIT, DARK]] = chance, 1 - chance
     transitions[START, 1, DARK] = 1.0
     transitions[[LIT, DARK], :, START] = 1.0
     reward = np.array([[0.0, 2.0], [1.0, 1.0], [0.0, 0.0]])
-    cost = np.array([[0.1, 3.0 if dangerous else 0.1], [0.0, 0.0], [0.0, 0.0]])
-    return TabularCMDP(transitions, reward, cost, 1.0, [1 / 3] * 3, 0.5, (0.0, 2.0), (0.0, 3.0))
+    cost = np.array([[0.2, 3.0 if dangerous else 0.0], [0.0, 0.0], [0.0, 0.0]])
+    return TabularCMDP(transitions, reward, cost, budget, [1 / 3] * 3, 0.5, (0.0, 2.0), (0.0, 3.0))
 
 
-def lamps() -> TaskDistribution:
+def lamps(budget: float) -> TaskDistribution:
     def build(parameter: Floats) -> TabularCMDP:
-        return lamp_task(bool(parameter[0] == DANGEROUS), CHANCE[float(parameter[0])])
+        return lamp_task(bool(parameter[0] == DANGEROUS), CHANCE[float(parameter[0])], budget)
 
     return family(build, Finite([DANGEROUS, MILD], [0.5, 0.5]))
 
 
 def misleading() -> TabularCMDP:
     """As dangerous as can be, and within LAMP_SHIFT of the dangerous lamp, but with lights more like the mild one's."""
-    return lamp_task(True, CHANCE[DANGEROUS] + LAMP_SHIFT)
+    return lamp_task(True, CHANCE[DANGEROUS] + LAMP_SHIFT, TIGHT)
 
 
 @cache
-def lamp_policies() -> PolicyValueSet:
-    tasks = lamps()
+def lamp_policies(budget: float) -> PolicyValueSet:
+    tasks = lamps(budget)
     mild = tasks.task([MILD])
     bold, look = evaluate(mild, BOLD), evaluate(mild, LOOK)
     entry = Entry(np.array([MILD]), BOLD, bold.reward, bold.margin, look.reward, look.margin)
@@ -129,7 +134,7 @@ def unsafe_rooms(
 
 
 def unsafe_lamps(method: str, risk: float, runs: int, mutate: Mutant | None = None) -> int:
-    intact = learner(lamp_policies(), method=method, risk=risk, shift=LAMP_SHIFT).method
+    intact = learner(lamp_policies(TIGHT), method=method, risk=risk, shift=LAMP_SHIFT).method
     task = misleading()
     chosen = mutate(intact) if mutate else intact
     return sum(run_on(chosen, task, 800, number).unsafe_episodes > 0 for number in range(runs))
@@ -164,17 +169,17 @@ def test_bounds_that_are_not_widened_are_caught(method: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("method", BALL_HERE)
 def test_evidence_that_is_not_widened_is_caught(method: str) -> None:
-    near = lamps().task([DANGEROUS])
+    near = lamps(TIGHT).task([DANGEROUS])
     assert distance(near, misleading()) <= LAMP_SHIFT + 1e-12
-    assert p_value(unsafe_lamps(method, 0.1, 12, evidence_not_widened), 12, 0.1) < FALSE_ALARM
-    assert p_value(unsafe_lamps(method, 0.1, 12), 12, 0.1) > FALSE_ALARM
+    assert p_value(unsafe_lamps(method, 0.1, TASKS, evidence_not_widened), TASKS, 0.1) < FALSE_ALARM
+    assert p_value(unsafe_lamps(method, 0.1, TASKS), TASKS, 0.1) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("method", BALL_HERE)
 def test_a_widened_learner_still_learns(method: str) -> None:
     """On the mild lamp itself, whose lights are farther from the dangerous one's than the shift."""
-    chosen = learner(lamp_policies(), method=method, risk=0.1, shift=LAMP_SHIFT).method
-    run = run_on(chosen, lamps().task([MILD]), 4000, 0)
+    chosen = learner(lamp_policies(ROOMY), method=method, risk=0.1, shift=LAMP_SHIFT).method
+    run = run_on(chosen, lamps(ROOMY).task([MILD]), 4000, 0)
     assert run.unsafe_episodes == 0
     assert run.reward[-1] > 1.2 * run.reward[0]
 
