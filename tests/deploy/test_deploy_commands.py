@@ -220,6 +220,8 @@ def test_a_key_on_the_command_line(stored: Path, tmp_path: Path) -> None:
     key, other, path = tmp_path / "key", tmp_path / "other", tmp_path / "sealed"
     key.write_bytes(bytes(range(32)))
     other.write_bytes(bytes(range(1, 33)))
+    for file in (key, other):
+        file.chmod(0o600)
     options = ("--method", "certified-returns", "--risk", 0.3, "--horizon", 20)
     assert (
         run("deploy", stored, "--journal", path, *options, "--key", key, stdin=requests({"do": "ask"})).exit_code == 0
