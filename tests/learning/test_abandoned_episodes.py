@@ -74,7 +74,7 @@ def with_gaps(made: Learner, abandoned: set[int], episodes: int, size: int) -> s
         orders = made.ask_block(min(size, until - episode))
         used = made.tell_block(orders, world(made.name if made.name == SIGNALS else "").outcomes(made, orders))
         drawn += orders.drawn[:used].tolist()
-    return suite.Story(tuple(drawn), (), (), suite.fingerprint(made.state), suite.fingerprint(made.events))
+    return suite.Story(tuple(drawn), (), suite.fingerprint(made.state), suite.fingerprint(made.events))
 
 
 @pytest.mark.parametrize("name", METHODS)

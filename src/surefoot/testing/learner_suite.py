@@ -96,48 +96,41 @@ class World:
 
 @dataclass(frozen=True)
 class Story:
-    """What was ordered and said before each episode, and what the learner was left with."""
+    """What was ordered for each episode, how that was deployed and accounted for, and what was left."""
 
     drawn: tuple[int, ...]
     deployed: tuple[Any, ...]
-    said: tuple[Any, ...]  # its account, and how many events there were
     state: Any
     events: Any
 
 
 def tell_singly(learner: Learner, world: World, episodes: int) -> Story:
     """Ask and tell one episode at a time."""
-    drawn, deployed, said = [], [], []
+    drawn, deployed = [], []
     for _ in range(episodes):
         order = learner.ask()
         drawn.append(order.policy_index)
-        deployed.append(fingerprint(order.deployed))
-        said.append(_said(learner))
+        deployed.append(_accounted(learner))
         learner.tell(order, world.outcome(learner, order.episode, order.policy_index))
-    left = fingerprint(learner.state), fingerprint(learner.events)
-    return Story(tuple(drawn), tuple(deployed), tuple(said), *left)
+    return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
 
 
 def tell_in_blocks(learner: Learner, world: World, episodes: int, sizes: Iterable[int]) -> Story:
     """Ask and tell blocks of these sizes, over and over; what a decision cuts off is asked for again."""
-    drawn: list[int] = []
-    deployed: list[Any] = []
-    said: list[Any] = []
+    drawn, deployed = list[int](), list[Any]()
     for size in cycle(sizes):
-        orders, before = learner.ask_block(min(size, episodes - len(drawn))), _said(learner)
+        orders, before = learner.ask_block(min(size, episodes - len(drawn))), _accounted(learner)
         used = learner.tell_block(orders, world.outcomes(learner, orders))
         require(1 <= used <= len(orders.drawn), f"{used} of {len(orders.drawn)} episodes were used")
         drawn += orders.drawn[:used].tolist()
-        deployed += [fingerprint(orders.deployed)] * used
-        said += [before] * used
+        deployed += [before] * used
         if len(drawn) == episodes:
             break
-    left = fingerprint(learner.state), fingerprint(learner.events)
-    return Story(tuple(drawn), tuple(deployed), tuple(said), *left)
+    return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
 
 
-def _said(learner: Learner) -> Any:
-    return fingerprint(learner.account()), learner.certified, len(learner.events)
+def _accounted(learner: Learner) -> Any:
+    return fingerprint((learner.deployed, learner.account(), learner.certified, len(learner.events)))
 
 
 def fingerprint(value: Any) -> Any:
@@ -175,9 +168,7 @@ def asking_changes_nothing(make: Make, world: World, episodes: int) -> None:
         require(_comparable(first) == _comparable(second), "asking twice gave different orders")
         require(first.policy is second.policy, "asking twice gave different policies")
         require(np.array_equal(learner.ask_block(3).drawn, block.drawn[:3]), "a block depends on its length")
-        require(
-            (first.episode, first.policy_index) == (block.episode, block.drawn[0]), "an order is not that of its block"
-        )
+        require((first.episode, first.policy_index) == (block.episode, block.drawn[0]), "an order is not its block's")
         same = fingerprint(first.deployed) == fingerprint(block.deployed) == fingerprint(learner.deployed)
         require(same, "an order's mixture is not the one deployed")
         require(first.weight == first.deployed.weight, "an order's weight is not that of its mixture")
