@@ -479,7 +479,7 @@ def test_from_any_language_with_a_crash_to_the_verified_journal(tmp_path: Path) 
     code, lines, errors = surefoot("verify", journal, "--policies", tmp_path / "set")
     assert (code, errors) == (0, "")
     assert "of 20 episodes follow" in lines[0]
-    assert lines[2].startswith("weights, margins and signals agree to 0")
+    assert any(line.startswith("weights, margins and signals agree to 0") for line in lines)
 
 
 def line(deployment: Deployment, **request: Any) -> dict[str, Any]:

@@ -133,7 +133,9 @@ def _changes(seen: Floats, acted: Floats, counted: NDArray[np.bool_]) -> Floats:
     # Every input at one size, so that one shrinkage suits them all.
     size = np.sqrt(np.diagonal(gram, axis1=1, axis2=2) / np.maximum(counted.sum(axis=1), 1)[:, None]) + 1e-9
     scaled = gram / (size[:, :, None] * size[:, None, :]) + SHRINKAGE * np.eye(inputs.shape[1])
-    coefficients = np.linalg.solve(scaled, aims / size[:, :, None]) / size[:, :, None]
+    known = np.isfinite(scaled).all(axis=(1, 2), keepdims=True)  # of the others some processors make an error
+    found = np.linalg.solve(np.where(known, scaled, np.eye(inputs.shape[1])), aims / size[:, :, None])
+    coefficients = np.where(known, found / size[:, :, None], np.nan)
     flat: Floats = coefficients.transpose(0, 2, 1).reshape(len(seen), -1)
     return flat
 
