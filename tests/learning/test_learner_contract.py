@@ -18,7 +18,7 @@ from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner, Orders, counter_uniforms
-from surefoot.learning.method import SAFE, SAFE_ONLY, Deployed, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Step
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate_many
@@ -217,6 +217,9 @@ class Alternating:
         for reward in outcomes.reward[:used].tolist():
             total += reward
         return Step((count + used, total), used)
+
+    def account(self, state: tuple[int, float]) -> Account:
+        return Account(0, 0, None)
 
 
 MIXTURES = (

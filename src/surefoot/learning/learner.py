@@ -172,13 +172,18 @@ class Learner:
             step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes.first(trusted))
         used, events = step.used, step.events
         # After a decision the next order may be another one, so what was told for the old one was never run.
-        voided = used == trusted < len(outcomes) and _same(self.method.deployed(step.state), self.deployed)
+        voided = used == trusted < len(outcomes) and not events and self._unchanged_by(step)
         if voided:
             used += 1
             events += (range_alarm(self.state.episode + used, outcomes[trusted : trusted + 1], self.method.units),)
         self.state = LearnerState(step.state, self.state.episode + used, voided)
         self.events += events
         return used
+
+    def _unchanged_by(self, step: Step) -> bool:
+        """Whether the same is deployed afterwards, and accounted for alike."""
+        before, after = (_said(self.method, state) for state in (self.state.method, step.state))
+        return all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
     def _check_orders(self, orders: Orders) -> None:
         """Refuse orders that are not the next ones."""
@@ -196,8 +201,9 @@ class Learner:
             )
 
 
-def _same(first: Deployed, second: Deployed) -> bool:
-    return np.array_equal(first.indices, second.indices) and np.array_equal(first.weights, second.weights)
+def _said(method: Method, state: Any) -> tuple[Any, ...]:
+    deployed, account = method.deployed(state), method.account(state)
+    return deployed.indices, deployed.weights, account.surviving, account.total, account.margin
 
 
 def counter_uniforms(seed: int, first: int, count: int) -> Floats:
