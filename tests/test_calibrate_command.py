@@ -13,7 +13,7 @@ from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.verify import read_header
 from surefoot.errors import ArtifactError
-from surefoot.learning.certified.calibrated import Calibration, told_calibration
+from surefoot.learning.certified.calibrated import Calibration
 from test_cli import refused, surefoot
 
 SMALL = ["--episodes", "20", "--risk", "0.4", "--runs", "12", "--levels", "0.5", "--jobs", "1"]
@@ -74,7 +74,8 @@ def test_a_changed_one_is_found_out(policies: Path, tmp_path: Path, monkeypatch:
     assert surefoot("deploy", policies, "--journal", journal, *given).code == 0
     assert not read_header(journal)["certified"]
     said = surefoot("verify", journal, "--policies", policies).out
-    assert "(uncertified)" in said and "claimed" in said
+    assert "(uncertified)" in said
+    assert "claimed" in said
     assert "are not as it says" in surefoot("verify", journal, "--policies", policies, "--recount", "12").err
 
 
