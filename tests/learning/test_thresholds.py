@@ -14,7 +14,7 @@ from guarantees import mutants
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.thresholds import CONSTANT, FALL, Thresholds
 from surefoot.learning.learner import Learner
-from surefoot.learning.spec import offered
+from surefoot.learning.spec import drop_withdrawn
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
@@ -104,8 +104,8 @@ def test_a_journal_that_names_levels_by_prior_without_using_them_goes_on(tmp_pat
 
 
 def test_a_method_of_ones_own_may_take_the_name() -> None:
-    assert offered({"by_prior": 3, "declared": 5}, takes=("by_prior",)) == {"by_prior": 3, "declared": 5}
-    assert offered({"by_prior": False, "declared": 5}) == {"declared": 5}
+    assert drop_withdrawn({"by_prior": 3, "declared": 5}, takes=("by_prior",)) == {"by_prior": 3, "declared": 5}
+    assert drop_withdrawn({"by_prior": False, "declared": 5}) == {"declared": 5}
 
 
 @pytest.mark.parametrize("declared", [0, -3, 2.5])

@@ -124,7 +124,7 @@ def _without_a_level(found: Calibration) -> tuple[str, ...]:
     )
 
 
-def recounted(found: Calibration, policies: PolicyValueSet, runs: int) -> tuple[Calibration, str]:
+def count_again(found: Calibration, policies: PolicyValueSet, runs: int) -> tuple[Calibration, str]:
     """A calibration some of whose runs were computed again, drawn with a seed that nobody could know; and in words."""
     seed = secrets.randbits(63)
     with progress(True) as report:

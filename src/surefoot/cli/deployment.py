@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from surefoot.cli.calibrating import Recount, recounted
+from surefoot.cli.calibrating import Recount, count_again
 from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, reading
 from surefoot.cli.terminal import Json, input_stream, print_json, printable, progress, show_warning
 from surefoot.deploy.calibration_files import read_calibration
@@ -157,7 +157,7 @@ def _recount(made: Learner, policies: PolicyValueSet, runs: int) -> str:
     found = made.settings.get("calibration")
     if found is None:
         raise InvalidInput("recount must be left out for a journal without a calibration")
-    return recounted(told_calibration(found), policies, runs)[1]
+    return count_again(told_calibration(found), policies, runs)[1]
 
 
 @app.command("export-policy")
@@ -205,7 +205,7 @@ def _calibration(
         return None
     found = read_calibration(file, read_key(key))
     if recount is not None:
-        found, said = recounted(found, policies, recount)
+        found, said = count_again(found, policies, recount)
         show_warning(said)
     elif found.standing == "claimed":
         show_warning(CLAIMED)

@@ -25,7 +25,7 @@ FALSE_ALARM = 1e-12  # of each number of lanes that might share their draws
 def check_lanes(own: Controller, observations: NDArray[Any]) -> None:
     """Refuse a controller of which several lanes share their draws, at some of the observations [n, ...]."""
     for observation in observations[np.unique(np.linspace(0, len(observations) - 1, SHOWN).astype(np.intp))]:
-        for actions in _asked(own, observation):
+        for actions in _sample_actions(own, observation):
             sharing = max(sharing_lanes(component) for component in np.moveaxis(actions, 2, 0))
             if sharing > 1:
                 raise InvalidInput(
@@ -50,7 +50,7 @@ def sharing_lanes(actions: NDArray[Any]) -> int:
     return int(lanes[shared].max(initial=1))
 
 
-def _asked(own: Controller, observation: NDArray[Any]) -> Floats:
+def _sample_actions(own: Controller, observation: NDArray[Any]) -> Floats:
     """[steps, asked, lanes, k] what it does in the first steps of as many episodes, all with one observation."""
     copies = np.repeat(observation[None], LANES, axis=0)
     steps = [np.full(LANES, step) for step in range(STEPS)]
@@ -58,8 +58,8 @@ def _asked(own: Controller, observation: NDArray[Any]) -> Floats:
     for number in range(ASKED):
         rng = np.random.default_rng(number)
         found.append([np.asarray(own.act(copies, step, rng), np.float64).reshape(LANES, -1) for step in steps])
-    asked: Floats = np.array(found).swapaxes(0, 1)
-    return asked
+    actions: Floats = np.array(found).swapaxes(0, 1)
+    return actions
 
 
 def _distinct(actions: NDArray[Any]) -> NDArray[np.intp]:

@@ -24,14 +24,14 @@ def assumptions(opened: Mapping[str, Any], sealed: bool) -> tuple[Fact, ...]:
     settings, (major, minor) = opened["settings"], opened["format_version"]
     calibration = settings.get("calibration")
     return (
-        *(("assumes", sentence) for sentence in _assumed(opened, settings)),
+        *(("assumes", sentence) for sentence in _assumption_sentences(opened, settings)),
         *(() if calibration is None else (("calibration", calibration_in_words(calibration)),)),
         ("seal", _seal(opened.get("key"), sealed)),
         ("format", f"{opened['format']} {major}.{minor}"),
     )
 
 
-def _assumed(opened: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
+def _assumption_sentences(opened: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
     safe = "the safe policy keeps every budget on this very system"
     if settings.get(ASSUMED):
         yield f"{safe} ({ASSUMED}): taken on trust, not proved"

@@ -19,10 +19,10 @@ class WriterLock:
         self._handle: int | None = None
         while not self.held():  # whoever held it before may have removed the file
             self.release()
-            self._handle, self._made = self._locked()
+            self._handle, self._made = self._acquire()
         _held.add(self)
 
-    def _locked(self) -> tuple[int, bool]:
+    def _acquire(self) -> tuple[int, bool]:
         """The file, and whether it was made here. A link in its place is not followed."""
         made = not os.path.lexists(self.path)
         try:

@@ -124,7 +124,7 @@ class MethodSpec:
 
     def method(self, policies: PolicyValueSet, terms: Terms, options: Mapping[str, Any]) -> Method:
         """The method made, once it is known that it can be asked for like this."""
-        options = offered(options, self.options)
+        options = drop_withdrawn(options, self.options)
         unknown = sorted(set(options) - set(self.options))
         if unknown:
             takes = f"; it takes {', '.join(sorted(self.options))}" if self.options else ""
@@ -159,7 +159,7 @@ class MethodSpec:
             )
 
 
-def offered(options: Mapping[str, Any], takes: Sequence[str] = ()) -> dict[str, Any]:
+def drop_withdrawn(options: Mapping[str, Any], takes: Sequence[str] = ()) -> dict[str, Any]:
     """Options without those that are no longer offered; `takes` are names that a method gives a meaning of its own."""
     gone = WITHDRAWN.keys() - set(takes)
     for name in sorted(gone & options.keys()):

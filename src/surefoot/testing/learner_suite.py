@@ -110,7 +110,7 @@ def tell_singly(learner: Learner, world: World, episodes: int) -> Story:
     for _ in range(episodes):
         order = learner.ask()
         drawn.append(order.policy_index)
-        deployed.append(_accounted(learner))
+        deployed.append(_deployment_and_account(learner))
         learner.tell(order, world.outcome(learner, order.episode, order.policy_index))
     return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
 
@@ -119,7 +119,7 @@ def tell_in_blocks(learner: Learner, world: World, episodes: int, sizes: Iterabl
     """Ask and tell blocks of these sizes, over and over; what a decision cuts off is asked for again."""
     drawn, deployed = list[int](), list[Any]()
     for size in cycle(sizes):
-        orders, before = learner.ask_block(min(size, episodes - len(drawn))), _accounted(learner)
+        orders, before = learner.ask_block(min(size, episodes - len(drawn))), _deployment_and_account(learner)
         used = learner.tell_block(orders, world.outcomes(learner, orders))
         require(1 <= used <= len(orders.drawn), f"{used} of {len(orders.drawn)} episodes were used")
         drawn += orders.drawn[:used].tolist()
@@ -129,7 +129,7 @@ def tell_in_blocks(learner: Learner, world: World, episodes: int, sizes: Iterabl
     return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
 
 
-def _accounted(learner: Learner) -> Any:
+def _deployment_and_account(learner: Learner) -> Any:
     return fingerprint((learner.deployed, learner.account(), learner.certified, len(learner.events)))
 
 

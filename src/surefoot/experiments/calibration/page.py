@@ -99,7 +99,7 @@ def _verdict(results: Results) -> Verdict:
     found, fresh, settings = results["calibration"], results["fresh"], results["settings"]
     (low, high), risk, level = fresh["interval"], settings["risk"], found["level"]
     answers = (
-        _gained(_means(results), level),
+        _gain_answer(_means(results), level),
         Answer(
             "Unsafe",
             f"{fresh['unsafe']:,} of {fresh['tasks']:,}",
@@ -121,7 +121,7 @@ def _verdict(results: Results) -> Verdict:
     )
 
 
-def _gained(means: Mapping[str, float], level: float | None) -> Answer:
+def _gain_answer(means: Mapping[str, float], level: float | None) -> Answer:
     if level is None:
         return Answer("Gained", "nothing", "no level above the risk passed")
     plain, raised = means["plain"], means["calibrated"]

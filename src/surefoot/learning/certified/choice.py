@@ -24,7 +24,7 @@ from surefoot.learning.certified.thresholds import Thresholds
 from surefoot.learning.certified.widening import check_shift, widened, without_payments
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
-from surefoot.learning.spec import MethodSpec, Terms, offered
+from surefoot.learning.spec import MethodSpec, Terms, drop_withdrawn
 from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -229,7 +229,7 @@ def _made(
     """`calibration`: what `surefoot.calibrate` found for this very method and set, as plain data. The level then is the
     one that simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""
     found = None if calibration is None else told_calibration(calibration)
-    options = options if found is None else offered({**found.options, **options})
+    options = options if found is None else drop_withdrawn({**found.options, **options})
     for name in FLAGS & options.keys():
         flag(name, options[name])
     risk = terms.risk if found is None else found.risk
