@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +235,12 @@ class Journal:
         self._connection = connection
 
     def _disconnect(self) -> None:
-        """After a failed write: the next one starts from what is on the disk. Closing puts the log into the journal."""
+        """After a failed write: the next one starts from what is on the disk. First the log is put into the journal, for
+        its name may be gone, and where somebody reads, closing alone would not."""
         if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+                self._connection.execute("PRAGMA wal_checkpoint(FULL)")
             self._connection.close()
         self._connection, self._ready = None, False
         self._in_use.clear()
