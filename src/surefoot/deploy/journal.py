@@ -235,8 +235,8 @@ class Journal:
         self._connection = connection
 
     def _disconnect(self) -> None:
-        """After a failed write: the next one starts from what is on the disk. First the log is put into the journal: its
-        name may be gone, and while somebody reads, closing alone would not do it."""
+        """After a failed write: the next one starts from what is on the disk. First the log is put into the journal:
+        its name may be gone, and while somebody reads, closing alone would not do it."""
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.rollback()
