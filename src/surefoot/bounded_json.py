@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
-
 from surefoot.errors import InvalidInput
 
 # Plain data that is nested deeper than this is a mistake, and a burden to every reader of the file.
@@ -24,6 +22,7 @@ MAX_DEPTH = 32
 # Possessive, so that a match keeps no way back: a plain repetition would take more memory than the text.
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+ALIKE = bytes.maketrans(b"{}", b"[]")
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,8 @@ def parse_strictly(content: bytes, limits: Limits) -> Any:
 
 def plain(name: str, value: Any, depth: int = 0) -> Any:
     """A deep copy of `value` that JSON holds without loss, or an error that names the place that it cannot hold."""
+    import numpy as np  # here: who only reads a journal does without
+
     if depth > MAX_DEPTH:
         raise InvalidInput(f"{name} must be nested at most {MAX_DEPTH} levels deep")
     if isinstance(value, np.generic):
@@ -92,9 +93,10 @@ def check(content: bytes, limits: Limits) -> None:
     if opened + content.count(b",") > limits.values:
         raise ValueError(f"must hold at most {limits.values} values")
     if opened > limits.depth:
-        brackets = np.frombuffer(STRINGS.sub(b"", content).translate(None, NO_BRACKETS), np.uint8)
-        steps = np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1)
-        if np.cumsum(steps).max(initial=0) > limits.depth:
+        brackets = STRINGS.sub(b"", content).translate(ALIKE, NO_BRACKETS)
+        for _ in range(limits.depth):
+            brackets = brackets.replace(b"[]", b"")  # the innermost ones
+        if b"[]" in brackets or brackets.count(b"[") > limits.depth:
             raise ValueError(f"must be nested at most {limits.depth} levels deep")
 
 

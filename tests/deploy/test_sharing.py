@@ -151,6 +151,29 @@ def test_a_lock_that_was_removed_while_somebody_waited_is_made_anew(
     assert not path.exists()
 
 
+@needs_fork
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_kill_leaves_while_a_journal_is_begun_is_removed(tmp_path: Path, when: str) -> None:
+    """Before or after the journal has its name: by whoever opens it next."""
+    path, rename = tmp_path / "journal", Path.rename
+    child = os.fork()
+    if child == 0:
+
+        def deadly(self: Path, target: Path) -> Path:
+            if when == "after":
+                rename(self, target)
+            os.kill(os.getpid(), signal.SIGKILL)
+            return target
+
+        Path.rename = deadly  # type: ignore[method-assign]
+        Deployment.open(path, fresh())
+    os.waitpid(child, 0)
+    assert path.exists() == (when == "after")
+    assert any(each.name.startswith(".surefoot-") for each in tmp_path.iterdir())
+    deployments.deployed(path, 2)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["journal", "journal.lock", "journal.mark"]
+
+
 def test_the_root_is_no_journal() -> None:
     for reads in (read_status, lambda path: Deployment.open(path, fresh())):
         with pytest.raises(ArtifactError, match="cannot be the path of a journal"):

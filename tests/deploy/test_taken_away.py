@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import deployments
 import pytest
 from deployments import fresh, told
 
-from surefoot.deploy.chain import read
+from surefoot.deploy.chain import read, reader
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.deploy.status import read_status
@@ -65,6 +66,24 @@ def test_it_goes_on_once_all_that_was_acknowledged_is_in_the_journal_again(tmp_p
         deployments.drive(deployment, 9)
         assert deployment.status().state == "learning"
         assert read_status(path).head == deployment.head()
+    assert verify(path, fresh()).holds
+    deployments.deployed(tmp_path / "reference", 9)
+    assert deployments.contents(path) == deployments.contents(tmp_path / "reference")
+
+
+def test_nothing_is_lost_with_the_log_while_somebody_reads(tmp_path: Path) -> None:
+    """Then SQLite would not put the log into the journal when it is closed."""
+    path = tmp_path / "journal"
+    with Deployment.open(path, fresh()) as deployment:
+        deployments.drive(deployment, 4)
+        order = deployment.ask()
+        with closing(reader(path)) as stalled:
+            stalled.execute("BEGIN")
+            assert stalled.execute("SELECT count FROM head").fetchone()[0] == deployment.status().rows
+            path.with_name("journal-wal").unlink()
+            with pytest.raises(JournalError, match="journal-wal was removed or replaced"):
+                deployment.tell(order, **told(order))
+        deployments.drive(deployment, 9)
     assert verify(path, fresh()).holds
     deployments.deployed(tmp_path / "reference", 9)
     assert deployments.contents(path) == deployments.contents(tmp_path / "reference")

@@ -15,7 +15,7 @@ import os
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +246,12 @@ class Journal:
         self._connection = connection
 
     def _disconnect(self) -> None:
-        """After a failed write: the next one starts from what is on the disk. Closing puts the log into the journal."""
+        """After a failed write: the next one starts from what is on the disk. First the log is put into the journal:
+        its name may be gone, and while somebody reads, closing alone would not do it."""
         if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+                self._connection.execute("PRAGMA wal_checkpoint(FULL)")
             self._connection.close()
         self._connection, self._ready = None, False
         self._in_use.clear()
