@@ -73,10 +73,11 @@ def facts(status: Status) -> tuple[Fact, ...]:
     claim = "certified margin" if status.certified else "claimed margin"
     margin = "none" if status.margin is None else ", ".join(f"{value:.6g}" for value in status.margin)
     budget = ", ".join(f"{value:g}" for value in status.budget)
+    meaning = "the probability of ever ordering what breaks a budget" if status.certified else "asked for, not promised"
     return (
         ("state", f"{status.state}: {status.why}"),
         ("method", f"{status.method}, {certificate_in_words(status.promised, status.certified)}"),
-        *(() if risk is None else (("risk", f"{risk}, the probability of ever ordering what breaks a budget"),)),
+        *(() if risk is None else (("risk", f"{risk}, {meaning}"),)),
         ("episodes", f"{status.episodes:,} (abandoned {status.abandoned:,})"),
         *((("breaches", f"{status.breaches:,} outside the declared ranges"),) if status.breaches else ()),
         ("next order", _next_order_in_words(status)),
