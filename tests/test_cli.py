@@ -313,7 +313,7 @@ def test_bench_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = surefoot("bench", "--quick")
     assert answer.code == 0, answer.err
     assert answer.out.splitlines()[0].split() == ["what", "ours", "plain", "way", "ratio", "note"]
-    assert answer.out.count("×") == 9
+    assert answer.out.count("×") == 10
 
 
 # ---------------------------------------------------------------------------------------------------------- --json

@@ -14,7 +14,8 @@ from scipy import integrate, stats
 
 import surefoot as sf
 from guarantees import mutants
-from surefoot.deploy.verify import verify
+from surefoot.deploy.replay import recorded_settings
+from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.calibrated import Calibration, raised, told_calibration
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -215,6 +216,7 @@ def test_a_deployment_keeps_it_in_its_journal(tmp_path: Path) -> None:
             order = deployment.ask()
             seen = task.episodes(order.policy, 20).run(1, np.random.default_rng(k), transitions=True)
             deployment.tell(order, transitions=steps(task, seen))
-    told = json.loads(json.dumps(asdict(found())))
+    told = recorded_settings(read_header(journal))["calibration"]
     assert verify(journal, learner(calibration=told)).holds
+    assert not verify(journal, learner(calibration=json.loads(json.dumps(asdict(found()))))).holds  # only claimed
     assert not verify(journal, learner(calibration=None)).holds

@@ -72,7 +72,7 @@ def test_levels_by_prior_are_no_longer_offered() -> None:
         sf.calibrate(rooms(), mutants.rooms(), **named, jobs=1, by_prior=True)
     found = sf.calibrate(rooms(), mutants.rooms(), **named, jobs=1)
     for said, options in (("plain", {}), ("named", {"by_prior": False})):
-        stored = replace(found, options=options)
+        stored = replace(found, options=options, standing="claimed")
         made = sf.learner(rooms(), method="certified-returns", risk=0.3, calibration=stored)
         again = sf.learner(rooms(), **made.settings)
         assert again.settings == made.settings, said

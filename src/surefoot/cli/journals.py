@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -59,13 +60,14 @@ def export_command(
         if as_json:
             print_json({"file": str(out)})
         return
-    out_stream = sys.stdout.buffer  # UTF-8 whatever the terminal speaks: it is JSON
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # whatever the terminal speaks: it is JSON
     before = "["
     for line in export_lines(path):
-        out_stream.write((f"{before}{line}" if as_json else line).encode())
+        sys.stdout.write(f"{before}{line}" if as_json else line)
         before = ","
     if as_json:
-        out_stream.write(b"]\n")
+        sys.stdout.write("]\n")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from surefoot.deploy.assumptions import Fact, assumptions
@@ -85,10 +86,9 @@ def verify(
         key: the one that it was sealed with; the seal must be there and right.
         observer: called now and then with the number of rows checked.
     """
-    where, replay, tally = str(located(path)), Replay(learner), Tally(sealed=key is not None)
+    replay, tally = Replay(learner), Tally(sealed=key is not None)
     count, last, published = 0, "", head is None
     found: Mapping[str, Any] = {}
-    risk = learner.settings.get("risk")
 
     def verdict(holds: bool, first_bad: int | None = None, reason: str = "") -> Verdict:
         return Verdict(
@@ -99,7 +99,7 @@ def verify(
             first_bad,
             reason,
             learner.name,
-            risk,
+            learner.settings.get("risk"),
             learner.certified,
             tuple(event.message for event in learner.events if event.kind in ALARMS),
             tally.breaches,
@@ -122,11 +122,7 @@ def verify(
                 if row.n:
                     blocks.add(row)
                     continue
-                found = opening(row, where)
-                if canonical(found) != row.payload:
-                    raise Departure("its payload is not written in the canonical form")
-                check_seals(found, located(path))
-                check_header(found, learner, where, found.get("key") if key is None else key_name(key))
+                found = _check_first(row, located(path), learner, key)
                 took(row)
     except Damaged as error:
         if error.row is None:
@@ -140,6 +136,16 @@ def verify(
         reason = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
         return verdict(False, count, reason)
     return verdict(True)
+
+
+def _check_first(row: Row, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
+    """The payload of row 0, if the learner is the one that it names."""
+    found = opening(row, str(path))
+    if canonical(found) != row.payload:
+        raise Departure("its payload is not written in the canonical form")
+    check_seals(found, path)
+    check_header(found, learner, str(path), found.get("key") if key is None else key_name(key))
+    return found
 
 
 def _next_order(replay: Replay) -> Chances:

@@ -75,7 +75,8 @@ class Learner:
     ) -> None:
         """Args:
         horizon: the most steps that an episode takes; None if that is not known.
-        settings: plain JSON data from which the same learner can be made again; {} when it cannot.
+        settings: plain JSON data from which the same learner can be made again, but that a calibration among them is
+            then claimed; {} when it cannot.
         state_classes: of which the method's states are made, see `MethodSpec.state`; without them no snapshot is kept.
         """
         if whole("seed", seed, least=0) >= 2**63:

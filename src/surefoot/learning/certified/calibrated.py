@@ -26,6 +26,7 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified, CertifiedState
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.spec import drop_withdrawn
 
 CLAIMED = (
     "claimed calibration: nobody here has counted it, so nothing is certified; recount it (surefoot deploy "
@@ -150,7 +151,7 @@ def expected_excess(allowed: int, runs: int, above: float) -> float:
 
 def _check_covered(options: Mapping[str, Any]) -> None:
     """Refuse options under which something is promised that no run on simulated tasks could show."""
-    if not isinstance(options, Mapping) or set(options) - set(UNSET):
+    if not isinstance(options, Mapping) or set(drop_withdrawn(options)) - set(UNSET):
         raise InvalidInput(f"options must be among {', '.join(UNSET)}, got {reprlib.repr(options)}")
     if options.get("shift"):
         raise InvalidInput(
