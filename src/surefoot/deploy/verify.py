@@ -98,16 +98,9 @@ def verify(
             last,
             first_bad,
             reason,
-            learner.name,
-            learner.settings.get("risk"),
-            learner.certified,
-            tuple(event.message for event in learner.events if event.kind in ALARMS),
-            tally.breaches,
-            tally.counts.get("abandoned", 0),
-            _next_order(replay),
-            assumptions(found, tally.sealed) if holds else (),
-            None if key is None else holds,
-            replay.rounding,
+            **_facts(replay, tally),
+            assumptions=assumptions(found, tally.sealed) if holds else (),
+            sealed=None if key is None else holds,
         )
 
     def took(row: Row) -> None:
@@ -119,11 +112,11 @@ def verify(
     try:
         with Blocks(replay, took) as blocks:
             for row in read(path, key=checked_key(key), observer=observer):
-                if row.n:
+                if row.n == 0:
+                    found = _check_first(row, located(path), learner, key)
+                    took(row)
+                else:
                     blocks.add(row)
-                    continue
-                found = _check_first(row, located(path), learner, key)
-                took(row)
     except Damaged as error:
         if error.row is None:
             raise
@@ -132,10 +125,8 @@ def verify(
         raise
     except (Departure, SurefootError, *STRANGE) as error:
         return verdict(False, count, f"row {count} does not follow: {error}")
-    if not published:
-        reason = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
-        return verdict(False, count, reason)
-    return verdict(True)
+    rewritten = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
+    return verdict(True) if published else verdict(False, count, rewritten)
 
 
 def _check_first(row: Row, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
@@ -146,6 +137,21 @@ def _check_first(row: Row, path: Path, learner: Learner, key: bytes | None) -> M
     check_seals(found, path)
     check_header(found, learner, str(path), found.get("key") if key is None else key_name(key))
     return found
+
+
+def _facts(replay: Replay, tally: Tally) -> dict[str, Any]:
+    """What is said of a journal as far as its rows follow."""
+    learner = replay.learner
+    return {
+        "method": learner.name,
+        "risk": learner.settings.get("risk"),
+        "certified": learner.certified,
+        "alarms": tuple(event.message for event in learner.events if event.kind in ALARMS),
+        "breaches": tally.breaches,
+        "abandoned": tally.counts.get("abandoned", 0),
+        "next_order": _next_order(replay),
+        "rounding": replay.rounding,
+    }
 
 
 def _next_order(replay: Replay) -> Chances:
