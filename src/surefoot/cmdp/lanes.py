@@ -1,8 +1,8 @@
 """Whether a controller that takes many observations at once draws for each of them by itself.
 
-Simulated episodes that run side by side count as independent, and are not where a controller draws one number for all of
-them. Shown copies of one observation, it then does the same in every lane, and something else when it is asked again:
-lanes that draw by themselves practically never agree like this.
+Simulated episodes that run side by side count as independent, and are not where a controller draws one number for all
+of them. Shown copies of one observation, it then does the same in every lane, and something else when it is asked
+again: lanes that draw by themselves practically never agree like this.
 """
 
 from __future__ import annotations
