@@ -153,6 +153,7 @@ def free_unless_found(tasks: TaskDistribution, seed: int, attempt: int) -> Affin
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.short_for(mutant=[the_same_for_everybody])
 @pytest.mark.parametrize("mutant", [the_same_for_everybody, first_attempts_only, free_unless_found])
 def test_other_ways_to_find_out_are_caught(mutant: Find) -> None:
     relying, share = count(mutant)
