@@ -120,7 +120,7 @@ def meta_trained(
         history.append(MetaProgress(worth[0], sums))
         seen.normalise()
     if not accepted:
-        raise _never_moved(rules, settings)
+        raise _no_step_error(rules, settings)
     return MetaTrained(deployed(meta, seen.normaliser), tuple(history), accepted)
 
 
@@ -150,7 +150,7 @@ def _lanes(world: World, groups: Sequence[int]) -> Integers:
     return np.argsort(group, kind="stable").reshape(len(counts), -1)
 
 
-def _never_moved(rules: BatchRules, settings: MetaSettings) -> InvalidInput:
+def _no_step_error(rules: BatchRules, settings: MetaSettings) -> InvalidInput:
     """A meta-policy that is what it began with must not pass for a trained one."""
     region = settings.region
     return InvalidInput(

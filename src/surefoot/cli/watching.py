@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,9 +22,6 @@ Policies = Annotated[
     ),
 ]
 
-# Rows hold no cycles, and looking for them after every 700 objects takes a tenth of the time of reading a journal.
-GARBAGE = 50_000
-
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -45,7 +41,6 @@ def watch_command(
         else:
             print_lines([f"{server.url} shows {follower.path}, on this machine only; Ctrl-C ends it"])
         sys.stdout.flush()  # whoever reads a pipe waits for it
-        gc.set_threshold(GARBAGE)
         server.serve_forever()
 
 

@@ -85,16 +85,16 @@ def _take(replay: Replay, rows: Sequence[Row]) -> int:
     """Follow the first of these rows, and return how many; 0 where they are not plain orders and their outcomes."""
     taken, episodes = 0, len(rows) // 2
     try:
-        if episodes and _only_order_owed(replay):
+        if episodes and _order_is_next(replay):
             drawn, outcomes = _read(replay, rows[: 2 * episodes])
-            while taken < episodes and _only_order_owed(replay):
+            while taken < episodes and _order_is_next(replay):
                 taken += _tell(replay, drawn[taken:], outcomes[taken:])
     except (Departure, SurefootError, MemoryError, *STRANGE):
         pass  # one by one it will show what that is
     return 2 * taken
 
 
-def _only_order_owed(replay: Replay) -> bool:
+def _order_is_next(replay: Replay) -> bool:
     return [kind for kind, _ in replay.owed()] == ["order"]
 
 

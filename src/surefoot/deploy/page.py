@@ -154,12 +154,12 @@ def _verdict(history: History, status: Status) -> str:
         return f"The safe policy is ordered {how}, {since}: nothing else may be deployed yet."
     left = f"The safe policy has been left {since}, now in {share(status.weight)} of all episodes"
     if not status.certified:
-        return f"{left}. Nothing of this is certified: {_uncertified(status)}."
+        return f"{left}. Nothing of this is certified: {_why_uncertified(status)}."
     within = "its budget" if len(status.budget) == 1 else "every budget"
     return f"{left}; what is ordered is certified to stay within {within}."
 
 
-def _uncertified(status: Status) -> str:
+def _why_uncertified(status: Status) -> str:
     if status.settings.get("calibration") is not None:
         return "its calibration is claimed, and nobody here has counted it"
     return f"{status.method} promises no safety"

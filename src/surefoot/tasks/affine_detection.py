@@ -54,7 +54,7 @@ def affinity(tasks: TaskDistribution, seed: int, attempt: int = 1) -> Affinity:
 
 def sample_size(tasks: TaskDistribution, attempt: int) -> int:
     """Fresh tasks of this attempt at a test: (n+1)·2^a."""
-    least: int = _tried(tasks.example) + 1
+    least: int = _test_size(tasks.example) + 1
     most = int(math.log2(MOST_FRESH / least))
     if attempt > most:
         raise InvalidInput(
@@ -67,7 +67,7 @@ def sample_size(tasks: TaskDistribution, attempt: int) -> int:
 def detection_doubt(tasks: TaskDistribution) -> float:
     """Bound on the probability that a fresh task is not what was guessed, although in the attempt that is used all that
     were drawn are: nⁿ/(n+1)ⁿ⁺¹ for all attempts together."""
-    n = _tried(tasks.example)
+    n = _test_size(tasks.example)
     return (n / (n + 1)) ** n / (n + 1)
 
 
@@ -90,7 +90,7 @@ def affine_tables(tasks: TaskDistribution) -> AffineTables | None:
     return _guess(tasks, example)
 
 
-def _tried(example: Any) -> int:
+def _test_size(example: Any) -> int:
     return FRESH if example.reward.size <= LARGE else FRESH_LARGE
 
 
@@ -125,7 +125,7 @@ def _guess(tasks: TaskDistribution, example: TabularCMDP) -> AffineTables | None
     if len(fixed) != len(chosen):
         return None
     fitted = affine_through(fixed, chosen, extent)
-    tried = np.concatenate([probes, tasks.sample(_tried(example), rng)])
+    tried = np.concatenate([probes, tasks.sample(_test_size(example), rng)])
     return fitted if _all_agree(fitted, tasks, example, tried) else None
 
 

@@ -208,12 +208,12 @@ def _figure(figure: bytes, results: Results) -> Section:
         notes=(
             "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
             "of single episodes. figure4.svg beside this page is the same figure.",
-            *([*_unmoved(results), _untuned(results, networks)] if networks else []),
+            *([*_meta_policy_sentences(results), _step_size_sentence(results, networks)] if networks else []),
         ),
     )
 
 
-def _unmoved(results: Results) -> list[str]:
+def _meta_policy_sentences(results: Results) -> list[str]:
     """Which meta-learners begin with the safe policy after all, by what was loaded."""
     families = results["families"].values()
     if any("unmoved" not in family for family in families):
@@ -232,7 +232,7 @@ def _unmoved(results: Results) -> list[str]:
     ]
 
 
-def _untuned(results: Results, networks: Sequence[str]) -> str:
+def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
     """How the steps of methods that train networks were chosen."""
     families = [family for family in results["families"].values() if "own_steps" in family]
     published = [family for family in families if not set(family["own_steps"]) & set(networks)]

@@ -94,7 +94,7 @@ class Calibration:
             raise InvalidInput(f"unsafe tasks must be at most the runs, {self.runs:,}, got counts {counts}")
         if self.level != (self.passed[-1] if self.passed else None):
             raise InvalidInput(f"level must be the last before one fails among {self.counts}, got {self.level!r}")
-        _check_covered(self.options)
+        _check_options(self.options)
         self._check_origin()
 
     def passes(self, unsafe: int) -> bool:
@@ -149,7 +149,7 @@ def expected_excess(allowed: int, runs: int, above: float) -> float:
     return float((allowed + 1) / (runs + 1) * bdtr(allowed, runs + 1, above) - above * fewer)
 
 
-def _check_covered(options: Mapping[str, Any]) -> None:
+def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse options under which something is promised that no run on simulated tasks could show."""
     if not isinstance(options, Mapping) or set(drop_withdrawn(options)) - set(UNSET):
         raise InvalidInput(f"options must be among {', '.join(UNSET)}, got {reprlib.repr(options)}")
@@ -211,7 +211,7 @@ def calibrated(
     method: Certified, found: Calibration, risk: float, horizon: int, options: Mapping[str, Any]
 ) -> Calibrated:
     """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
-    _check_covered(options)
+    _check_options(options)
     if found.level is None:
         raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
     if risk < found.risk:
