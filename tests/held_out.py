@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from surefoot.arrays import Floats
+from surefoot.bounds import simulated as simulated_cells
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.cmdp.policy import Policy
-from surefoot.policyset.cells import Cells
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training import simulated_cells
-from surefoot.training.envelopes import build_cells
-from surefoot.training.settings import Envelopes, LearnedSignals
 
 
 def cells_and_places(

@@ -16,17 +16,17 @@ import numpy as np
 
 from held_out import cells_and_places
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.settings import Envelopes, LearnedSignals
+from surefoot.bounds.simulated import Base
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.signals.signals import Signals
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.settings import Envelopes, LearnedSignals
-from surefoot.training.simulated_cells import Base
 
 BINS = 8
 UNITS = Units(1.0, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.3]), horizon=1)

@@ -10,11 +10,11 @@ import numpy as np
 
 import surefoot as sf
 from surefoot.arrays import Floats
+from surefoot.bounds.settings import LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.settings import LearnedSignals
 from wheel import CONTROLLERS, QUICK, STEPS, Turns, Wheel
 
 

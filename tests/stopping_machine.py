@@ -13,6 +13,7 @@ from hashlib import sha256
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.bounds.settings import Envelopes
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -21,7 +22,6 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.policy_set import policy_set
-from surefoot.training.settings import Envelopes
 
 STEPS = 20
 GENTLE, FAST = (TabularPolicy(np.eye(2)[[k]]) for k in range(2))

@@ -26,14 +26,14 @@ from rich.console import Console
 from typer.main import get_group
 
 from surefoot import __version__
-from surefoot.bench import rows as bench
 from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
-from surefoot.experiments.gridworld import limit
-from surefoot.experiments.gridworld.settings import DISCREPANCIES
-from surefoot.experiments.options import options_of
-from surefoot.experiments.table import EXPERIMENTS, Experiment
+from surefoot.lab.bench import rows as bench
+from surefoot.lab.experiments.gridworld import limit
+from surefoot.lab.experiments.gridworld.settings import DISCREPANCIES
+from surefoot.lab.experiments.options import options_of
+from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
 from surefoot.methods import METHODS, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import Cell, Table
@@ -528,7 +528,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         "adapt": ("adapt", workplace / "set", "--task", "0.3"),
     }[command]
     trained = mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained"))
-    reproduced = mock.patch("surefoot.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
+    reproduced = mock.patch("surefoot.lab.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
     adapted = mock.patch("surefoot.cli.adapting.adapt_one", side_effect=AssertionError("adapted"))
     with trained, reproduced, adapted:
         message = refused(*words, "--out", tmp_path)
@@ -538,7 +538,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 def test_a_folder_at_the_place_of_the_policy_set_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "gridworld.policyset").mkdir()
     (tmp_path / "gridworld.policyset" / "mine.txt").write_text("mine")
-    with mock.patch("surefoot.experiments.gridworld.run.train", side_effect=AssertionError("trained")):
+    with mock.patch("surefoot.lab.experiments.gridworld.run.train", side_effect=AssertionError("trained")):
         assert "mine.txt" in refused("reproduce", "gridworld", *small(), "--out", tmp_path)
 
 

@@ -31,7 +31,7 @@ def test_every_module_is_what_its_name_leads_to(name: str) -> None:
 @pytest.mark.long
 def test_modules_can_be_imported_first() -> None:
     """Each statement as a stranger writes it, the first one in a fresh process: no order of imports is needed."""
-    for name in ("surefoot.simulate.runner", "surefoot.training.envelopes", "surefoot.policyset.storage"):
+    for name in ("surefoot.simulate.runner", "surefoot.bounds.envelopes", "surefoot.policyset.storage"):
         subprocess.run([sys.executable, "-c", f"import {name} as module; module.__name__"], check=True)
 
 

@@ -6,6 +6,7 @@ from surefoot.on_demand import taken_from
 
 if TYPE_CHECKING:
     from surefoot import tasks
+    from surefoot.bounds.settings import Envelopes, LearnedSignals
     from surefoot.calibration import calibrate, recount
     from surefoot.cmdp.controllers import Controller, controller
     from surefoot.cmdp.episode import Outcome, Outcomes
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from surefoot.training.greedy_cover import greedy_cover
     from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
-    from surefoot.training.settings import Envelopes, LearnedSignals
     from surefoot.training.training_phase import train
 else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
@@ -72,7 +72,7 @@ else:  # each is imported from its module when it is first used
             "training.greedy_cover": "greedy_cover",
             "training.policy_set": "policy_set",
             "training.preflight": "preflight",
-            "training.settings": "Envelopes LearnedSignals",
+            "bounds.settings": "Envelopes LearnedSignals",
             "training.training_phase": "train",
         },
     )

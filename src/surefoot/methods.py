@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from types import MappingProxyType
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import fraction, whole
-from surefoot.baselines import control_specs, dope, log_barrier, safe_meta
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, meant
@@ -27,27 +26,48 @@ from surefoot.simulate.run import Run
 from surefoot.simulate.runner import JUDGED_EPISODES, Observer, run_learner
 from surefoot.tasks.task_distribution import TaskDistribution, check_task
 
-# Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
-_BASELINES = (*dope.SPECS, *log_barrier.SPECS, *safe_meta.SPECS)
-BASELINES = tuple(spec.name for spec in _BASELINES)
 
-METHODS: Mapping[str, MethodSpec] = MappingProxyType(
-    {
-        spec.name: spec
-        for spec in (
-            *safe_only.SPECS,
-            *algorithm_2.SPECS,
-            *published.SPECS,
-            *elimination.SPECS,
-            *choice.SPECS,
-            *_BASELINES,
-        )
-    }
-)
+class MethodTable(Mapping[str, MethodSpec]):
+    """Rows by name. Those of the laboratory are in modules that are imported when one of their rows is asked for."""
+
+    def __init__(self, rows: Iterable[MethodSpec], elsewhere: Mapping[str, str]) -> None:
+        """`elsewhere`: module -> the names of its `SPECS`, separated by spaces."""
+        self._rows = {spec.name: spec for spec in rows}
+        self._homes = {name: module for module, names in elsewhere.items() for name in names.split()}
+        self._names = (*self._rows, *self._homes)
+
+    def __getitem__(self, name: str) -> MethodSpec:
+        if name not in self._rows:
+            self._rows |= {spec.name: spec for spec in import_module(self._homes[name]).SPECS}
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without an import
+
+
+# Each with the constants that its guarantee needs, and with those of the paper's figure or of its authors' code.
+_BASELINES = {
+    "surefoot.lab.baselines.dope": (
+        "dope-theory dope-published dope-plus-theory dope-plus-published optpess-lp-theory optpess-lp-published"
+    ),
+    "surefoot.lab.baselines.log_barrier": "lb-sgd-theory lb-sgd-published",
+    "surefoot.lab.baselines.safe_meta": "safe-meta-theory safe-meta-published",
+}
+BASELINES = tuple(" ".join(_BASELINES.values()).split())
 
 # For networks, trained with the extra surefoot[control].
-CONTROL_METHODS: Mapping[str, MethodSpec] = MappingProxyType({spec.name: spec for spec in control_specs.SPECS})
-_KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, **CONTROL_METHODS})
+_CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo maml-penalty cpo-online"}
+
+_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *elimination.SPECS, *choice.SPECS)
+METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
+CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
+_KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
 
 
 def learner(

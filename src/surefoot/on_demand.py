@@ -10,16 +10,21 @@ from typing import Any
 
 
 def taken_from(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package that takes from its own `modules` the names listed for each.
+    """`__getattr__` and `__dir__` of a package that takes from `modules` the names listed for each.
 
-    Its submodules can be reached as attributes too, imported or not.
+    Its own modules are named without the package, those of another package in full. Its submodules can be reached as
+    attributes too, imported or not.
     """
     namespace = sys.modules[package].__dict__
-    homes = {name: module for module, names in modules.items() for name in names.split()}
+    homes = {
+        name: module if module.startswith("surefoot.") else f"{package}.{module}"
+        for module, names in modules.items()
+        for name in names.split()
+    }
 
     def take(name: str) -> Any:
         if name in homes:
-            found = getattr(import_module(f"{package}.{homes[name]}"), name)
+            found = getattr(import_module(homes[name]), name)
         elif not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             found = import_module(f"{package}.{name}")
         else:

@@ -17,6 +17,7 @@ from test_own_controllers import Client, surefoot
 
 import surefoot as sf
 from shown_wheel import effects, shown_set, turn, turn_told
+from surefoot.bounds.settings import LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.deploy import protocol
@@ -33,7 +34,6 @@ from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import family
 from surefoot.testing import learner_suite
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.settings import LearnedSignals
 from wheel import QUICK, STEPS
 
 METHOD = "certified-signals"

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from deployments import fresh
 
-from surefoot.bench.deployment import long_journal
 from surefoot.deploy import snapshots
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
+from surefoot.lab.bench.deployment import long_journal
 from surefoot.methods import METHODS
 from surefoot.testing.learner_suite import fingerprint
 

@@ -13,12 +13,12 @@ import pytest
 from scipy import stats
 
 import surefoot as sf
+from surefoot.bounds.settings import LearnedSignals
 from surefoot.control.improvement import Settings
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
-from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS
-from surefoot.training.settings import LearnedSignals
+from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = ["cartpole", "pendulum", "frozen_lake"]

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.envelopes import Envelopes, build_cells
 from surefoot.cmdp.episode import Outcomes
-from surefoot.experiments.promise.twins import ChangedEvidence, overconfident
+from surefoot.lab.experiments.promise.twins import ChangedEvidence, overconfident
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.method import SAFE, Account, Deployed, Method, Step
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.evaluate import evaluate
@@ -28,7 +29,6 @@ from surefoot.tabular.transition_classes import affine_model, transition_classes
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import Envelopes, build_cells
 
 Mutant = Callable[[Any], Method]
 

@@ -18,6 +18,7 @@ from scipy import stats
 
 import surefoot as sf
 from surefoot.arrays import Floats
+from surefoot.bounds.envelopes import build_cells
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
@@ -26,7 +27,6 @@ from surefoot.tasks import affine_detection
 from surefoot.tasks.affine_detection import Affinity, affine_tables, affinity, detection_doubt
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import build_cells
 
 FALSE_ALARM = 1e-4
 FEW = 10  # tasks that a guess must agree with: a doubt that is large enough to be counted

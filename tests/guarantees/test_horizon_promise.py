@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from surefoot.arrays import Floats
+from surefoot.bounds.envelopes import Envelopes, build_cells
 from surefoot.deploy import snapshots
 from surefoot.learning.certified import replanning
 from surefoot.methods import learner
@@ -29,7 +30,6 @@ from surefoot.tabular.timed_expansion import Expanded, expand_steps
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.envelopes import Envelopes, build_cells
 
 FALSE_ALARM = 1e-4
 STEPS, CELLS, RISK = 8, 4, 0.1

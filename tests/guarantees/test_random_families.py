@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from guarantees import mutants
+from surefoot.bounds import affine as affine_cells
 from surefoot.errors import InvalidInput
-from surefoot.experiments.promise.families import FamilyCount, added, count_family, count_tasks
-from surefoot.experiments.promise.random_families import KINDS, RandomFamily, random_family
-from surefoot.experiments.promise.settings import RandomSettings
-from surefoot.experiments.promise.simplex import UniformSimplex
-from surefoot.experiments.promise.verdict import FALSE_ALARM, Count
+from surefoot.lab.experiments.promise.families import FamilyCount, added, count_family, count_tasks
+from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily, random_family
+from surefoot.lab.experiments.promise.settings import RandomSettings
+from surefoot.lab.experiments.promise.simplex import UniformSimplex
+from surefoot.lab.experiments.promise.verdict import FALSE_ALARM, Count
 from surefoot.learning.certified.evidence import ball as transition_ball
 from surefoot.learning.certified.evidence import likelihood
 from surefoot.methods import adapt
 from surefoot.tabular.evaluate import evaluate, evaluate_many
-from surefoot.training import affine_cells
 
 LIKELIHOOD, BALL = "certified-likelihood", "certified-ball"
 FEW = RandomSettings(number=11, tasks=4, twins=2, risks=(0.1,), seed=1)

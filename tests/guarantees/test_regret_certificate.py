@@ -15,12 +15,12 @@ import surefoot as sf
 from guarantees import mutants
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.lab.analysis.certified_regret import RegretCertificate, cell_optima, largest_gap
+from surefoot.lab.analysis.optimum_bounds import optimum_bounds
 from surefoot.learning.certified.method import Certified
-from surefoot.learning.certified.regret import RegretCertificate, cell_optima, largest_gap
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.simulate.runner import run_learner
-from surefoot.tabular.optimum_bounds import optimum_bounds
 
 FALSE_ALARM = 1e-4
 ROOMS, POLICIES = mutants.rooms(), mutants.rooms_policies()

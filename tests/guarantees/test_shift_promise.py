@@ -18,6 +18,7 @@ from scipy import stats
 from guarantees import mutants
 from guarantees.mutants import HURT, RICH, STAY_CALM, STAY_RICH
 from surefoot.arrays import Floats
+from surefoot.bounds.envelopes import Envelopes, build_cells
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.certified.widening import without_payments
@@ -34,7 +35,6 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.robust import worst_within
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import Envelopes, build_cells
 
 FALSE_ALARM = 1e-4
 TASKS = 24

@@ -22,17 +22,19 @@ from scipy import stats
 
 from rough_family import BINS, UNITS, Lever, broken, levers, trained
 from surefoot.arrays import Floats, Integers
+from surefoot.bounds import settings, simulation
+from surefoot.bounds import signal_model as signal_fit
+from surefoot.bounds import simulated as simulated_cells
+from surefoot.bounds.conformal import ALL_SHARE
+from surefoot.bounds.settings import Envelopes, LearnedSignals
+from surefoot.bounds.signal_model import LEARN_EPISODES_STAGE
+from surefoot.bounds.simulation import Held, Simulation
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.learning.certified.evidence.signals import FRACTIONS, SignalProcess, SignalState
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training import settings, signal_fit, simulated_cells, simulation
-from surefoot.training.conformal import ALL_SHARE
-from surefoot.training.settings import Envelopes, LearnedSignals
-from surefoot.training.signal_fit import LEARN_EPISODES_STAGE
-from surefoot.training.simulation import Held, Simulation
 
 FALSE_ALARM = 1e-4
 PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "400"))

@@ -22,6 +22,9 @@ from scipy import stats
 
 from point_mass import PointMass, lane, speed, true_margins, true_values
 from surefoot.arrays import Floats
+from surefoot.bounds import simulation
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.settings import Envelopes
 from surefoot.cmdp.episode import Outcomes
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.learning.learner import Learner
@@ -29,9 +32,6 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import simulation
-from surefoot.training.envelopes import build_cells
-from surefoot.training.settings import Envelopes
 
 FALSE_ALARM = 1e-4
 PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "400"))

@@ -17,6 +17,7 @@ import pytest
 from scipy import stats
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.envelopes import Envelopes, build_cells
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.splitting import Boxes, Splitter
@@ -30,7 +31,6 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Independent, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import Envelopes, build_cells
 
 FALSE_ALARM = 1e-4
 TASKS, EPISODES = 40, 200

@@ -13,6 +13,8 @@ import pytest
 
 import surefoot as sf
 from guarantees import mutants
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.settings import Envelopes
 from surefoot.calibration import least_recount
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
 from surefoot.deploy.replay import check_header, header, recorded_settings
@@ -23,8 +25,6 @@ from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import build_cells
-from surefoot.training.settings import Envelopes
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 EPISODES = 10

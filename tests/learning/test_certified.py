@@ -13,6 +13,7 @@ import pytest
 
 from guarantees.mutants import STAY_CALM, STAY_RICH, rooms, rooms_policies
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.choice import certified_method
@@ -25,7 +26,6 @@ from surefoot.learning.certified.replanning import FIRST
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
 from surefoot.methods import learner
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate

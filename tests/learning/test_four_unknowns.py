@@ -14,11 +14,11 @@ from scipy import stats
 
 import surefoot as sf
 from surefoot.arrays import Floats
+from surefoot.bounds.envelopes import build_cells
 from surefoot.simulate.runner import run_learner
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.training.envelopes import build_cells
 
 ROADS = 4
 CROSSING, WALK, BROKEN = 0, 5, 6

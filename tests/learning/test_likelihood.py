@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 from dense_models import counts_of_table
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
+from surefoot.bounds.affine import affine_cells
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.holdout import finite_cells
 from surefoot.cmdp.episode import Outcomes, discounted_sum
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.evidence.ball import BallState, TransitionBall
@@ -30,7 +33,6 @@ from surefoot.learning.certified.evidence.likelihood import (
     LikelihoodRatio,
     local_alternatives,
 )
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -39,8 +41,6 @@ from surefoot.tabular.transition_classes import ball_model
 from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.task_distribution import family, from_arrays
-from surefoot.training.affine_cells import affine_cells
-from surefoot.training.sampled_cells import finite_cells
 
 Steps = list[tuple[int, int, int]]
 

@@ -9,9 +9,10 @@ import pytest
 
 from random_tasks import random_distributions
 from surefoot.arrays import Floats
+from surefoot.bounds.affine import affine_cells
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import EVERY, FIRST, Planned, Replanner
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -19,7 +20,6 @@ from surefoot.tabular.solve import solve
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.affine_cells import affine_cells
 
 
 @cache

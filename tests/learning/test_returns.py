@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
+from surefoot.bounds.affine import affine_cells
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -25,13 +27,11 @@ from surefoot.learning.certified.evidence.returns import (
     ReturnState,
 )
 from surefoot.learning.certified.replanning import Planned
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import family
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.affine_cells import affine_cells
 
 STATES, POLICIES = 3, 2
 FOREVER = 10**6  # steps of episodes that miss nothing

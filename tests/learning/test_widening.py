@@ -13,13 +13,13 @@ import pytest
 from guarantees import mutants
 from guarantees.mutants import STAY_CALM, STAY_RICH
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.replanning import Replanner
 from surefoot.learning.certified.widening import moved_bounds, widened
 from surefoot.methods import adapt, learner
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.robust import moved, worst_within

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from surefoot.errors import Infeasible, InvalidInput
-from surefoot.oracles import gain_search
-from surefoot.oracles.gain_search import (
+from surefoot.lab.pump import gain_search
+from surefoot.lab.pump.gain_search import (
     check_by_days,
     glucose_oracles,
     insulin_candidates,
     search_common_gains,
     search_gains,
 )
+from surefoot.lab.pump.settings import AVERAGE_SETTINGS, InsulinSettings
 from surefoot.tasks import glucose, gridworld
-from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS, InsulinSettings
 from surefoot.testing import oracle_suite
 
 TASKS = glucose()

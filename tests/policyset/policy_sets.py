@@ -14,11 +14,11 @@ import safetensors.numpy
 from hypothesis import HealthCheck, settings
 from test_cells import make_cells
 
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset import Entry, PolicyValueSet
-from surefoot.policyset.cells import Cells
 from surefoot.signals.signals import OwnFeatures
 from surefoot.tabular.policy import TabularPolicy
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dense_models import dense_model
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells
-from surefoot.policyset.readings import Readings
 from surefoot.signals.signals import OwnFeatures, OwnFunction, Signals, own_values
 from surefoot.tabular.transition_model import TransitionModel
 

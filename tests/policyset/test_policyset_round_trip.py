@@ -22,10 +22,10 @@ from policy_sets import (
 )
 from test_cells import make_cells
 
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
 from surefoot.policyset import Entry, PolicyValueSet, manifest, storage
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

@@ -14,10 +14,10 @@ import safetensors.numpy
 from policy_sets import assert_same, contents, entry, make_set, put, reseal, reseal_cells
 from test_cells import extent
 
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset import PolicyValueSet
-from surefoot.policyset.readings import Readings
 from surefoot.signals.signals import OwnFeatures, own_values
 
 KINDS = ("moments", "transitions", "own")

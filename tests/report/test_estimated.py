@@ -16,10 +16,10 @@ from scipy.optimize import brentq
 from surefoot.cli import commands, families
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
-from surefoot.experiments.adapt.page import adapt_page, tables
-from surefoot.experiments.adapt.run import adapt_one
-from surefoot.experiments.adapt.settings import Settings
-from surefoot.experiments.results import redraw, write_report
+from surefoot.lab.experiments.adapt.page import adapt_page, tables
+from surefoot.lab.experiments.adapt.run import adapt_one
+from surefoot.lab.experiments.adapt.settings import Settings
+from surefoot.lab.experiments.results import redraw, write_report
 from surefoot.methods import adapt
 from surefoot.report.figures import learning_curves, panels_in_words
 from surefoot.report.metrics import Final, summarise, totals

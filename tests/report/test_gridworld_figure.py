@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.quiver import Quiver
 
 from surefoot.errors import InvalidInput
-from surefoot.experiments.gridworld.figure import GREEN, RED, Panel, policies_and_values
+from surefoot.lab.experiments.gridworld.figure import GREEN, RED, Panel, policies_and_values
 from surefoot.report.figures import png
 from surefoot.tasks import gridworld as make_gridworld
 

@@ -13,6 +13,7 @@ import pytest
 
 import surefoot as sf
 from surefoot.arrays import Floats
+from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -22,7 +23,6 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.settings import Envelopes, LearnedSignals
 
 STEPS, AIMS = 5, (0.5, 0.2, 0.8)
 # A step may pay from -100 to 0, and pays about -1: of the sum alone hardly anything is known.

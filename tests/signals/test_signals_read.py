@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from shown_wheel import ShownWheel, effects, shown_set, shown_wheels
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.errors import InvalidInput
-from surefoot.policyset.readings import Readings
 from surefoot.signals.signals import Signals
 from surefoot.tasks.gridworld_tasks import gridworld
 from wheel import CONTROLLERS, QUICK, STEPS, wheels

@@ -18,10 +18,10 @@ from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.units import Units
 from surefoot.deploy.verify import verify
 from surefoot.estimates import value_bounds
-from surefoot.experiments.adapt.page import adapt_page
-from surefoot.experiments.adapt.run import adapt_one
-from surefoot.experiments.adapt.settings import Settings
-from surefoot.experiments.results import write_report
+from surefoot.lab.experiments.adapt.page import adapt_page
+from surefoot.lab.experiments.adapt.run import adapt_one
+from surefoot.lab.experiments.adapt.settings import Settings
+from surefoot.lab.experiments.results import write_report
 from surefoot.learning.learner import Learner
 from surefoot.oracles import FeasiblePolicy, Oracles, ParameterDistance, PolicyValues
 from surefoot.policyset.policy_value_set import PolicyValueSet

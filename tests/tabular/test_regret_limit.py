@@ -9,12 +9,12 @@ import pytest
 from scipy.special import rel_entr
 
 from surefoot.errors import InvalidInput
+from surefoot.lab.analysis.regret_limit import PLAIN, RATES, least_regret, limits, safe_episodes
+from surefoot.lab.analysis.two_tasks import Pair, divergences, most_information, most_reward
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.regret_limit import PLAIN, RATES, least_regret, limits, safe_episodes
 from surefoot.tabular.solve import solve
-from surefoot.tabular.two_tasks import Pair, divergences, most_information, most_reward
 
 REST, WORK = 0, 1
 

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 from random_tasks import random_cmdp, random_policy
 from surefoot import theory
 from surefoot.arrays import Floats
+from surefoot.bounds.affine import affine_cells
 from surefoot.errors import InvalidInput
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate, state_values
@@ -18,7 +19,6 @@ from surefoot.tabular.robust import moved, value_spreads, worst_within
 from surefoot.tabular.solve import solve
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.affine_cells import affine_cells
 
 ETA = 0.03
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
-from surefoot.experiments.promise.simplex import UniformSimplex
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.settings import Envelopes
+from surefoot.lab.experiments.promise.simplex import UniformSimplex
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
@@ -24,8 +26,6 @@ from surefoot.tasks.affine_detection import affine_tables, affinity, detection_d
 from surefoot.tasks.distribution import Finite, Independent, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import build_cells
-from surefoot.training.settings import Envelopes
 from surefoot.training.training_phase import train
 
 Change = Callable[[Floats], Floats]

@@ -16,6 +16,8 @@ import surefoot as sf
 from random_tasks import random_arrays, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.lab.families.inventory import signals
+from surefoot.lab.families.two_walls import WALLS
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy
@@ -23,10 +25,8 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
 from surefoot.tasks import factored, inventory, layered, media, two_walls
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.inventory_tasks import signals
 from surefoot.tasks.layered_tasks import default_discount
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.tasks.two_walls_tasks import WALLS
 
 LP_TOLERANCE = 1e-7  # of the two solvers together
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from surefoot.errors import InvalidInput
+from surefoot.lab.pump.days import drawn
+from surefoot.lab.pump.family import BUDGET, LANES, GlucoseTask
+from surefoot.lab.pump.model import AVERAGE_BASAL, Bodies, Patient, on_board_at_rest, resting_basal
 from surefoot.tasks import InsulinSettings, glucose
-from surefoot.tasks.glucose_days import drawn
-from surefoot.tasks.glucose_model import AVERAGE_BASAL, Bodies, Patient, on_board_at_rest, resting_basal
-from surefoot.tasks.glucose_tasks import BUDGET, LANES, GlucoseTask
 from surefoot.testing import task_suite
 
 AVERAGE = GlucoseTask(np.array([1.0, 55.0]))

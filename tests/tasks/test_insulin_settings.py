@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from surefoot.deploy.policy_files import write_policy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks import InsulinSettings, glucose
-from surefoot.tasks.insulin_settings import AVERAGE_SETTINGS
 
 SETTINGS = InsulinSettings(0.5, 0.005, 20.0, 60.0, 115.0, 85.0)
 NOTHING = np.random.default_rng(0)

@@ -20,10 +20,10 @@ from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import SteppedTask
 from surefoot.errors import InvalidInput
-from surefoot.tasks import velocity_tasks
-from surefoot.tasks.locomotion_payments import Effort, Tracking
-from surefoot.tasks.locomotion_tasks import LocomotionTask, world_of
-from surefoot.tasks.robots import HOPPER
+from surefoot.lab.robots import velocity as velocity_tasks
+from surefoot.lab.robots.payments import Effort, Tracking
+from surefoot.lab.robots.robots import HOPPER
+from surefoot.lab.robots.task import LocomotionTask, world_of
 from surefoot.testing import task_suite
 
 FAMILIES: dict[str, Callable[[], Any]] = {

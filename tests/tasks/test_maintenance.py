@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
+from surefoot.bounds.affine import affine_cells
 from surefoot.errors import InvalidInput
-from surefoot.tabular.evaluate import evaluate
-from surefoot.tabular.solve import solve
-from surefoot.tasks import maintenance
-from surefoot.tasks.maintenance_tasks import (
+from surefoot.lab.families.maintenance import (
     BREAKS,
     BROKEN,
     CONDITIONS,
@@ -30,7 +28,9 @@ from surefoot.tasks.maintenance_tasks import (
     STATES,
     transition_directions,
 )
-from surefoot.training.affine_cells import affine_cells
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.solve import solve
+from surefoot.tasks import maintenance
 
 TASKS = maintenance()
 wears, scraps = st.floats(0.02, 0.2), st.floats(0, 0.2)

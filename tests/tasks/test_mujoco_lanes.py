@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from surefoot.errors import InvalidInput
-from surefoot.tasks import robots
-from surefoot.tasks.locomotion_payments import head_height
-from surefoot.tasks.mujoco_lanes import MujocoLanes, model_field
-from surefoot.tasks.robots import HALF_CHEETAH, HOPPER, Robot, fallen, first_state, observed
+from surefoot.lab.robots import robots
+from surefoot.lab.robots.lanes import MujocoLanes, model_field
+from surefoot.lab.robots.payments import head_height
+from surefoot.lab.robots.robots import HALF_CHEETAH, HOPPER, Robot, fallen, first_state, observed
 
 ROBOTS = [HOPPER, HALF_CHEETAH]
 N = 4

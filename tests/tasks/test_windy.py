@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 import surefoot as sf
+from surefoot.bounds.affine import affine_cells
 from surefoot.errors import InvalidInput
+from surefoot.lab.families.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
 from surefoot.tabular.solve import solve
 from surefoot.tasks import windy_gridworld
-from surefoot.tasks.windy_tasks import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
-from surefoot.training.affine_cells import affine_cells
 from surefoot.training.greedy_cover import greedy_cover
 
 TASKS = windy_gridworld()

@@ -16,20 +16,20 @@ from scipy import stats
 
 from point_mass import PointMass, Rollouts, lane, speed, true_values
 from surefoot.arrays import Floats
+from surefoot.bounds import simulated as simulated_cells
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.conformal import deciding, widening_of
+from surefoot.bounds.envelopes import build_cells, safe_policy_risk
+from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, Envelopes
+from surefoot.bounds.simulation import DEEPER, FIRST_PART, LOOK_PART, Simulation
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
 from surefoot.estimates import Intervals, bounds_in_rounds, rounds
-from surefoot.policyset.cells import Cells
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import simulated_cells
-from surefoot.training.conformal import deciding, widening_of
-from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.settings import SAMPLED_PER_HELD_OUT, Envelopes
-from surefoot.training.simulation import DEEPER, FIRST_PART, LOOK_PART, Simulation
 
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)

@@ -12,11 +12,12 @@ import pytest
 import surefoot as sf
 from random_tasks import random_distributions
 from surefoot.arrays import Floats
+from surefoot.bounds import cell_scores
+from surefoot.bounds import holdout as sampled_cells
+from surefoot.bounds.exact import evaluator
+from surefoot.bounds.settings import Envelopes
 from surefoot.tasks.affine_detection import affinity, detection_doubt
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training import cell_scores, sampled_cells
-from surefoot.training.bounds import evaluator
-from surefoot.training.settings import Envelopes
 
 RNG = np.random.default_rng(0)
 KERNELS = random_distributions(RNG, (4, 6, 2, 6), 0.6)

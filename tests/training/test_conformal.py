@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from surefoot.arrays import Floats
+from surefoot.bounds.conformal import ALL_SHARE, FEASIBLE_SHARE, check_holdout, deciding, widening_of
+from surefoot.bounds.settings import Settled
 from surefoot.errors import InvalidInput
-from surefoot.training.conformal import ALL_SHARE, FEASIBLE_SHARE, check_holdout, deciding, widening_of
-from surefoot.training.settings import Settled
 
 Widening: TypeAlias = Callable[[Floats, float], tuple[float, float]]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from surefoot.errors import InvalidInput
+from surefoot.lab.analysis.covering_number import _most_in_intervals, covering_number, sampled_covering_number
 from surefoot.tasks.distribution import Finite, LogUniform, Normal, Uniform
-from surefoot.training.covering_number import _most_in_intervals, covering_number, sampled_covering_number
 
 
 @given(st.floats(0.001, 0.4), st.floats(0.001, 0.5))

@@ -16,22 +16,22 @@ from scipy import stats
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
+from surefoot.bounds import holdout as sampled_cells
+from surefoot.bounds.affine import affine_cells
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.conformal import ALL_SHARE, DOUBT_SHARE, widening_of
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.exact import Evaluator, first_states, state_by_state
+from surefoot.bounds.holdout import finite_cells, holdout_cells
+from surefoot.bounds.settings import Envelopes, Settled
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.affine_detection import affinity
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import sampled_cells
-from surefoot.training.affine_cells import affine_cells
-from surefoot.training.bounds import Evaluator, first_states, state_by_state
-from surefoot.training.conformal import ALL_SHARE, DOUBT_SHARE, widening_of
-from surefoot.training.envelopes import build_cells
-from surefoot.training.sampled_cells import finite_cells, holdout_cells
-from surefoot.training.settings import Envelopes, Settled
 
 FALSE_ALARM = 1e-4
 

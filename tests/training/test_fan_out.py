@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from point_mass import PointMass, lane, speed
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.envelopes import build_cells, safe_policy_risk
+from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, Envelopes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import each
-from surefoot.policyset.cells import Cells
 from surefoot.progress import Progress, silent
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.settings import SAMPLED_PER_HELD_OUT, Envelopes
 
 UNITS = lane(budget=0.3, horizon=6)
 POLICIES: list[Policy] = [speed(0.2), speed(0.6), speed(1.0)]

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 import surefoot as sf
 from surefoot.arrays import Floats
+from surefoot.bounds.envelopes import Envelopes, safe_policy_risk
 from surefoot.cli.commands import app
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.distribution import Finite, ParameterDistribution, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.envelopes import Envelopes, safe_policy_risk
 
 FALSE_ALARM = 1e-4
 ONLY = TabularPolicy(np.ones((1, 1)))

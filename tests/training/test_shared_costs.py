@@ -11,14 +11,14 @@ from scipy import stats
 
 from rough_family import LEVERS, Lever
 from surefoot.arrays import Floats
+from surefoot.bounds import shared_costs as module
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.settings import Envelopes, Settled
+from surefoot.bounds.simulation import Looked, Simulation
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import workers
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training import shared_costs as module
-from surefoot.training.envelopes import build_cells
-from surefoot.training.settings import Envelopes, Settled
-from surefoot.training.simulation import Looked, Simulation
 
 FALSE_ALARM = 1e-4
 COSTS = np.array([0.02, 0.25, 0.4])

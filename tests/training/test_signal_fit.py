@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.arrays import Floats
+from surefoot.bounds.settings import MOST_TASKS, Settled
+from surefoot.bounds.signal_model import BINS, OUTERMOST, PARTS, WINDOW, _mixed, _windows, _with_bins, rounded_law
 from surefoot.signals.signals import Signals, bins
-from surefoot.training.settings import MOST_TASKS, Settled
-from surefoot.training.signal_fit import BINS, OUTERMOST, PARTS, WINDOW, _mixed, _windows, _with_bins, rounded_law
 
 seeds = st.integers(0, 10**6)
 

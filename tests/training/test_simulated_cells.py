@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rough_family import LEVERS, levers, trained, true_numbers
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.envelopes import build_cells
+from surefoot.bounds.settings import BLIND, Envelopes, LearnedSignals, Settled
+from surefoot.bounds.simulation import Held, Simulation
 from surefoot.confidence import one_bet
 from surefoot.fan_out import workers
-from surefoot.policyset.cells import Cells
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.envelopes import build_cells
-from surefoot.training.settings import BLIND, Envelopes, LearnedSignals, Settled
-from surefoot.training.simulation import Held, Simulation
 
 FALSE_ALARM = 1e-4
 SMALL, LESSON = Envelopes(cells=6, holdout=32, uncovered=0.2, episodes=60), LearnedSignals(tasks=12, episodes=4)

@@ -12,23 +12,23 @@ from scipy import stats
 from held_out import cells_and_places
 from point_mass import PointMass, ReadablePointMass, lane, speed, true_values
 from surefoot.arrays import Floats
+from surefoot.bounds import simulated as simulated_cells
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.conformal import ALL_SHARE
+from surefoot.bounds.envelopes import build_cells, safe_policy_risk
+from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, SIMULATED, SIMULATION_SHARE, Envelopes, Settled
+from surefoot.bounds.simulation import affordable, simulated_bounds
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes
 from surefoot.cmdp.units import Units
 from surefoot.confidence import Betting, State
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.training import simulated_cells
-from surefoot.training.conformal import ALL_SHARE
-from surefoot.training.envelopes import build_cells, safe_policy_risk
-from surefoot.training.settings import SAMPLED_PER_HELD_OUT, SIMULATED, SIMULATION_SHARE, Envelopes, Settled
-from surefoot.training.simulation import affordable, simulated_bounds
 
 FALSE_ALARM = 1e-4
 UNITS = lane(budget=0.3, horizon=6)

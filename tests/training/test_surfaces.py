@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.arrays import Floats
-from surefoot.training.surfaces import JITTER, Coordinates, Sample
+from surefoot.bounds.gaussian_process import JITTER, Coordinates, Sample
 
 seeds = st.integers(0, 10**6)
 

@@ -23,12 +23,12 @@ from surefoot.cli.terminal import (
     show_sentences,
 )
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.experiments.adapt.page import adapt_page, tables
-from surefoot.experiments.adapt.run import adapt_one
-from surefoot.experiments.adapt.settings import Settings
-from surefoot.experiments.complexities import Problem, largest_useful_cover, problem, sample_complexities
-from surefoot.experiments.options import MOST_EPISODES
-from surefoot.experiments.results import check_folder, complexity_table, plain_plan, plan_table, write_report
+from surefoot.lab.analysis.complexities import Problem, largest_useful_cover, problem, sample_complexities
+from surefoot.lab.experiments.adapt.page import adapt_page, tables
+from surefoot.lab.experiments.adapt.run import adapt_one
+from surefoot.lab.experiments.adapt.settings import Settings
+from surefoot.lab.experiments.options import MOST_EPISODES
+from surefoot.lab.experiments.results import check_folder, complexity_table, plain_plan, plan_table, write_report
 from surefoot.methods import METHODS, check_terms, plan
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet

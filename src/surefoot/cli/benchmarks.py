@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from surefoot.bench.rows import table_of
-from surefoot.bench.run import run
 from surefoot.cli.terminal import Json, print_json, progress, show
+from surefoot.lab.bench.rows import table_of
+from surefoot.lab.bench.run import run
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -15,9 +15,9 @@ from surefoot.deploy.page import deployment_page
 from surefoot.deploy.possible import Possible
 from surefoot.deploy.verify import read_header
 from surefoot.errors import InvalidInput
-from surefoot.experiments.results import redraw
-from surefoot.experiments.table import PAGES
 from surefoot.files import check_file, write_file
+from surefoot.lab.experiments.results import redraw
+from surefoot.lab.experiments.table import PAGES
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 app = typer.Typer(rich_markup_mode=None)

@@ -9,8 +9,8 @@ import typer
 
 from surefoot.cli.signatures import with_options
 from surefoot.cli.terminal import Json, Listing, Out, numbers, print_json, print_path, progress, show_all
-from surefoot.experiments.options import check_applies, options_of
-from surefoot.experiments.table import EXPERIMENTS, Experiment
+from surefoot.lab.experiments.options import check_applies, options_of
+from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
 
 Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
 

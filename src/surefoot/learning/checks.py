@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.arrays import Floats, refuse
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed, Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.learning.method import Method, includes
-from surefoot.policyset.readings import Readings
 from surefoot.signals.signals import Signals
 
 

@@ -2,7 +2,6 @@
 
 from surefoot.on_demand import taken_from
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
-from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
 from surefoot.oracles.interface import (
     CheckOracle,
     FeasibleOracle,
@@ -42,10 +41,11 @@ __all__ = [
     "worst_task_then_gradient",
 ]
 
-# What needs the extra `control` is imported when it is asked for.
+# What needs the extra `control`, and what belongs to the laboratory's pump, is imported when it is asked for.
 __getattr__, __dir__ = taken_from(
     __name__,
     {
+        "surefoot.lab.pump.gain_search": "glucose_oracles insulin_candidates",
         "learned": "Schooling learned_experts learned_safe_policy",
         "uncertainty_penalty": "uncertainty_penalised_policy",
     },

@@ -10,12 +10,12 @@ from typing import Any
 
 from surefoot.arrays import Floats, assign, finite_array
 from surefoot.bounded_json import plain
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.controllers import checked_name
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells
 
 
 @dataclass(frozen=True, eq=False)

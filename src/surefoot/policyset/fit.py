@@ -9,12 +9,10 @@ from typing import TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import MAX_CELLS, Cells
 from surefoot.errors import ArtifactError
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-
-MAX_CELLS = 8192  # methods keep a number for every two of them
 
 Bounded: TypeAlias = tuple[str, Floats, Floats]  # name, lower and upper [..., 1+m]; the same for a value
 

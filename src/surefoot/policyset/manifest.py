@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import ArtifactError
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
-from surefoot.policyset.readings import Readings
 from surefoot.policyset.stored_fields import (
     MAX_ELEMENTS,
     MAX_HEADER_BYTES,

@@ -32,6 +32,7 @@ import safetensors
 import safetensors.numpy
 
 from surefoot.arrays import frozen
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -39,7 +40,6 @@ from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.interrupts import held_back
 from surefoot.policyset import manifest as manifests
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents, Entry
 from surefoot.policyset.fit import check_fit
 from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES

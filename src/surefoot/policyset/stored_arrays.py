@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pkgutil
 import reprlib
 from collections.abc import Callable
 from functools import partial
@@ -13,26 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.contents import Contents
 from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, MIXED, POLICIES, stored_densely, uniform
 from surefoot.policyset.stored_fields import MAX_ELEMENTS, Manifest, StoredCells, StoredOwn, StoredPolicy
 from surefoot.policyset.stored_readings import reading_arrays, reading_names, readings_of, typed
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel, structure_of
-from surefoot.tasks.insulin_settings import InsulinSettings
+
+
+def _insulin(arrays: dict[str, NDArray[Any]]) -> Policy:
+    """Settings of the laboratory's pump, whose module is imported when a set holds some."""
+    decode: Callable[[dict[str, NDArray[Any]]], Policy] = pkgutil.resolve_name(
+        "surefoot.lab.pump.settings:InsulinSettings.from_arrays"
+    )
+    return decode(arrays)
+
 
 DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
     "tabular": TabularPolicy.from_arrays,
     "timed": TimedPolicy.from_arrays,
     "mlp": MLPPolicy.from_arrays,
     "categorical-mlp": CategoricalPolicy.from_arrays,
-    "insulin": InsulinSettings.from_arrays,
+    "insulin": _insulin,
 }
 
 BOUNDS = ("low", "high", "prior", "lower", "upper")

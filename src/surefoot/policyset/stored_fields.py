@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from surefoot.bounds.cells import Source
 from surefoot.cmdp.controllers import LONGEST_NAME
 from surefoot.cmdp.own_policy import ObservationType
-from surefoot.policyset.cells import Source
 from surefoot.signals.signals import Kind
 
 MAX_HEADER_BYTES = 2**20

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import refuse, taken
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.policyset.readings import Readings
 from surefoot.policyset.stored_fields import StoredFeatures, StoredReadings
 from surefoot.signals.signals import OwnFeatures, Signals
 

@@ -1,27 +1,51 @@
 """Families of tasks: distributions over constrained Markov decision processes."""
 
+from typing import TYPE_CHECKING
+
+from surefoot.on_demand import taken_from
 from surefoot.tasks.cvar_env import TailEnv
 from surefoot.tasks.cvar_tasks import Tail, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
-from surefoot.tasks.factored_tasks import factored
-from surefoot.tasks.glucose_tasks import glucose
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.gym_system import cost_in_info
 from surefoot.tasks.gym_tasks import from_gym
 from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
-from surefoot.tasks.hard_instance_tasks import HardInstances
-from surefoot.tasks.insulin_settings import InsulinSettings
-from surefoot.tasks.inventory_tasks import inventory
 from surefoot.tasks.layered_tasks import layered
-from surefoot.tasks.locomotion_tasks import world_of
-from surefoot.tasks.maintenance_tasks import maintenance
-from surefoot.tasks.media_tasks import media
-from surefoot.tasks.motor_tasks import half_cheetah_motors, hopper_motors
-from surefoot.tasks.speed_limit_tasks import half_cheetah_speed_limit, hopper_speed_limit
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
-from surefoot.tasks.two_walls_tasks import two_walls
-from surefoot.tasks.velocity_tasks import half_cheetah_velocity, hopper_velocity
-from surefoot.tasks.windy_tasks import windy_gridworld
+
+if TYPE_CHECKING:
+    from surefoot.lab.families.factored import factored
+    from surefoot.lab.families.hard_instance import HardInstances
+    from surefoot.lab.families.inventory import inventory
+    from surefoot.lab.families.maintenance import maintenance
+    from surefoot.lab.families.media import media
+    from surefoot.lab.families.two_walls import two_walls
+    from surefoot.lab.families.windy import windy_gridworld
+    from surefoot.lab.pump.family import glucose
+    from surefoot.lab.pump.settings import InsulinSettings
+    from surefoot.lab.robots.motors import half_cheetah_motors, hopper_motors
+    from surefoot.lab.robots.speed_limit import half_cheetah_speed_limit, hopper_speed_limit
+    from surefoot.lab.robots.task import world_of
+    from surefoot.lab.robots.velocity import half_cheetah_velocity, hopper_velocity
+else:  # families of the laboratory, imported when they are first used
+    __getattr__, __dir__ = taken_from(
+        __name__,
+        {
+            "surefoot.lab.families.factored": "factored",
+            "surefoot.lab.families.hard_instance": "HardInstances",
+            "surefoot.lab.families.inventory": "inventory",
+            "surefoot.lab.families.maintenance": "maintenance",
+            "surefoot.lab.families.media": "media",
+            "surefoot.lab.families.two_walls": "two_walls",
+            "surefoot.lab.families.windy": "windy_gridworld",
+            "surefoot.lab.pump.family": "glucose",
+            "surefoot.lab.pump.settings": "InsulinSettings",
+            "surefoot.lab.robots.motors": "half_cheetah_motors hopper_motors",
+            "surefoot.lab.robots.speed_limit": "half_cheetah_speed_limit hopper_speed_limit",
+            "surefoot.lab.robots.task": "world_of",
+            "surefoot.lab.robots.velocity": "half_cheetah_velocity hopper_velocity",
+        },
+    )
 
 __all__ = [
     "Finite",

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, whole
+from surefoot.bounds.envelopes import guarantees, signals_to_learn
+from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
@@ -17,9 +19,7 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.envelopes import guarantees, signals_to_learn
 from surefoot.training.given_policies import named, usable
-from surefoot.training.settings import DEFAULT, Envelopes, LearnedSignals
 
 # Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
 # what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.bounds.envelopes import guarantees, signals_to_learn
+from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs
@@ -19,7 +21,6 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.cover import cover_until_enough
-from surefoot.training.envelopes import guarantees, signals_to_learn
 from surefoot.training.preflight import (
     LongTrainingWarning,
     Preflight,
@@ -27,7 +28,6 @@ from surefoot.training.preflight import (
     check_accuracy,
     preflight,
 )
-from surefoot.training.settings import DEFAULT, Envelopes, LearnedSignals
 
 # A policy on the boundary of a constraint may miss it by this much in rounding (unit scale).
 ROUNDING = 1e-8

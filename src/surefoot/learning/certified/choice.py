@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 from surefoot.arrays import flag
+from surefoot.bounds.cells import Cells
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.calibrated import CalibratedState, calibrated, told_calibration
@@ -25,7 +26,6 @@ from surefoot.learning.certified.widening import check_shift, widened, without_p
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
 from surefoot.learning.spec import MethodSpec, Terms, drop_withdrawn
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

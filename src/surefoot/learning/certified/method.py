@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -22,7 +23,6 @@ from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.certified.thresholds import CONSTANT, Thresholds
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Decide every few episodes at first, then each time the data have grown by this fraction.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.learning.certified.widening import moved_bounds
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.expansion import box_spreads, box_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

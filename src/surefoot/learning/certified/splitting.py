@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.counts import class_counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Deployed
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import DENSE_STATES, box_values
 from surefoot.tabular.model import TabularCMDP

@@ -9,10 +9,10 @@ import numpy as np
 
 from surefoot import theory
 from surefoot.arrays import Floats, Mask, number
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.cells import Cells
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.expansion import box_spreads
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.counts import (
@@ -33,7 +34,6 @@ from surefoot.learning.certified.evidence.likelihood import (
 )
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.transition_model import TransitionModel
 
 # The largest bet on a transition, relative to even.

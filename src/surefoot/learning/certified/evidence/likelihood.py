@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.between import log_integral
@@ -29,7 +30,6 @@ from surefoot.learning.certified.evidence.counts import (
 )
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
-from surefoot.policyset.cells import Cells
 from surefoot.tabular.transition_model import TransitionModel
 
 # Alternatives of a cell: normal kernels whose widths are these fractions of the spread of the tasks, so weighted.

@@ -15,12 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask, check_indices
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
-from surefoot.policyset.cells import Cells
 
 # Bets: multiples of the stake that grows fastest against the most dangerous cell left, and one on whatever direction
 # the returns deviate from the best cell, so that a task outside the family raises the alarm.

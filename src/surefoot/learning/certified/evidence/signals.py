@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
-from surefoot.policyset.cells import Cells
-from surefoot.policyset.readings import Readings
 
 # Fractions of the capital that may be put on one number of an episode.
 FRACTIONS = np.array([0.01, 0.03, 0.08, 0.2, 0.4, 0.65, 0.9, 0.98])

@@ -1,0 +1,150 @@
+"""Cross-task envelopes: bounds on the values of every policy over all tasks of a cell (docs/guarantees.md, section 2).
+
+Four sources, strongest first:
+- affine: transitions are affine in the parameter. A second-order expansion with a rigorous remainder covers each box.
+- finite: the distribution has finitely many tasks that can be read. Each is a cell of its own, evaluated exactly.
+- holdout: tasks that can be read. Bounds are taken over one sample of them and widened until they hold on a second,
+  independent one (a conformal quantile).
+- monte-carlo: any tasks. The last two with simulated intervals in place of values.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from surefoot.arrays import Mask
+from surefoot.bounds.affine import BoxesTooWide, affine_cells
+from surefoot.bounds.cells import Cells
+from surefoot.bounds.conformal import DOUBT_SHARE
+from surefoot.bounds.exact import evaluator, expandable_tables
+from surefoot.bounds.holdout import finite_cells, holdout_cells
+from surefoot.bounds.settings import BLIND, DEFAULT, Envelopes, LearnedSignals, Settled
+from surefoot.bounds.signal_model import learned
+from surefoot.bounds.simulated import simulated_cells
+from surefoot.bounds.simulation import LOOK_PART, Simulation, affordable, error_of_each
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import ReadableTask, Task
+from surefoot.confidence import binomial_upper
+from surefoot.errors import InvalidInput
+from surefoot.fan_out import check_jobs, workers
+from surefoot.progress import Progress, silent
+from surefoot.tasks.affine_detection import affinity
+from surefoot.tasks.distribution import Finite
+from surefoot.tasks.task_distribution import TaskDistribution
+
+
+def guarantees(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    envelopes: Envelopes,
+    signals: LearnedSignals | None,
+    seed: int,
+    jobs: int,
+    show: Progress,
+) -> tuple[Cells | None, float | None]:
+    """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
+    if envelopes.cells == 0:
+        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
+    made = build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals, jobs=jobs, show=show)
+    return made, None
+
+
+def signals_to_learn(signals: bool | LearnedSignals | None, example: Task) -> LearnedSignals | None:
+    """How signals are learned, if they are; None leaves that to the tasks: those that must be simulated and show what
+    was observed have signals, of others values are exact and transitions known."""
+    if not isinstance(signals, bool | LearnedSignals | None):
+        raise InvalidInput(f"signals must be True, False or a LearnedSignals, got {signals!r}")
+    if isinstance(example, ReadableTask) and signals:
+        raise InvalidInput(
+            "signals must be False for tasks whose values can be read: they are learned where tasks are simulated, "
+            f"got {signals!r}"
+        )
+    if isinstance(example, ReadableTask) or signals is False:
+        return None
+    return signals if isinstance(signals, LearnedSignals) else LearnedSignals(if_possible=signals is None)
+
+
+def build_cells(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    *,
+    seed: int,
+    envelopes: Envelopes = DEFAULT,
+    signals: LearnedSignals | None = None,
+    jobs: int = 1,
+    show: Progress = silent,
+) -> Cells:
+    """The strongest envelopes that the family allows, for `policies` with the safe one first.
+
+    Tasks that must be simulated are, `jobs` at a time; the numbers are the same for any of them.
+    """
+    check_jobs(jobs)
+    settings, distribution = envelopes.settled(tasks.example, tasks.shared_costs), tasks.distribution
+    tables = expandable_tables(tasks.example, policies)
+    found = affinity(tasks, seed, settings.attempt)
+    if tables is not None and found.tables is not None:
+        try:
+            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show, found)
+        except BoxesTooWide as why:
+            warnings.warn(str(why), UserWarning, stacklevel=2)
+    if settings.simulated:
+        settings = _affordable(tasks, len(policies), settings, envelopes.steps)
+    with workers(jobs if settings.simulated else 1) as ready:
+        simulation = None
+        if settings.simulated:
+            lesson = None if signals is None else learned(tasks, policies, signals, seed, ready, show)
+            simulation = Simulation(tasks, tuple(policies), settings, seed, ready, show, lesson)
+        if isinstance(distribution, Finite):
+            return finite_cells(tasks, policies, settings, simulation)
+        rng = np.random.default_rng([seed, 2, settings.attempt])
+        if simulation is not None:
+            return simulated_cells(tasks, simulation, rng, settings, show)
+        return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, found, show)
+
+
+def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps: int | None) -> Settled:
+    distribution, units = tasks.distribution, tasks.units
+    if isinstance(distribution, Finite):
+        count, error = len(distribution.points), error_of_each(settings, policies, units)
+    else:
+        count, error = math.ceil(LOOK_PART * settings.sample) + settings.holdout, BLIND
+    return affordable(settings, steps, tasks=count, policies=policies, units=units, error=error)
+
+
+def safe_policy_risk(
+    tasks: TaskDistribution,
+    safe: Policy,
+    *,
+    seed: int,
+    envelopes: Envelopes = DEFAULT,
+    jobs: int = 1,
+    show: Progress = silent,
+) -> float:
+    """Bound on the probability that the safe policy is infeasible on a fresh task, without any cells.
+
+    Exact for a finite distribution of readable tasks; otherwise from held-out or simulated ones, and what the bound may
+    be wrong by is part of it.
+    """
+    check_jobs(jobs)
+    settings, distribution = envelopes.settled(tasks.example), tasks.distribution
+    rng = np.random.default_rng([seed, 3, settings.attempt])
+    parameters = distribution.points if isinstance(distribution, Finite) else tasks.sample(settings.holdout, rng)
+    doubtful: Mask
+    if settings.simulated:
+        error = settings.error_now / len(tasks.units.budget)
+        settings = affordable(
+            settings, envelopes.steps, tasks=len(parameters), policies=1, units=tasks.units, error=error
+        )
+        with workers(jobs) as ready:
+            doubtful = ~Simulation(tasks, (safe,), settings, seed, ready, show).shown_feasible(parameters)
+    else:
+        margins = np.array([tasks.task(parameter).values(safe).margin for parameter in parameters])
+        doubtful = np.any(margins < 0, axis=1)
+    if isinstance(distribution, Finite):
+        return min(1.0, settings.error + math.fsum(distribution.weights[doubtful]))
+    failing = binomial_upper(int(doubtful.sum()), len(doubtful), DOUBT_SHARE * settings.granted)
+    return min(1.0, settings.error + DOUBT_SHARE * (settings.uncovered - settings.error) + failing)

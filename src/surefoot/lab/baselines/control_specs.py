@@ -1,0 +1,163 @@
+"""The baselines of the paper's figure on robots, by name. They learn networks with JAX, which is imported when one of
+them is made and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from surefoot.arrays import number, whole
+from surefoot.control.categorical_policy import CategoricalPolicy
+from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.errors import InvalidInput
+from surefoot.lab.baselines.told_episodes import AdaptedNetworks, ToldEpisodes
+from surefoot.learning.method import Method
+from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.policyset.policy_value_set import PolicyValueSet
+
+
+@dataclass(frozen=True)
+class BatchRules:
+    """What all four may choose.
+
+    Attributes:
+        batch: episodes of an adaptation; 40 of 200 steps are the published 8,000 steps.
+        discount, trace: γ and λ of the advantages.
+    """
+
+    batch: int = 40
+    discount: float = 0.99
+    trace: float = 0.95
+
+    def __post_init__(self) -> None:
+        whole("batch", self.batch)
+        for name in ("discount", "trace"):
+            if not 0 <= number(name, getattr(self, name)) <= 1:
+                raise InvalidInput(f"{name} must lie in [0, 1], got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class CpoRules(BatchRules):
+    """Of CPO: δ, and the damping of the curvature."""
+
+    divergence: float = 0.01
+    damping: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_positive(self, "divergence", "damping")
+
+
+@dataclass(frozen=True)
+class MetaCpoRules(BatchRules):
+    """Of meta-CPO: an inner step x has ½‖x‖² ≤ `divergence`, and no meta-update diverges further."""
+
+    divergence: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_positive(self, "divergence")
+
+
+@dataclass(frozen=True)
+class PenaltyRules(BatchRules):
+    """Of MAML: the advantage is A_r - penalty·Σ A_c over its standard deviation, and one step of size `rate` goes up
+    its surrogate."""
+
+    penalty: float = 0.5
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_positive(self, "rate")
+        if not number("penalty", self.penalty) >= 0:
+            raise InvalidInput(f"penalty must not be negative, got {self.penalty!r}")
+
+
+@dataclass(frozen=True)
+class SafeMetaRules(BatchRules):
+    """Of SafeMeta, in the user's units.
+
+    Attributes:
+        reward_penalty, cost_penalty: λ, and λ_c of every constraint.
+        steps, rate: of Adam.
+        dual_step, most: size of the step on the multipliers after each of Adam's, and the largest multiplier.
+        divergence: mean divergence after which no further step is taken.
+        saturating: whether ratios ρ of probabilities count as 2σ(2ρ-2), which no ratio drives far, or as they are.
+    """
+
+    reward_penalty: float = 1.0
+    cost_penalty: float = 0.0
+    steps: int = 100
+    rate: float = 1e-3
+    dual_step: float = 1.0
+    most: float = 8.0
+    divergence: float = 3.0
+    saturating: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("steps", self.steps)
+        _check_positive(self, "reward_penalty", "rate", "dual_step", "most", "divergence")
+        if not number("cost_penalty", self.cost_penalty) >= 0:
+            raise InvalidInput(f"cost_penalty must not be negative, got {self.cost_penalty!r}")
+
+
+def _check_positive(rules: BatchRules, *names: str) -> None:
+    for name in names:
+        if not number(name, getattr(rules, name)) > 0:
+            raise InvalidInput(f"{name} must be positive, got {getattr(rules, name)!r}")
+
+
+# ------------------------------------------------------------------------------------------------------------- by name
+
+
+def _made_in(module: str) -> Callable[..., Method]:
+    """`make` of a method whose module is imported then."""
+
+    def make(policies: PolicyValueSet, terms: Terms, **options: Any) -> Method:
+        for needed in ("jax", "optax"):
+            if find_spec(needed) is None:
+                raise InvalidInput(
+                    f"method {terms.name!r} learns networks and needs {needed}, which is not installed: "
+                    "pip install 'surefoot[control]'"
+                )
+        made: Method = import_module(f"surefoot.lab.baselines.{module}").method(policies, terms, **options)
+        return made
+
+    return make
+
+
+def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int) -> MethodSpec:
+    return MethodSpec(
+        name,
+        _made_in(module),
+        certified=False,
+        why=why,
+        needs="networks",
+        costs="an update of the network in JAX for every batch of 40 episodes, after meta-training where there is one",
+        observes="steps",
+        options=("start", *(field.name for field in fields(rules))),
+        state=(AdaptedNetworks, ToldEpisodes, MLPPolicy, CategoricalPolicy),
+        takes_risk=False,
+        colour=colour,
+    )
+
+
+MODEL = "a linear model of the cost is kept within the budget, not the cost"
+
+SPECS = (
+    _row(
+        "safe-meta-control",
+        "safe_meta_networks",
+        SafeMetaRules,
+        "a surrogate from samples is kept within the budget, not the cost",
+        20,
+    ),
+    _row("meta-cpo", "meta_cpo", MetaCpoRules, MODEL, 21),
+    _row("maml-penalty", "maml_penalty", PenaltyRules, "a penalty on the cost keeps no budget", 22),
+    _row("cpo-online", "cpo_online", CpoRules, MODEL, 23),
+)

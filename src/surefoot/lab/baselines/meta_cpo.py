@@ -1,0 +1,130 @@
+"""Meta-CPO (Cho and Sun 2024): an inner constrained step that can be differentiated, and a meta-policy trained through
+it.
+
+The inner step solves, for slopes g of the reward and b of the cost and an excess c over the budget,
+
+    max gᵀx   subject to   c + bᵀx ≤ 0,   ½‖x‖² ≤ δ,
+
+and descends the cost where no such x exists. With parameters themselves for a metric that has a closed form of a few
+lines, whose derivative JAX knows. The meta-policy moves by the next such step of each adapted policy, pulled back
+through its adaptation, on average over the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from surefoot.cmdp.world import World
+from surefoot.control.networks import Actor
+from surefoot.control.trust_region import line_search, moved, surrogate
+from surefoot.lab.baselines.control_specs import MetaCpoRules
+from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
+from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
+from surefoot.lab.baselines.weighed_steps import Samples, adapting
+from surefoot.learning.spec import Terms
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+
+
+def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
+    """`meta-cpo`; options are the fields of `MetaCpoRules`."""
+    rules = MetaCpoRules(**options)
+    return adapting(policies, terms, start, rules, partial(adapt, rules=rules))
+
+
+@partial(jax.jit, static_argnames=("rules",))
+def adapt(actor: Actor, samples: Samples, rules: MetaCpoRules) -> Actor:
+    return moved(actor, inner_step(*slopes(actor, samples), rules.divergence))
+
+
+def trained_meta_cpo(
+    world: World,
+    groups: Sequence[int],
+    *,
+    rules: MetaCpoRules,
+    settings: MetaSettings,
+    rng: np.random.Generator,
+    start: NetworkPolicy | None = None,
+    progress: Progress = silent,
+) -> MetaTrained:
+    """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
+
+    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
+        inputs = pooled(seen.before[0]).inputs
+
+        def near(tried: Actor) -> bool:
+            return bool(apart(meta, tried, inputs) <= rules.divergence)
+
+        return line_search(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
+
+    adapted = partial(adapt, rules=rules)
+    return meta_trained(
+        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
+    )
+
+
+@partial(jax.jit, static_argnames=("rules",))
+def meta_step(meta: Actor, before: tuple[Samples, ...], after: Samples, rules: MetaCpoRules) -> jax.Array:
+    """[p] mean over tasks [G, ...] of (∂θ'/∂θ)ᵀx: the step x that follows the adaptation θ → θ', as a step of θ."""
+    flat, restore = ravel_pytree(meta)
+
+    def pulled_back(before: tuple[Samples, ...], after: Samples) -> jax.Array:
+        def adapted(theta: jax.Array) -> jax.Array:
+            actor = restore(theta)
+            for samples in before:
+                actor = adapt(actor, samples, rules)
+            return ravel_pytree(actor)[0]
+
+        final, back = jax.vjp(adapted, flat)
+        step: jax.Array = back(inner_step(*slopes(restore(final), after), rules.divergence))[0]
+        return step
+
+    return jnp.mean(jax.vmap(pulled_back)(before, after), axis=0)
+
+
+def slopes(actor: Actor, samples: Samples) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """g [p], b [p] and c: of the reward, and of the cost most above its budget in units of its spread, by surrogates
+    that follow the policy."""
+    spread = samples.advantages[:, 1:].std(axis=0) + 1e-8
+    pressing = 1 + jnp.argmax(samples.excess / spread)
+
+    def surrogate_of(tried: Actor, column: Any) -> jax.Array:
+        advantages = jnp.take(samples.advantages, column, axis=1)
+        return surrogate(tried, samples.inputs, samples.actions, advantages, samples.acted)
+
+    g = jax.grad(surrogate_of)(actor, 0)
+    dearer, b = jax.value_and_grad(surrogate_of)(actor, pressing)
+    return ravel_pytree(g)[0], ravel_pytree(b)[0], samples.excess[pressing - 1] + dearer
+
+
+def inner_step(g: jax.Array, b: jax.Array, c: jax.Array, delta: float) -> jax.Array:
+    """[p] the solution: straight up g, or if that costs too much along the edge of the constraint, or down b.
+
+    On the edge x = -(c/‖b‖)·b̂ + √(2δ - c²/‖b‖²)·ĝ⊥, ĝ⊥ the direction of g across b.
+    """
+    radius = np.sqrt(2 * delta)
+    up, dear = _direction(g), _direction(b)
+    needed = c / _norm(b)  # how far down b the constraint begins
+    on_edge = jnp.abs(needed) < radius
+    depth = jnp.sqrt(jnp.where(on_edge, 2 * delta - needed**2, 1.0))
+    edge = -needed * dear + depth * _direction(up - (up @ dear) * dear)
+    return jnp.where(radius * (up @ dear) <= -needed, radius * up, jnp.where(on_edge, edge, -radius * dear))
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _direction(vector: jax.Array) -> jax.Array:
+    return vector / _norm(vector)
+
+
+def _norm(vector: jax.Array) -> jax.Array:
+    """Never 0, so that it can be differentiated anywhere."""
+    return jnp.sqrt(vector @ vector + 1e-20)

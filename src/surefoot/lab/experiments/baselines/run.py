@@ -1,0 +1,177 @@
+"""`surefoot reproduce baselines`: every baseline on its authors' own benchmark, beside ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot import __version__
+from surefoot.arrays import Floats
+from surefoot.fan_out import check_jobs, each
+from surefoot.lab.experiments.baselines.page import baselines_page
+from surefoot.lab.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
+from surefoot.lab.experiments.results import check_folder, experiment_results, write_report
+from surefoot.learning.event import Event
+from surefoot.methods import adapt
+from surefoot.oracles.exact import exact_oracles
+from surefoot.oracles.policy_gradient import worst_task_then_gradient
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+from surefoot.report.metrics import Summary, mean_interval, summarise
+from surefoot.simulate.run import Run
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.solve import solve
+from surefoot.training.training_phase import train
+
+FITTED_POINTS = 200  # at which the growth of the regret is fitted
+
+
+def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
+    """Run every benchmark; returns what is written to results.json."""
+    check_jobs(jobs)
+    check_folder(out)
+    show = progress or silent
+    benchmarks = {name: run_benchmark(name, settings, jobs, show) for name in settings.with_methods}
+    results = {
+        "experiment": "baselines",
+        "version": __version__,
+        "settings": asdict(settings),
+        "seconds": sum(each["seconds"] for each in benchmarks.values()),
+        "benchmarks": benchmarks,
+    }
+    show("writing the report", 0, 1)
+    write_report(out, results, baselines_page(results))
+    return results
+
+
+def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
+    """The policy set of one benchmark's family, and all methods on the task that was published."""
+    benchmark = BENCHMARKS[name]
+    began = time.perf_counter()
+    show(f"{name}: training", 0, 1)
+    policies = train_benchmark(name, settings, show)
+    trained = time.perf_counter()
+    findings = run_methods(policies, name, settings, jobs, show)
+    task = benchmark.family().task(benchmark.parameter)
+    results = experiment_results(
+        name,
+        settings={
+            "parameter": list(benchmark.parameter),
+            "episodes": settings.episodes_on(name),
+            "runs": settings.runs_on(name),
+            "candidates": len(policies),
+        },
+        seconds={"training": trained - began, "adapting": time.perf_counter() - trained},
+        methods={method: found.summary for method, found in findings.items()},
+        events={method: found.events for method, found in findings.items()},
+        policies=policies,
+    )
+    return {
+        **results,
+        "optimum": float(solve(task).values.reward),
+        "safe_cost": evaluate(task, benchmark.safe_policy(task)).cost.tolist(),
+        "growth": {method: found.growth for method, found in findings.items()},
+        "last": {method: found.last for method, found in findings.items()},
+        "seconds_per_run": {method: found.seconds for method, found in findings.items()},
+    }
+
+
+def train_benchmark(name: str, settings: Settings, show: Progress = silent) -> PolicyValueSet:
+    """Algorithm 1 on the family around the published task, with the authors' first policy as the safe one."""
+    benchmark = BENCHMARKS[name]
+    tasks = benchmark.family()
+    safe = benchmark.safe_policy(tasks.task(benchmark.parameter))
+    return train(
+        tasks,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        oracles=replace(exact_oracles(tasks), feasible=worst_task_then_gradient(safe)),
+        seed=settings.seed,
+        progress=show,
+        cells=settings.cells,
+    )
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is kept of one method's runs, which are large: a million episodes are 24 MB each."""
+
+    summary: Summary
+    events: Sequence[Sequence[Event]]
+    growth: Mapping[str, Any]
+    last: Mapping[str, float]
+    seconds: float
+
+
+def run_methods(
+    policies: PolicyValueSet, name: str, settings: Settings, jobs: int, show: Progress
+) -> dict[str, Findings]:
+    """Findings of each method; every run has its own seed, the same for all methods."""
+    count = settings.runs_on(name)
+    seeds = [seed_of(settings, k) for k in range(count)]
+    findings: dict[str, Findings] = {}
+    runs: list[Run] = []
+    seconds = 0.0
+    # Method by method, so that the runs of one can be dropped before the next begins.
+    calls = [(policies, name, method, settings, seed) for method in settings.methods_on(name) for seed in seeds]
+    for call, (run, took) in zip(calls, each(f"{name}: adapting", _adapt, calls, jobs, show), strict=True):
+        runs.append(run)
+        seconds += took / count
+        if len(runs) == count:
+            events = [finished.events for finished in runs]
+            findings[call[2]] = Findings(summarise(runs), events, growth(runs), last_policies(runs), seconds)
+            runs, seconds = [], 0.0
+    return findings
+
+
+def _adapt(policies: PolicyValueSet, name: str, method: str, settings: Settings, seed: int) -> tuple[Run, float]:
+    """One run and its wall time in seconds."""
+    benchmark = BENCHMARKS[name]
+    began = time.perf_counter()
+    run = adapt(
+        policies,
+        benchmark.family().task(benchmark.parameter),
+        method=method,
+        episodes=settings.episodes_on(name),
+        risk=settings.risk,
+        seed=seed,
+        **benchmark.options(method),
+    )
+    return run, time.perf_counter() - began
+
+
+# ------------------------------------------------------------------------------------------------------- in numbers
+
+
+def growth(runs: Sequence[Run]) -> dict[str, Any]:
+    """Exponent x of regret ∝ episodes^x over the second half of the runs: mean, and 95 % interval with several."""
+    slopes = [slope for run in runs if (slope := growth_exponent(run.regret)) is not None]
+    if len(slopes) < len(runs):
+        return {"exponent": None, "interval": None}
+    interval = list(mean_interval(slopes)) if len(slopes) > 1 else None
+    return {"exponent": float(np.mean(slopes)), "interval": interval}
+
+
+def growth_exponent(regret: Floats) -> float | None:
+    """Least-squares slope of log regret [K] against log episode over the second half; None without any regret there.
+
+    Fitted at episodes that are evenly spaced on the logarithmic scale, so that each part of it counts the same.
+    """
+    K = len(regret)
+    episodes = np.unique(np.geomspace(max(K // 2, 1), K, FITTED_POINTS).round().astype(np.int64))
+    values = regret[episodes - 1]
+    if len(episodes) < 2 or not (values > 0).all():
+        return None
+    return float(np.polyfit(np.log(episodes), np.log(values), 1)[0])
+
+
+def last_policies(runs: Sequence[Run]) -> Mapping[str, float]:
+    """Means over the runs of the last episode's policy: what it falls short of the optimum, and its margin."""
+    before = [run.regret[-2] if run.episodes > 1 else 0.0 for run in runs]
+    gaps = [run.regret[-1] - earlier for run, earlier in zip(runs, before, strict=True)]
+    return {"gap": float(np.mean(gaps)), "margin": float(np.mean([run.margin[-1] for run in runs]))}

@@ -1,0 +1,136 @@
+"""`surefoot reproduce gridworld`: train, adapt on the test tasks, write results, figures and the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from surefoot.arrays import Floats
+from surefoot.fan_out import check_jobs, each
+from surefoot.lab.experiments.gridworld.limit import limit_curve
+from surefoot.lab.experiments.gridworld.page import gridworld_page
+from surefoot.lab.experiments.gridworld.settings import FIGURE_1_NOISES, Settings
+from surefoot.lab.experiments.results import check_folder, experiment_results, write_report
+from surefoot.methods import adapt, plan
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+from surefoot.report.metrics import Final, summarise, totals
+from surefoot.simulate.run import Run
+from surefoot.tabular.evaluate import state_values
+from surefoot.tabular.solve import solve
+from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
+from surefoot.training.training_phase import train
+
+T = TypeVar("T")
+
+
+def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
+    """Everything behind Figures 1 and 2; returns what is written to results.json."""
+    check_jobs(jobs)
+    check_folder(out, "gridworld.policyset")
+    began = time.perf_counter()
+    show = progress or silent
+    show("training", 0, 1)
+    tasks = gridworld()
+    policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=show)
+    noises = noises_under_test(settings)
+    trained = time.perf_counter()
+    runs = run_methods(policies, noises, settings, jobs, show)
+    adapted = time.perf_counter()
+    fresh = run_fresh(policies, settings, jobs, show) if settings.fresh else {}
+    seconds = {"training": trained - began, "adapting": adapted - trained, "fresh": time.perf_counter() - adapted}
+    results = experiment_results(
+        "gridworld",
+        settings={**asdict(settings), "noises": noises.tolist(), "candidates": len(policies)},
+        seconds=seconds,
+        methods={name: summarise(each) for name, each in runs.items()},
+        events={name: [run.events for run in each] for name, each in runs.items()},
+        policies=policies,
+        plan=plan(policies, episodes=settings.episodes, risk=settings.risk, progress=show),
+    )
+    results["limit"] = limit(policies, noises, settings, jobs, show)
+    results["fresh"] = {name: totals(each) for name, each in fresh.items()}
+    results["figure1"] = [optimal_policy(noise) for noise in FIGURE_1_NOISES]
+    show("writing the report", 0, 1)
+    report = gridworld_page(results)
+    write_report(out, results, report, {"gridworld.policyset": policies})
+    return results
+
+
+def limit(policies: PolicyValueSet, noises: Floats, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
+    """What no method can stay below that keeps the promise wherever the certified ones do, in the mean and per task."""
+    highest = float(policies.cells.high.max()) if policies.cells is not None else 0.0
+    calls = [(float(noise), highest, settings.episodes, settings.risk) for noise in noises]
+    curves = list(each("limits", limit_curve, calls, jobs, show))
+    mean = np.mean([curve["regret"] for curve in curves], axis=0)
+    return {"episode": curves[0]["episode"], "mean": mean.tolist(), "tasks": [curve["regret"][-1] for curve in curves]}
+
+
+def optimal_policy(noise: float) -> dict[str, Any]:
+    """One panel of Figure 1: the optimal policy [S, A] of a task and its values [S] and V*."""
+    task = gridworld().task([noise])
+    best = solve(task)
+    chances = best.policy.probabilities
+    return {
+        "noise": noise,
+        "policy": chances.tolist(),
+        "state_values": state_values(task, chances)[0].tolist(),
+        "optimal_value": float(best.values.reward),
+    }
+
+
+def noises_under_test(settings: Settings) -> Floats:
+    """The published test noises, continued by fresh draws when more are asked for."""
+    published = np.array(PUBLISHED_TEST_NOISES[: settings.tasks])
+    extra = settings.tasks - len(published)
+    if not extra:
+        return published
+    fresh = gridworld().sample(extra, np.random.default_rng([settings.seed, 1]))[:, 0]
+    return np.concatenate([published, fresh])
+
+
+def run_methods(
+    policies: PolicyValueSet, noises: Floats, settings: Settings, jobs: int, show: Progress
+) -> Mapping[str, Sequence[Run]]:
+    """Each method on each test task; every task has its own seed, so the order of work does not matter."""
+    tasks = [(float(noise), settings.seed + 1000 * (k + 1)) for k, noise in enumerate(noises)]
+    return _by_method("adapting", _adapt, policies, tasks, settings, jobs, show)
+
+
+def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Progress) -> Mapping[str, Sequence[Final]]:
+    """What each method came to on each of the fresh tasks; the runs themselves would fill the memory."""
+    noises = gridworld().sample(settings.fresh, np.random.default_rng([settings.seed, 2]))[:, 0]
+    seeds = np.random.SeedSequence([settings.seed, 5]).generate_state(settings.fresh)
+    tasks = [(float(noise), int(seed)) for noise, seed in zip(noises, seeds, strict=True)]
+    return _by_method("fresh tasks", _final, policies, tasks, settings, jobs, show)
+
+
+def _by_method(
+    what: str,
+    work: Callable[[PolicyValueSet, float, str, Settings, int], T],
+    policies: PolicyValueSet,
+    tasks: Sequence[tuple[float, int]],
+    settings: Settings,
+    jobs: int,
+    show: Progress,
+) -> dict[str, list[T]]:
+    """`work` for every method on every task, given as (noise, seed); results in the order of the tasks."""
+    calls = [(policies, noise, name, settings, seed) for noise, seed in tasks for name in settings.methods]
+    found: dict[str, list[T]] = {name: [] for name in settings.methods}
+    for call, result in zip(calls, each(what, work, calls, jobs, show), strict=True):
+        found[call[2]].append(result)
+    return found
+
+
+def _adapt(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Run:
+    task = gridworld().task([noise])
+    return adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
+
+
+def _final(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Final:
+    return Final.of(_adapt(policies, noise, method, settings, seed))

@@ -1,0 +1,425 @@
+"""The report on robots, made from results.json alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from surefoot.lab.experiments.locomotion.differences import DIFFERENCES
+from surefoot.lab.experiments.locomotion.figure import gain_and_cost
+from surefoot.lab.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_AXIS, REFERENCE
+from surefoot.lab.experiments.results import Report, Results
+from surefoot.learning.paper.published import ON_ROBOTS
+from surefoot.report import table, verdict
+from surefoot.report.figures import png, svg
+from surefoot.report.page import Page, Section, versions
+from surefoot.report.table import MISSING, Cell, Table
+from surefoot.report.verdict import Answer, Verdict, listed
+
+PACKAGES = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
+
+
+def locomotion_page(results: Results) -> Report:
+    """The verdict, the figure, a table per family, where text and code differ, and how it was made."""
+    settings = results["settings"]
+    figure = gain_and_cost(results["families"])
+    figures = {"figure4.png": png(figure), "figure4.svg": svg(figure)}
+    page = Page(
+        title="The paper's robots, reproduced",
+        verdict=_verdict(results),
+        lead=_LEAD,
+        facts=(
+            ("families", ", ".join(settings["families"])),
+            ("test tasks per family", str(settings["tasks"])),
+            ("episodes per task", f"{settings['episodes']:,}"),
+            ("risk", f"{settings['risk']:g}"),
+            ("seed", str(settings["seed"])),
+            ("time", f"{results['seconds']:.0f} s"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions(PACKAGES))),
+        ),
+        sections=(
+            _figure(figures["figure4.svg"], results),
+            *(_family(family, settings) for family in results["families"].values()),
+            _safety(results),
+            _differences(),
+            _training(results),
+            _how(results),
+        ),
+        command=_command(settings),
+        footer=f"surefoot {results['version']}",
+    )
+    return Report(page, figures)
+
+
+def tables(results: Results) -> dict[str, Table]:
+    """A table per family, and safety over all of them."""
+    own = {family["title"]: family_table(family) for family in results["families"].values()}
+    return {**own, "All families": safety_table(results)}
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def family_table(family: Mapping[str, Any]) -> Table:
+    """Certified methods first, as in the figure."""
+    ordered = sorted(family["methods"].items(), key=lambda item: not item[1]["certified"])
+    experts = any(gain is not None for gain in family["expert_gain"])
+    rows = tuple(
+        (
+            name,
+            table.certified(found),
+            _percent(found["share_final"]),
+            _gain(gain_at_the_end(found, family)),
+            _worst(found, family["budget"]),
+            _unsafe(found),
+            table.interval([100 * end for end in found["unsafe_interval"]], ".0f"),
+            MISSING if found["median_until"] is None else f"{found['median_until']:,.0f}",
+            f"{found['learned']:,}",
+            _millions(found.get("simulator_steps")),
+            *((_percent(found["share_of_expert"]),) if experts else ()),
+        )
+        for name, found in ordered
+    )
+    headers = (
+        "method",
+        "certified",
+        "gained, of what is possible",
+        "reward gained",
+        f"largest cost (budget {family['budget']:g})",
+        "unsafe tasks",
+        "95 % interval, %",
+        "episodes to 90 % of its gain",
+        "episodes learned from",
+        "simulator steps before the first episode, all told, million",
+        *(("gained, of the task’s own expert’s gain",) if experts else ()),
+    )
+    return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=(3, 6, 9))
+
+
+def safety_table(results: Results) -> Table:
+    rows = tuple(
+        (
+            name,
+            table.certified(found),
+            MISSING if "moved" not in found else f"{found['moved']} of {found['tasks']}",
+            _unsafe(found),
+            table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
+        )
+        for name, found in results["methods"].items()
+    )
+    headers = ("method", "certified", "tasks on which it left the safe policy", "unsafe tasks", "95 % interval, %")
+    return Table(headers, rows, numbers=(2, 3, 4))
+
+
+def gain_at_the_end(found: Mapping[str, Any], family: Mapping[str, Any]) -> float:
+    """Mean reward beyond that of the safe policy on the same tasks, which are the first ones."""
+    reward_safe = family["reward_safe"][: found["tasks"]]
+    return float(found["reward_final"] - sum(reward_safe) / len(reward_safe))
+
+
+def _percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.0f} %".replace("-", "−")
+
+
+def _gain(reward: float) -> str:
+    return "0.00" if abs(reward) < 0.005 else f"{reward:+.2f}".replace("-", "−")
+
+
+def _worst(found: Mapping[str, Any], budget: float) -> str | Cell:
+    """With as many decimals as matter beside the budget; what it may be off by is rounded up."""
+    digits = 3 if budget < 1 else 2
+    error = math.ceil(3 * found["worst_error"] * 10**digits) / 10**digits
+    text = f"{found['worst_cost']:.{digits}f} ± {error:.{digits}f}".replace("-", "−")
+    return Cell(text, "bad") if found["unsafe_tasks"] else text
+
+
+def _unsafe(found: Mapping[str, Any]) -> str | Cell:
+    text = f"{found['unsafe_tasks']} of {found['tasks']}"
+    if found["undecided_tasks"]:
+        text += f", {found['undecided_tasks']} undecided"
+    return Cell(text, "bad") if found["unsafe_tasks"] else text
+
+
+def _millions(steps: int | None) -> str:
+    return MISSING if steps is None else f"{steps / 1e6:.1f}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+_LEAD = (
+    "Robots whose motors or target velocity nobody tells. A safe policy and a few others were trained beforehand; "
+    "every method chooses among them, or trains on, while the robot runs. Gain is reward beyond that of the safe "
+    "policy, as a share of what the best mixture of the set’s policies gains within the budget on each very task."
+)
+
+
+def _verdict(results: Results) -> Verdict:
+    methods, settings = results["methods"], results["settings"]
+    own = {
+        each["title"]: each["methods"][ADAPTING] for each in results["families"].values() if ADAPTING in each["methods"]
+    }
+    finals = [found["share_final"] for found in own.values() if found["share_final"] is not None]
+    gained = _ends([_percent(min(finals)), _percent(max(finals))]) if finals else "nothing"
+    where = f"({next(iter(own))})" if len(own) == 1 else f"on {len(own)} families"
+    worth = f"‘{ADAPTING}’ gained {gained} of what is possible {where}, and " if finals else ""
+    words = worth + verdict.in_words(methods)
+    return Verdict(
+        f"{words[0].upper()}{words[1:]}.",
+        (
+            Answer("Gained", gained, f"of what is possible{_soon(own.values())}"),
+            verdict.safety(methods),
+            verdict.sureness(methods, settings["risk"]),
+            verdict.took(results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"),
+        ),
+    )
+
+
+def _soon(found: Iterable[Mapping[str, Any]]) -> str:
+    """After how many episodes most of it was there, on the families where anything was."""
+    until = sorted(each["median_until"] for each in found if each["median_until"] is not None)
+    if not until:
+        return ""
+    if not until[-1]:
+        return "; 90 % of it from the first episode on"
+    return f"; 90 % of it after {_ends([f'{until[0]:,.0f}', f'{until[-1]:,.0f}'])} episodes (medians)"
+
+
+def _ends(of: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys(of))
+
+
+def _figure(figure: bytes, results: Results) -> Section:
+    networks = [name for name in NETWORKS if name in results["methods"]]
+    return Section(
+        "Figure 4: reward gained and cost while adapting",
+        figure=figure,
+        caption=(
+            "Above: expected reward of what is deployed in each episode beyond that of the safe policy on the same "
+            "tasks; dotted, the best mixture of the set’s policies that keeps the budget on each very task, over all "
+            "tasks (best of the set, which is not the optimum of the task). Below: expected cost, with the budget; "
+            "above it is unsafe. Episodes are on a logarithmic axis. Lines are means over as many tasks as the legend "
+            "says, the first ones, and end in a dot where a method stops learning and keeps what it deploys; bands "
+            "hold 80 % of the tasks, drawn where no other line runs through. Broken lines belong to methods without a "
+            "proof; a cross marks the worst policy of a method that was unsafe on any task, a triangle a gain below "
+            "the panel."
+        ),
+        notes=(
+            "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
+            "of single episodes. figure4.svg beside this page is the same figure.",
+            *([*_meta_policy_sentences(results), _step_size_sentence(results, networks)] if networks else []),
+        ),
+    )
+
+
+def _meta_policy_sentences(results: Results) -> list[str]:
+    """Which meta-learners begin with the safe policy after all, by what was loaded."""
+    families = results["families"].values()
+    if any("unmoved" not in family for family in families):
+        return [
+            "Whether meta-policies differ from the safe policy is not told by the version that wrote these results."
+        ]
+    found: dict[str, list[str]] = {}
+    for family in families:
+        for name in family["unmoved"]:
+            if name in family["methods"]:
+                found.setdefault(name, []).append(family["title"])
+    return [
+        f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in {_of_all(titles, len(families))}: its "
+        "meta-training never moved it, and what is shown of it says nothing about meta-training."
+        for name, titles in found.items()
+    ]
+
+
+def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
+    """How the steps of methods that train networks were chosen."""
+    families = [family for family in results["families"].values() if "own_steps" in family]
+    published = [family for family in families if not set(family["own_steps"]) & set(networks)]
+    chosen = [family for family in families if family not in published]
+    words = ["The step sizes of methods that train networks were not tuned, so their order says little."]
+    if published:
+        titles = _of_all([family["title"] for family in published], len(results["families"]))
+        words.append(
+            f"In {titles} MAML’s and meta-CPO’s are sizes in parameters, meant for networks whose actions vary with "
+            f"σ = 1; {_noise(published)}."
+        )
+    words += [
+        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
+        "few tried after which hardly any robot fell."
+        for family in chosen
+    ]
+    return " ".join(words)
+
+
+def _noise(families: Sequence[Mapping[str, Any]]) -> str:
+    known = [family["noise"] for family in families if family["noise"]]
+    if not known:
+        return "here they begin with the safe policy’s"
+    low, high = min(ends[0] for ends in known), max(ends[1] for ends in known)
+    return f"here they begin with the safe policy’s σ = {low:.2g} to {high:.2g}"
+
+
+def _of_all(titles: Sequence[str], families: int) -> str:
+    if len(titles) < max(families, 2):
+        return listed(titles)
+    return "both families" if families == 2 else f"all {families} families"
+
+
+def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+    refused = [f"‘{name}’ was not run: {why}." for name, why in family["refused"].items()]
+    return Section(
+        family["title"],
+        paragraphs=(
+            f"{len(family['parameters'])} fresh tasks, {family['policies']} policies to choose from. Gain is reward "
+            "beyond that of the safe policy, sums over tasks; what is possible is the best of the set on each very "
+            "task, and more than that is not counted, since it is bought with cost.",
+            *_experts(family),
+        ),
+        table=family_table(family),
+        notes=(
+            f"Largest cost ± three standard errors. Unsafe is said at three standard errors; in between a task is "
+            f"undecided. {family['judged']:,} episodes in all, at least {settings['judged']:,} of each policy that a "
+            f"certified method deployed, {settings['judged_others']:,} of those that others did and "
+            f"{settings['judged_idle']:,} of the rest. Episodes to 90 %: the median of tasks on which a "
+            "method gained at least a tenth of what is possible. Reward gained: at the end, beyond the safe policy on "
+            "the same tasks, and more than is possible within the budget is counted here.",
+            _steps_in_words(family),
+            *refused,
+        ),
+    )
+
+
+def _steps_in_words(family: Mapping[str, Any]) -> str:
+    """What the column of simulator steps counts."""
+    origin = family["origin"]
+    simulated = origin.get("simulated")
+    if not simulated:
+        return "Steps of bounds and signals were not counted by the version that wrote these results."
+    parts = listed([f"{what} {_millions(steps)}" for what, steps in simulated.items()])
+    meta = f", each meta-policy {_millions(origin['meta_steps'])}" if origin["meta_steps"] else ""
+    return (
+        f"Simulator steps, in millions: experts and the safe policy {_millions(origin['steps'])} as planned (who fails "
+        f"a test is trained further; tests are not counted){meta}; for certified methods bounds, and for "
+        f"‘{ADAPTING}’ signals: {parts}, at most, since hopeless policies are skipped and episodes may end early."
+    )
+
+
+def _experts(family: Mapping[str, Any]) -> list[str]:
+    both = [
+        (possible, own)
+        for possible, own in zip(family["possible_gain"], family["expert_gain"], strict=True)
+        if own is not None
+    ]
+    if not both:
+        return []
+    possible, own = (sum(column) for column in zip(*both, strict=True))
+    reached = f", {_percent(possible / own)} of which the best of the set reaches" if own > 0 else ""
+    return [
+        f"On {len(both)} tasks a policy was trained on the task itself, from the best of the set. Mixed with the set’s "
+        f"so as to keep the budget, it gains {own / len(both):.3g} on average{reached}."
+    ]
+
+
+def _safety(results: Results) -> Section:
+    return Section(
+        "Unsafe tasks, all families",
+        paragraphs=(
+            "A task counts as unsafe if any policy that was ever deployed on it has an expected cost above the budget. "
+            f"The certified methods promise that this happens with a probability of at most "
+            f"{results['settings']['risk']:g} on a fresh task.",
+        ),
+        table=safety_table(results),
+    )
+
+
+def _differences() -> Section:
+    headers = ("", "text", "published code", "here, “text”", "here, “published”")
+    return Section(
+        "The paper’s text, its code, and this",
+        paragraphs=(
+            "The families of target velocities are run here as the published code has them; in the families of motors, "
+            "which the paper does not have, the dynamics and the cost differ between tasks. More: docs/locomotion.md.",
+        ),
+        table=Table(headers, tuple(tuple(row) for row in DIFFERENCES)),
+    )
+
+
+def _training(results: Results) -> Section:
+    rows = tuple(
+        (
+            name,
+            family["origin"]["command"],
+            str(family["origin"]["seed"]),
+            family["origin"]["digest"][:16],
+            family["origin"]["version"],
+            f"{family['origin']['seconds']:,.0f}",
+            _millions(family["origin"]["steps"]),
+            _updates(family["origin"]),
+            str(family["cells"]),
+            MISSING if family["uncovered"] is None else f"{family['uncovered']:.3g}",
+        )
+        for name, family in results["families"].items()
+    )
+    headers = (
+        *("family", "command", "seed", "digest", "version", "seconds", "million steps of training"),
+        *("updates of meta-policies accepted", "cells", "uncovered"),
+    )
+    return Section(
+        "The policies",
+        paragraphs=(
+            "Networks trained on a cover of each family, and one safe policy for all of it (Algorithm 1 with learned "
+            "oracles). Nothing shows that they are optimal, so the paper’s theorem is not claimed; the certified "
+            "methods rest on bounds that were made by simulation, and hold whatever the policies are.",
+        ),
+        table=Table(headers, rows, numbers=(5, 6, 8, 9)),
+        notes=(
+            "‘paper’ is certified by a theorem about policies that are ε-optimal on a cover of the tasks, which "
+            "nothing shows of networks. What it deploys is judged here as everything else.",
+        ),
+    )
+
+
+def _updates(origin: Mapping[str, Any]) -> str:
+    """Of each meta-policy, where that was counted."""
+    return ", ".join(f"{name} {count}" for name, count in origin.get("accepted", {}).items()) or "not counted"
+
+
+def _how(results: Results) -> Section:
+    settings = results["settings"]
+    paragraphs = [
+        f"Certified methods learn from the first {settings['watched']:,} episodes and then keep what they deploy, "
+        f"which their certificate allows. ‘{ON_ROBOTS.name}’ and ‘pce’, which see nothing but sums, go on: after the "
+        f"first {settings['watched']:,} episodes of a policy on a task, theirs are drawn from those. ‘{REFERENCE}’, "
+        "and ‘paper’ where its first phase is longer than the run, need no episode: what they deploy cannot change.",
+    ]
+    networks = [name for name in NETWORKS if name in results["methods"]]
+    if networks:
+        tasks, episodes = settings["network_tasks"], settings["network_episodes"]
+        first = "the first task" if tasks == 1 else f"each of the first {tasks} tasks"
+        where = f"{first} of a family" if tasks < settings["tasks"] else "the task"
+        paragraphs.append(
+            f"{listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
+            "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
+            "of the set, the others from meta-policies, whose training on tasks of the family began with it."
+        )
+    ends = {name: end for name, end in PUBLISHED_AXIS.items() if name in results["families"]}
+    if ends:
+        told = listed([f"{end:,} for {results['families'][name]['title']}" for name, end in ends.items()])
+        paragraphs.append(
+            f"The axis of the paper’s figure ends at {told}. It counts episodes for the paper’s own method only; for "
+            "its baselines it counts adaptations, times 300."
+        )
+    return Section("How long each method learns", paragraphs=tuple(paragraphs))
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    again = f" \\\n  --retrain --share {settings['share']:g}" if settings["retrain"] else ""
+    return (
+        f"surefoot reproduce locomotion --families {','.join(settings['families'])} \\\n"
+        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} \\\n"
+        f"  --judged {settings['judged']} --experts {settings['experts']} \\\n"
+        f"  --network-tasks {settings['network_tasks']} --network-episodes {settings['network_episodes']} \\\n"
+        f"  --methods {','.join(settings['methods'])} \\\n"
+        f"  --risk {settings['risk']:g} --seed {settings['seed']}{again} --out DIR"
+    )

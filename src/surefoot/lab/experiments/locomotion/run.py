@@ -1,0 +1,125 @@
+"""`surefoot reproduce locomotion`: the paper's Figure 4, on fresh robots of four families."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot import __version__
+from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.errors import InvalidInput
+from surefoot.fan_out import check_jobs, each
+from surefoot.lab.experiments.locomotion.adapting import Faced, face
+from surefoot.lab.experiments.locomotion.families import FAMILIES
+from surefoot.lab.experiments.locomotion.measures import expert_gain, possible_gain, summary, totals
+from surefoot.lab.experiments.locomotion.page import locomotion_page
+from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
+from surefoot.lab.experiments.locomotion.shipped import School, shipped, trained_anew
+from surefoot.lab.experiments.locomotion.simulated_steps import steps_before
+from surefoot.lab.experiments.results import check_folder, write_report
+from surefoot.methods import learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+
+TASK_STAGE = 1  # of random numbers
+
+
+def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
+    """Load or train, adapt and judge; returns what is written to results.json."""
+    check_jobs(jobs)
+    check_folder(out, *(f"{name}.policyset" for name in settings.families if settings.retrain))
+    show, began = progress or silent, time.perf_counter()
+    sets = {name: policy_set(name, settings, out, jobs, show) for name in settings.families}
+    families = {name: adapted(name, school, settings, jobs, show) for name, school in sets.items()}
+    results = {
+        "experiment": "locomotion",
+        "version": __version__,
+        "settings": asdict(settings),
+        "seconds": time.perf_counter() - began,
+        "families": families,
+        "methods": totals(families),
+    }
+    write_report(out, results, locomotion_page(results))
+    return results
+
+
+def policy_set(name: str, settings: Settings, out: Path, jobs: int, show: Progress) -> School:
+    if not settings.retrain:
+        return shipped(name)
+    return trained_anew(name, out, seed=settings.seed, share=settings.share, jobs=jobs, progress=show)
+
+
+def adapted(name: str, school: School, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
+    """One family: every method on fresh tasks."""
+    began, policies = time.perf_counter(), school.policies
+    methods, refused = available(policies, settings)
+    parameters = FAMILIES[name].tasks().sample(settings.tasks, np.random.default_rng([settings.seed, TASK_STAGE]))
+    calls = [(school, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
+    tasks = list(each(f"adapting, {name}", face, calls, jobs, show))
+    return {
+        **summarised(name, school, methods, tasks, settings),
+        "refused": refused,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def available(policies: PolicyValueSet, settings: Settings) -> tuple[list[str], dict[str, str]]:
+    """The methods that can be had with a policy set, and why the others cannot."""
+    methods, refused = [], {}
+    for name in settings.methods:
+        if name in NETWORKS and not settings.network_tasks:
+            refused[name] = "network_tasks is 0"
+            continue
+        try:
+            learner(policies, method=KNOWN[name], episodes=settings.episodes, risk=settings.risk)
+        except InvalidInput as error:
+            refused[name] = str(error)
+            continue
+        methods.append(name)
+    if not methods:
+        raise InvalidInput(f"methods must hold one that can be run, got none: {'; '.join(refused.values())}")
+    return methods, refused
+
+
+def summarised(
+    name: str, school: School, methods: Sequence[str], tasks: Sequence[Faced], settings: Settings
+) -> dict[str, Any]:
+    """One family of results.json."""
+    policies, origin = school.policies, school.origin
+    budget = float(policies.units.budget[0])
+    found = {}
+    for method in methods:
+        made = learner(policies, method=KNOWN[method], episodes=settings.episodes, risk=settings.risk)
+        own = summary(tasks, method, budget, settings.episodes, certified=made.certified)
+        trained = origin.steps + (origin.meta_steps if method in school.starts else 0)
+        steps = steps_before(KNOWN[method], trained, origin.simulated)
+        found[method] = {**own, "training_steps": trained, "simulator_steps": steps}
+    cells = policies.cells
+    return {
+        "title": FAMILIES[name].title,
+        "budget": budget,
+        "parameters": [task.parameter.tolist() for task in tasks],
+        "reward_safe": [float(task.mean[0, 0]) for task in tasks],
+        "possible_gain": [possible_gain(task) for task in tasks],
+        "expert_gain": [expert_gain(task) for task in tasks],
+        "judged": int(sum(task.count.sum() for task in tasks)),
+        "policies": len(policies.policies),
+        "cells": 0 if cells is None else len(cells),
+        "uncovered": policies.safe_risk,
+        "origin": asdict(origin),
+        "unmoved": school.unmoved,
+        "own_steps": list(FAMILIES[name].rules),
+        "noise": action_noise(policies),
+        "methods": found,
+    }
+
+
+def action_noise(policies: PolicyValueSet) -> list[float] | None:
+    """The least and the largest standard deviation of an action of the safe policy, where it has any."""
+    safe = policies.safe_policy
+    return np.exp([safe.log_std.min(), safe.log_std.max()]).tolist() if isinstance(safe, MLPPolicy) else None

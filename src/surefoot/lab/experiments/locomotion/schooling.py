@@ -1,0 +1,120 @@
+"""Algorithm 1 on a family of robots: experts on a cover, one safe policy for all of it, and bounds on what they do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from surefoot.control.improvement import Settings as Loop
+from surefoot.control.trust_region import Region
+from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
+from surefoot.lab.baselines.maml_penalty import trained_maml
+from surefoot.lab.baselines.meta_cpo import trained_meta_cpo
+from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained
+from surefoot.lab.baselines.safe_meta_networks import trained_safe_meta
+from surefoot.lab.baselines.told_episodes import NetworkPolicy
+from surefoot.lab.experiments.locomotion.families import Family
+from surefoot.oracles.exact import ParameterDistance
+from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
+from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+from surefoot.training.preflight import UncertifiedWarning
+from surefoot.training.training_phase import train
+
+DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
+
+
+def schooled(
+    family: Family, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
+) -> PolicyValueSet:
+    """The policy set of a family.
+
+    Args:
+        share: of the steps of training; less than all of them makes worse policies sooner.
+    """
+    tasks = family.tasks()
+    experts = Schooling(
+        settings=Loop(steps=round(share * family.steps)),
+        warm_steps=round(share * family.warm_steps),
+        loosened=family.loosened,
+        least_length=family.least_length,
+    )
+    safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60, tested=400)  # on every centre
+    solved: Solved = []
+    check = ParameterDistance(family.points)
+    budget = float((tasks.units.unit_margin(np.abs(tasks.units.budget))).min())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)  # said on the page: the paper's theorem is not claimed
+        return train(
+            tasks,
+            epsilon=family.epsilon,
+            delta=DELTA,
+            xi=family.xi * budget,
+            oracles=Oracles(
+                check,
+                learned_experts(experts, solved),
+                learned_safe_policy(safe, solved),
+                order=from_neighbour_to_neighbour,
+            ),
+            seed=seed,
+            envelopes=family.envelopes,
+            signals=family.signals,
+            jobs=jobs,
+            progress=progress,
+        )
+
+
+# Of meta-training: tasks, spread evenly over the family, and lanes of each.
+META_TASKS, META_LANES = 6, 10
+# Meta-CPO's steps are lengths in parameters. Policies here have so little noise that about a hundredth of one is near
+# enough, and 15 tries of the line search, the usual number, end at a twentieth.
+META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01, tries=30))
+
+
+def meta_policies(
+    family: Family, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
+) -> dict[str, MetaTrained]:
+    """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
+    policy on. An error if the meta-training of one of them never moves it."""
+    tasks = family.tasks()
+    (low, high), *_ = tasks.distribution.support
+    chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
+    world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
+    settings = _meta_settings(share)
+    learners: dict[str, tuple[Callable[..., MetaTrained], BatchRules]] = {
+        "safe-meta-control": (trained_safe_meta, SafeMetaRules()),
+        "meta-cpo": (trained_meta_cpo, MetaCpoRules()),
+        "maml-penalty": (trained_maml, PenaltyRules()),
+    }
+    return {
+        name: learn(
+            world,
+            groups,
+            settings=settings,
+            rules=family.rules.get(name, rules),
+            rng=np.random.default_rng([seed, k]),
+            start=safe,
+            progress=partial(_of_learner, progress, name),
+        )
+        for k, (name, (learn, rules)) in enumerate(learners.items())
+    }
+
+
+def _of_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
+    progress(f"{what}, {name}", done, total)
+
+
+def meta_steps(horizon: int, share: float = 1.0) -> int:
+    """Of training one of them: on each task before and after its adaptations."""
+    settings = _meta_settings(share)
+    each = META_LANES * max(settings.batch // META_LANES, horizon)
+    return settings.iterations * (settings.local + 1) * META_TASKS * each
+
+
+def _meta_settings(share: float) -> MetaSettings:
+    return replace(META_SETTINGS, iterations=max(1, round(share * META_SETTINGS.iterations)))

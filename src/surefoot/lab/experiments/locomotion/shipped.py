@@ -1,0 +1,163 @@
+"""The policy sets of the experiment on robots: trained once and shipped with the package, or trained anew."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from surefoot import __version__, files
+from surefoot.bounded_json import Limits, parse_strictly
+from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.interrupts import held_back
+from surefoot.lab.baselines.told_episodes import NetworkPolicy, safe_network
+from surefoot.lab.experiments.locomotion.families import FAMILIES, Family
+from surefoot.lab.experiments.locomotion.simulated_steps import simulated_steps
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+
+TRAINED = Path(__file__).parent / "trained"
+LIMITS = Limits(size=2**16, values=1000, depth=4)
+MOST_BYTES = 2**22  # of a meta-policy
+OPTIONAL = {"steps", "meta_steps", "starts", "accepted", "simulated"}  # in the file of an origin
+
+
+def shipped_families() -> tuple[str, ...]:
+    """Those whose sets come with this package; all of them where none does, to be trained."""
+    here = tuple(name for name in FAMILIES if (TRAINED / f"{name}.policyset").is_dir())
+    return here or tuple(FAMILIES)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a policy set came about.
+
+    Attributes:
+        digest: of the set.
+        version: of the package.
+        seconds: that it took.
+        steps: of training experts and the safe policy, as far as planned: who fails a test is trained further.
+        meta_steps: of training each of the meta-policies, from the safe policy on.
+        starts: SHA-256 of each file with a meta-policy, by method.
+        accepted: updates of each of these that its meta-training accepted, where that is known.
+        simulated: steps of bounds and signals (`simulated_steps`).
+    """
+
+    command: str
+    seed: int
+    digest: str
+    version: str
+    seconds: float
+    steps: int
+    meta_steps: int = 0
+    starts: Mapping[str, str] = field(default_factory=dict)
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    simulated: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class School:
+    """The set of a family, and what meta-learners begin with on a new task, by method."""
+
+    policies: PolicyValueSet
+    starts: Mapping[str, NetworkPolicy]
+    origin: Origin
+
+    @property
+    def unmoved(self) -> list[str]:
+        """The meta-learners that begin with the network of the safe policy itself, bit for bit."""
+        return [name for name, start in self.starts.items() if same_network(start, safe_network(self.policies))]
+
+
+def same_network(one: NetworkPolicy, other: NetworkPolicy) -> bool:
+    """Whether meta-training would have to change nothing to make one of the other. It keeps the normaliser, whose scale
+    is computed from a variance on the way and may differ in its last bit."""
+    first, second = (
+        {name: part for name, part in policy.to_arrays().items() if name not in ("shift", "scale", "clip")}
+        for policy in (one, other)
+    )
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def shipped(name: str) -> School:
+    """What was trained for a family, if it is what its origin tells of."""
+    folder, told = TRAINED / f"{name}.policyset", TRAINED / f"{name}.json"
+    if not (folder.is_dir() and told.is_file()):
+        raise InvalidInput(f"families must be trained, and {name} is not shipped with this package: use --retrain")
+    policies, found = PolicyValueSet.load(folder), _read(told)
+    origin = _origin(FAMILIES[name], policies, 1.0, **found)
+    if origin.digest != policies.digest():
+        raise ArtifactError(f"{folder}: its digest is not the one in {told.name}: {policies.digest()}")
+    starts = {method: _start(TRAINED / _file(name, method), digest) for method, digest in origin.starts.items()}
+    return School(policies, starts, origin)
+
+
+def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent) -> School:
+    """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
+    # Imported when it is needed: training takes JAX, adapting does not.
+    from surefoot.lab.experiments.locomotion.schooling import meta_policies, meta_steps, schooled
+
+    began = time.perf_counter()
+    policies = schooled(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
+    with held_back():  # before meta-training, which may fail
+        policies.save(out / f"{name}.policyset")
+    learned = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
+    stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
+    origin = _origin(
+        FAMILIES[name],
+        policies,
+        share,
+        command=f"surefoot reproduce locomotion --families {name} --retrain --share {share:g} --seed {seed} --out DIR",
+        seed=seed,
+        digest=policies.digest(),
+        version=__version__,
+        seconds=time.perf_counter() - began,
+        meta_steps=meta_steps(policies.units.episode_length, share),
+        starts={method: sha256(content).hexdigest() for method, content in stored.items()},
+        accepted={method: found.accepted for method, found in learned.items()},
+    )
+    told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
+    with held_back():
+        files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
+    return School(policies, {method: found.policy for method, found in learned.items()}, origin)
+
+
+def _file(name: str, method: str) -> str:
+    return f"{name}.{method}.safetensors"
+
+
+def _start(path: Path, digest: str) -> NetworkPolicy:
+    """A meta-policy, if its file is the one that was told of."""
+    content = files.read_file(path, MOST_BYTES)
+    if sha256(content).hexdigest() != digest:
+        raise ArtifactError(f"{path}: its digest is not the one that was told: {sha256(content).hexdigest()}")
+    return MLPPolicy.from_arrays(safetensors.numpy.load(content))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = parse_strictly(files.read_file(path, LIMITS.size), LIMITS)
+    except ValueError as error:
+        raise ArtifactError(f"{path}: not JSON: {error}") from None
+    wanted = {"command": str, "seed": int, "digest": str, "version": str, "seconds": float | int}
+    for key, kind in wanted.items():
+        if not isinstance(found, dict) or not isinstance(found.get(key), kind):
+            raise ArtifactError(f"{path}: must tell {', '.join(wanted)}; {key!r} is missing or no {kind}")
+    return {key: found[key] for key in (*wanted, *(OPTIONAL & set(found)))}
+
+
+def _origin(family: Family, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
+    """Steps follow from the family where nobody tells them."""
+    # The first expert is trained from nothing, and goes on for each budget that was looser; all others begin warm.
+    warm = len(policies) - 1 + len(family.loosened)
+    planned = family.steps + warm * family.warm_steps + family.safe_steps
+    simulated = simulated_steps(family.tasks(), family.envelopes, family.signals, len(policies.policies))
+    return Origin(**{"steps": round(share * planned), "simulated": simulated, **told})

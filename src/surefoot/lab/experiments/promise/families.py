@@ -1,0 +1,203 @@
+"""`surefoot reproduce promise --families random`: every certified method on random families of every kind."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot import __version__
+from surefoot.arrays import Floats
+from surefoot.errors import InvalidInput
+from surefoot.fan_out import check_jobs, each
+from surefoot.lab.experiments.options import check_names
+from surefoot.lab.experiments.promise.page import promise_page
+from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily, random_family
+from surefoot.lab.experiments.promise.settings import EVERY, RandomSettings
+from surefoot.lab.experiments.promise.twins import overconfident
+from surefoot.lab.experiments.promise.verdict import FALSE_ALARM, Count
+from surefoot.lab.experiments.promise.watched import Watched, true_cell, watched_run
+from surefoot.lab.experiments.results import check_folder, write_report
+from surefoot.learning.method import Method
+from surefoot.methods import learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+
+MODEL_FREE = "certified-model-free"
+
+
+@dataclass(frozen=True)
+class FamilyCount:
+    """One method at one risk on one family: a count, or why there is none."""
+
+    kind: str
+    number: int
+    method: str
+    risk: float
+    count: Count | None
+    refused: str = ""
+
+
+def reproduce(
+    settings: RandomSettings, out: Path, *, jobs: int = 2, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Count, and write results.json and report.html to `out`."""
+    check_jobs(jobs)
+    check_names("kind", (settings.kind,), (EVERY, *KINDS))
+    check_folder(out)
+    began = time.perf_counter()
+    calls = [(number, settings) for number in range(settings.number)]
+    found = [count for counts in each("families", count_family, calls, jobs, progress or silent) for count in counts]
+    results = {
+        "experiment": "promise",
+        "version": __version__,
+        "settings": asdict(settings),
+        "seconds": time.perf_counter() - began,
+        **summarised(found, settings),
+    }
+    write_report(out, results, promise_page(results))
+    return results
+
+
+# ----------------------------------------------------------------------------------------------------------- one family
+
+
+def count_family(number: int, settings: RandomSettings) -> list[FamilyCount]:
+    """Family number `number`, all methods and risks on the same fresh tasks."""
+    kind = tuple(KINDS)[number % len(KINDS)] if settings.kind == EVERY else settings.kind
+    family = random_family(kind, np.random.default_rng([settings.seed, 0, number]))
+    parameters = family.tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1, number]))
+    return count_tasks(family, number, parameters, settings)
+
+
+def count_tasks(family: RandomFamily, number: int, parameters: Floats, settings: RandomSettings) -> list[FamilyCount]:
+    """All methods and risks on the tasks of parameters [n, d]."""
+    refused = ""
+    try:
+        policies = family.policies()
+    except InvalidInput as error:
+        policies, refused = family.without_cells(), str(error)
+    cells = [true_cell(family.tasks, policies, parameter) for parameter in parameters]
+    counts = []
+    for name in settings.methods:
+        twin: list[Watched] | None = None
+        for risk in settings.risks:
+            try:
+                method = _method(policies, name, risk, refused)
+            except InvalidInput as error:
+                counts.append(FamilyCount(family.kind, number, name, risk, None, str(error)))
+                continue
+            runs = _runs(family, number, method, parameters, cells, settings)
+            if twin is None:  # it knows no risk
+                few = parameters[: settings.twins]
+                twin = _runs(family, number, overconfident(method), few, [None] * len(few), settings)
+            counts.append(FamilyCount(family.kind, number, name, risk, _count(runs, twin)))
+    return counts
+
+
+def _method(policies: PolicyValueSet, name: str, risk: float, refused: str) -> Method:
+    """The method, or what speaks against it: for those with cells, first of all that there are none."""
+    if refused and name != MODEL_FREE:
+        raise InvalidInput(refused)
+    return learner(policies, method=name, risk=risk).method
+
+
+def _runs(
+    family: RandomFamily,
+    number: int,
+    method: Method | None,
+    parameters: Floats,
+    cells: Sequence[int | None],
+    settings: RandomSettings,
+) -> list[Watched]:
+    if method is None:
+        return []
+    return [
+        watched_run(
+            method,
+            family.tasks.task(parameter),
+            safe=family.safe,
+            episodes=settings.episodes * (settings.patience if method.name == MODEL_FREE else 1),
+            seed=int(np.random.SeedSequence([settings.seed, 2, number, place]).generate_state(1)[0]),
+            horizon=family.steps,
+            cell=cell,
+        )
+        for place, (parameter, cell) in enumerate(zip(parameters, cells, strict=True))
+    ]
+
+
+def _count(runs: Sequence[Watched], twin: Sequence[Watched]) -> Count:
+    verdicts = [run.lost for run in runs if run.lost is not None]
+    return Count(
+        tasks=len(runs),
+        unsafe_tasks=sum(run.unsafe_episodes > 0 for run in runs),
+        tested=sum(run.tested for run in runs),
+        twin_tasks=len(twin),
+        twin_unsafe=sum(run.unsafe_episodes > 0 for run in twin),
+        covered=len(verdicts),
+        lost=sum(verdicts),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- all together
+
+
+def summarised(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[str, Any]:
+    """Counts per method and risk, the same per kind of family, and who was refused why."""
+    counts, kinds = [], []
+    for method in settings.methods:
+        for risk in settings.risks:
+            rows = [row for row in found if (row.method, row.risk) == (method, risk)]
+            counts.append({"method": method, "risk": risk, **_pooled(rows, risk)})
+        for kind, risk in product(KINDS if settings.kind == EVERY else [settings.kind], settings.risks):
+            rows = [row for row in found if (row.kind, row.method, row.risk) == (kind, method, risk)]
+            kinds.append({"kind": kind, "method": method, "risk": risk, **_pooled(rows, risk)})
+    return {"counts": counts, "kinds": kinds, "refusals": _refusals(found)}
+
+
+def _pooled(rows: Sequence[FamilyCount], risk: float) -> dict[str, Any]:
+    """All families in one count; each keeps its risk, so their tasks together do. One that does not is enough."""
+    parts = [row.count for row in rows if row.count is not None]
+    head: dict[str, Any] = {"families": len(parts), "refused": len(rows) - len(parts), "worst": _worst(rows, risk)}
+    if not parts:
+        return {**head, "tasks": 0, "verdict": None}
+    broken = {"verdict": "broken"} if head["worst"]["broken"] else {}
+    return {**head, **added(parts).summary(risk), **broken}
+
+
+def added(parts: Iterable[Count]) -> Count:
+    totals: Counter[str] = Counter()
+    for part in parts:
+        totals.update({name: value or 0 for name, value in asdict(part).items()})
+    return Count(**totals)
+
+
+def _worst(rows: Sequence[FamilyCount], risk: float) -> dict[str, Any] | None:
+    """The family that speaks most against the promise, its chance multiplied by the number of families looked at."""
+    parts = [(row.count.chance(risk), row) for row in rows if row.count is not None]
+    if not parts:
+        return None
+    chance, row = min(parts, key=lambda part: part[0])
+    chance = min(1.0, chance * len(parts))
+    return {
+        **{"kind": row.kind, "number": row.number, "chance": chance, "broken": chance < FALSE_ALARM},
+        **(row.count.summary(risk) if row.count else {}),
+    }
+
+
+def _refusals(found: Sequence[FamilyCount]) -> list[dict[str, Any]]:
+    """How often each reason was given, with numbers left out so that equal reasons are one."""
+    reasons = Counter(
+        (row.kind, row.method, row.risk, re.sub(r"-?\d[\d.e+-]*", "…", row.refused)) for row in found if not row.count
+    )
+    return [
+        {"kind": kind, "method": method, "risk": risk, "reason": reason, "families": count}
+        for (kind, method, risk, reason), count in reasons.items()
+    ]

@@ -1,0 +1,130 @@
+"""`surefoot reproduce promise`: the risk a method was given, against how often it was unsafe on fresh tasks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot import __version__
+from surefoot.fan_out import check_jobs, each
+from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
+from surefoot.lab.experiments.promise import families
+from surefoot.lab.experiments.promise.page import promise_page
+from surefoot.lab.experiments.promise.settings import RandomSettings, Settings
+from surefoot.lab.experiments.promise.twins import overconfident
+from surefoot.lab.experiments.promise.verdict import Count
+from surefoot.lab.experiments.promise.watched import tested, watched_run
+from surefoot.lab.experiments.results import check_folder, write_report
+from surefoot.methods import adapt, learner
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.training.training_phase import train
+
+BATCH = 20  # tasks per unit of parallel work
+
+
+def reproduce(
+    settings: Settings | RandomSettings, out: Path, *, jobs: int = 2, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Count, and write results.json and report.html to `out`."""
+    if isinstance(settings, RandomSettings):
+        return families.reproduce(settings, out, jobs=jobs, progress=progress)
+    check_jobs(jobs)
+    check_folder(out)
+    show = progress or silent
+    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=show)
+    counts = [row for name in settings.methods for row in count(policies, name, settings, jobs, show)]
+    results = {
+        "experiment": "promise",
+        "version": __version__,
+        "settings": asdict(settings),
+        "seconds": sum(row["seconds"] for row in counts),
+        "counts": counts,
+    }
+    write_report(out, results, promise_page(results))
+    return results
+
+
+def count(policies: PolicyValueSet, method: str, settings: Settings, jobs: int, show: Progress) -> list[dict[str, Any]]:
+    """One method at every risk on fresh tasks, the same for all; its twin knows no risk, so it is run once."""
+    noises = gridworld().sample(settings.tasks, np.random.default_rng([settings.seed, 3]))[:, 0]
+    began = time.perf_counter()
+    few = [(policies, noises, batch, method, settings) for batch in _batches(min(settings.twins, settings.tasks))]
+    twin = list(chain.from_iterable(each(f"{method}, overconfident", _twin_batch, few, jobs, show)))
+    rows = []
+    for risk in settings.risks:
+        calls = [(policies, noises, batch, method, risk, settings) for batch in _batches(settings.tasks)]
+        found = list(chain.from_iterable(each(f"{method} at risk {risk:g}", _batch, calls, jobs, show)))
+        unsafe, margins, regrets, came_near = zip(*found, strict=True)
+        counted = Count(len(found), sum(map(bool, unsafe)), sum(came_near), len(twin), sum(twin))
+        rows.append(
+            {
+                "method": method,
+                "risk": risk,
+                **counted.summary(risk),
+                "unsafe_episodes": sum(unsafe),
+                "smallest_margin": min(margins),
+                "regret_mean": _finite_mean(regrets),
+                "seconds": time.perf_counter() - began,
+            }
+        )
+        began = time.perf_counter()
+    return rows
+
+
+def _batches(tasks: int) -> list[range]:
+    return [range(k, min(k + BATCH, tasks)) for k in range(0, tasks, BATCH)]
+
+
+def _batch(
+    policies: PolicyValueSet, noises: np.ndarray, batch: range, method: str, risk: float, settings: Settings
+) -> list[tuple[int, float, float, bool]]:
+    """Unsafe episodes, smallest margin, regret and whether the count tests anything, for each task.
+
+    Tasks where nothing is feasible count as they are.
+    """
+    rows = []
+    for k in batch:
+        task = gridworld().task([noises[k]])
+        run = adapt(policies, task, method=method, episodes=settings.episodes, risk=risk, seed=_seed(settings, k))
+        near = tested(run, task, policies.safe_policy)
+        rows.append((run.unsafe_episodes, float(run.margin.min()), float(run.regret[-1]), near))
+    return rows
+
+
+def _twin_batch(
+    policies: PolicyValueSet, noises: np.ndarray, batch: range, method: str, settings: Settings
+) -> list[bool]:
+    """Whether the overconfident twin was unsafe on each task; nothing for methods without one."""
+    twin = overconfident(learner(policies, method=method, risk=max(settings.risks), episodes=settings.episodes).method)
+    if twin is None:
+        return []
+    runs = (
+        watched_run(
+            twin,
+            gridworld().task([noises[k]]),
+            safe=policies.safe_policy,
+            episodes=settings.episodes,
+            seed=_seed(settings, k),
+            horizon=policies.units.episode_length,
+            cell=None,
+        )
+        for k in batch
+    )
+    return [run.unsafe_episodes > 0 for run in runs]
+
+
+def _seed(settings: Settings, number: int) -> int:
+    return int(np.random.SeedSequence([settings.seed, 4, number]).generate_state(1)[0])
+
+
+def _finite_mean(values: Sequence[float]) -> float:
+    return float(np.mean([value for value in values if math.isfinite(value)]))

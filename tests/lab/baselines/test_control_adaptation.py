@@ -1,0 +1,351 @@
+"""How the baselines on networks adapt and learn to, where the answer is known: closed forms against general solvers,
+derivatives against differences, and meta-training on a bandit whose tasks have different gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, rel_entr, softmax
+
+from bandit_world import BUDGET, STEPS, BanditWorld
+from surefoot.arrays import Floats
+from surefoot.control.cpo import constrained_step
+from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.networks import Actor, Network
+from surefoot.control.trust_region import Region
+from surefoot.errors import InvalidInput
+from surefoot.lab.baselines import maml_penalty, meta_cpo, safe_meta_networks
+from surefoot.lab.baselines.control_specs import CpoRules, MetaCpoRules, PenaltyRules, SafeMetaRules
+from surefoot.lab.baselines.cpo_online import adapt as cpo_adapt
+from surefoot.lab.baselines.maml_penalty import meta_objective, trained_maml
+from surefoot.lab.baselines.meta_cpo import inner_step, meta_step, trained_meta_cpo
+from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained
+from surefoot.lab.baselines.safe_meta import closed_form
+from surefoot.lab.baselines.safe_meta_networks import trained_safe_meta
+from surefoot.lab.baselines.weighed_steps import Samples, samples_of
+
+S, A = 3, 3  # states and choices of the tables below: networks without a hidden layer that see which state it is
+UNIFORM = Actor(Network((jnp.zeros((A, S)),), (jnp.zeros(A),)), jnp.zeros(0))
+EVERY_STATE, EVERY_ACTION = np.repeat(np.arange(S), A), np.tile(np.arange(A), S)
+
+
+def table(actor: Actor) -> Floats:
+    """[S, A] probabilities."""
+    logits = np.asarray(actor.network.weights[0], np.float64).T + np.asarray(actor.network.biases[0], np.float64)
+    probabilities: Floats = softmax(logits, axis=1)
+    return probabilities
+
+
+def policy_of(theta: Floats) -> Floats:
+    """[S, A] of flat parameters: weights [A, S], then biases [A]."""
+    probabilities: Floats = softmax(theta[: A * S].reshape(A, S).T + theta[A * S :], axis=1)
+    return probabilities
+
+
+def every_action_once(advantages: Floats, excess: Floats) -> Samples:
+    """Samples of the uniform policy [S, A, 1+m] whose means are its expectations."""
+    return samples_of(UNIFORM, np.eye(S)[EVERY_STATE], EVERY_ACTION, advantages.reshape(S * A, -1), excess)
+
+
+def random_advantages(rng: np.random.Generator, costs: int = 1) -> Floats:
+    advantages = rng.normal(size=(S, A, 1 + costs))
+    centred: Floats = advantages - advantages.mean(axis=1, keepdims=True)
+    return centred
+
+
+def slope_of(function: Callable[[Floats], float], at: Floats, step: float = 1e-4) -> Floats:
+    """By central differences."""
+    steps = step * np.eye(len(at))
+    return np.array([(function(at + each) - function(at - each)) / (2 * step) for each in steps])
+
+
+# -------------------------------------------------------------------------------------------------- meta-CPO's step
+
+
+def by_the_dual(g: Floats, b: Floats, c: float, delta: float) -> Floats:
+    """The same problem by CPO's closed form, of another kind: Theorem 2 of Achiam et al. with H = 1."""
+    found = constrained_step(g @ g, g @ b, b @ b, c, delta)
+    if found.recovering:
+        return -np.sqrt(2 * delta / (b @ b)) * b
+    return (g - found.multiplier * b) / found.lagrange
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=60)
+def test_the_inner_step_of_meta_cpo_solves_its_problem(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    g, b, c = rng.normal(size=4), rng.normal(size=4), float(rng.normal() * rng.choice([0.0, 0.2, 1.0]))
+    found = np.asarray(inner_step(jnp.asarray(g), jnp.asarray(b), jnp.asarray(c), 0.05))
+    np.testing.assert_allclose(found, by_the_dual(g, b, c, 0.05), atol=2e-4)
+
+
+@pytest.mark.parametrize("c", [0.05, *(pytest.param(each, marks=pytest.mark.long) for each in (-2.0, -0.1, 0.2, 2.0))])
+def test_its_derivative_is_that_of_the_solution(c: float) -> None:
+    """Free, on the edge from either side, and with no way to keep the budget."""
+    rng = np.random.default_rng(3)
+    g, b, v = rng.normal(size=(3, 4))
+    of_g = jax.grad(lambda x: v @ inner_step(x, jnp.asarray(b), jnp.asarray(c), 0.05))(jnp.asarray(g))
+    of_b = jax.grad(lambda x: v @ inner_step(jnp.asarray(g), x, jnp.asarray(c), 0.05))(jnp.asarray(b))
+    of_c = jax.grad(lambda x: v @ inner_step(jnp.asarray(g), jnp.asarray(b), x, 0.05))(jnp.asarray(c))
+    np.testing.assert_allclose(of_g, slope_of(lambda x: v @ by_the_dual(x, b, c, 0.05), g), atol=2e-3)
+    np.testing.assert_allclose(of_b, slope_of(lambda x: v @ by_the_dual(g, x, c, 0.05), b), atol=2e-3)
+    (expected,) = slope_of(lambda x: v @ by_the_dual(g, b, float(x[0]), 0.05), np.array([c]))
+    assert float(of_c) == pytest.approx(expected, abs=2e-3)
+
+
+# ------------------------------------------------------------------------- meta-gradients on a bandit with two tasks
+
+
+def two_tasks(seed: int) -> tuple[list[Floats], list[float], Floats]:
+    """Advantages [S, A, 2] and the excess of each task, and parameters to begin with."""
+    rng = np.random.default_rng(seed)
+    return [random_advantages(rng) for _ in range(2)], [0.05, -0.3], 0.3 * rng.normal(size=A * S + A)
+
+
+def stacked(samples: list[Samples]) -> Samples:
+    together: Samples = jax.tree.map(lambda *each: jnp.stack(each), *samples)
+    return together
+
+
+def actor_from(theta: Floats) -> Actor:
+    actor: Actor = ravel_pytree(UNIFORM)[1](jnp.asarray(theta, jnp.float32))
+    return actor
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 2))])
+def test_the_meta_gradient_of_maml_is_that_of_the_adapted_policies_worth(seed: int) -> None:
+    """Against differences of an expectation over the table, its inner gradient by differences too."""
+    tasks, _, theta = two_tasks(seed)
+    rules = PenaltyRules(penalty=0.5, rate=0.7)
+
+    def worth(theta: Floats) -> float:
+        total = 0.0
+        for advantages in tasks:
+            both = advantages[..., 0] - 0.5 * advantages[..., 1]
+            both = both / both.std()
+
+            def inner(x: Floats, both: Floats = both) -> float:
+                return float((2 * expit(2 * A * policy_of(x) - 2) * both).mean())
+
+            total += float((policy_of(theta + 0.7 * slope_of(inner, theta)) * both).sum(axis=1).mean())
+        return total / len(tasks)
+
+    before = stacked([every_action_once(each, np.zeros(1)) for each in tasks])
+    value, gradient = jax.value_and_grad(meta_objective)(actor_from(theta), (before,), before, rules)
+    assert float(value) == pytest.approx(worth(theta), abs=1e-5)
+    expected = slope_of(worth, theta, 1e-3)
+    np.testing.assert_allclose(np.asarray(ravel_pytree(gradient)[0]), expected, atol=1e-3)
+    # Without the inner step's derivative it would be another one: the test sees the difference.
+    alone = [every_action_once(each, np.zeros(1)) for each in tasks]
+    adapted = [maml_penalty.adapt(actor_from(theta), each, rules) for each in alone]
+    slopes = [
+        jax.grad(meta_objective)(actor, (), stacked([each]), rules) for actor, each in zip(adapted, alone, strict=True)
+    ]
+    first_order = np.mean([np.asarray(ravel_pytree(each)[0]) for each in slopes], axis=0)
+    assert np.abs(first_order - expected).max() > 5e-3
+
+
+@pytest.mark.parametrize(
+    ("seed", "local"), [(0, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 1), (2, 2)))]
+)
+def test_the_meta_step_of_meta_cpo_is_the_next_step_pulled_back(seed: int, local: int) -> None:
+    tasks, excesses, theta = two_tasks(seed)
+    rules = MetaCpoRules(divergence=0.05)
+
+    def slopes(theta: Floats, advantages: Floats, excess: float) -> tuple[Floats, Floats, float]:
+        def mean(x: Floats, column: int) -> float:
+            return float((policy_of(x) * advantages[..., column]).sum(axis=1).mean())
+
+        g, b = (slope_of(lambda x, column=column: mean(x, column), theta) for column in (0, 1))  # type: ignore[misc]
+        return g, b, excess + mean(theta, 1)
+
+    def adapted(theta: Floats, advantages: Floats, excess: float) -> Floats:
+        for _ in range(local):
+            theta = theta + by_the_dual(*slopes(theta, advantages, excess), 0.05)
+        return theta
+
+    expected = np.zeros_like(theta)
+    for task in zip(tasks, excesses, strict=True):
+        following = by_the_dual(*slopes(adapted(theta, *task), *task), 0.05)
+        expected += slope_of(lambda x, task=task, following=following: following @ adapted(x, *task), theta, 1e-3) / 2  # type: ignore[misc]
+    samples = stacked([every_action_once(each, np.array([over])) for each, over in zip(tasks, excesses, strict=True)])
+    found = np.asarray(meta_step(actor_from(theta), (samples,) * local, samples, rules))
+    np.testing.assert_allclose(found, expected, atol=4e-3)
+    assert np.abs(expected).max() > 0.05
+
+
+# --------------------------------------------------------------------------------------------- SafeMeta's adaptation
+
+EXACT = SafeMetaRules(
+    reward_penalty=0.5,
+    cost_penalty=0.1,
+    steps=6000,
+    rate=3e-3,
+    dual_step=0.03,
+    most=50.0,
+    divergence=1e3,
+    saturating=False,
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_adapted_networks_solve_the_constrained_problem(seed: int) -> None:
+    """Tables as networks, against a general solver; and each is the closed form of its multiplier."""
+    rng = np.random.default_rng(seed)
+    advantages, excess = random_advantages(rng), float(rng.choice([-0.05, 0.05, -1.0]))
+    uniform = np.full((S, A), 1 / A)
+    found, (multiplier,) = safe_meta_networks.adapt(UNIFORM, every_action_once(advantages, np.array([excess])), EXACT)
+    ours = table(found)
+
+    def apart(pi: Floats) -> float:
+        return float(rel_entr(pi, uniform).sum(axis=1).mean())
+
+    def loss(pi: Floats) -> float:
+        return 0.5 * apart(pi) - float((pi * advantages[..., 0]).sum(axis=1).mean())
+
+    def room(pi: Floats) -> float:
+        return -excess - float((pi * advantages[..., 1]).sum(axis=1).mean()) - 0.1 * apart(pi)
+
+    def as_policy(theta: Floats) -> Floats:
+        return np.exp(log_softmax(theta.reshape(S, A), axis=1))
+
+    second = minimize(
+        lambda theta: loss(as_policy(theta)),
+        np.zeros(S * A),
+        method="SLSQP",
+        constraints=[{"type": "ineq", "fun": lambda theta: room(as_policy(theta))}],
+        options={"maxiter": 1000, "ftol": 1e-12},
+    )
+    assert room(ours) >= -2e-3
+    assert float(multiplier) * room(ours) == pytest.approx(0, abs=5e-3)
+    assert loss(ours) == pytest.approx(second.fun, abs=2e-3)
+    exact = closed_form(
+        uniform, np.moveaxis(advantages, 2, 0), np.array([float(multiplier)]), 0.5, np.array([1.0]), 0.9
+    )
+    np.testing.assert_allclose(ours, exact, atol=1e-2)
+
+
+def test_published_adaptation_stays_near_and_its_multipliers_bounded() -> None:
+    rng = np.random.default_rng(0)
+    samples = every_action_once(random_advantages(rng), np.array([5.0]))
+    found, multipliers = safe_meta_networks.adapt(UNIFORM, samples, SafeMetaRules())
+    assert np.asarray(multipliers).tolist() == [8.0]
+    assert 0 < rel_entr(table(found), 1 / A).sum(axis=1).mean() < 3.0
+    near = SafeMetaRules(divergence=1e-4, rate=0.1)
+    stopped, _ = safe_meta_networks.adapt(UNIFORM, samples, near)
+    assert rel_entr(table(stopped), 1 / A).sum(axis=1).mean() < 0.1
+
+
+@pytest.mark.long
+def test_every_adaptation_gains_reward_and_heeds_the_cost() -> None:
+    """On exact advantages: with room to spare reward rises; with none the cost falls, but for the penalty's sake."""
+    rng = np.random.default_rng(1)
+    advantages = random_advantages(rng)
+    rules: dict[str, tuple[Any, Any]] = {
+        "cpo": (cpo_adapt, CpoRules()),
+        "meta-cpo": (meta_cpo.adapt, MetaCpoRules()),
+        "maml": (maml_penalty.adapt, PenaltyRules()),
+        "safe-meta": (lambda *each: safe_meta_networks.adapt(*each)[0], SafeMetaRules(rate=1e-2)),
+    }
+    for name, (adapt, rule) in rules.items():
+        for excess, column, sign in ((-5.0, 0, 1), (5.0, 1, -1)):
+            changed = table(adapt(UNIFORM, every_action_once(advantages, np.array([excess])), rule))
+            gained = sign * (changed * advantages[..., column]).sum(axis=1).mean()
+            assert gained > 1e-3, (name, excess)
+
+
+# ----------------------------------------------------------------------------------------------------- meta-training
+
+QUICK = MetaSettings(iterations=40, batch=1_000, hidden=(8,), log_std=-1.5, region=Region(divergence=0.03))
+LESSON: dict[str, Any] = {"discount": 0.9}
+LEARNERS: dict[str, Callable[..., MetaTrained]] = {
+    "safe-meta": lambda world, groups, settings, rng, **more: trained_safe_meta(
+        world, groups, rules=SafeMetaRules(rate=5e-3, steps=30, **LESSON), settings=settings, rng=rng, **more
+    ),
+    "meta-cpo": lambda world, groups, settings, rng, **more: trained_meta_cpo(
+        world, groups, rules=MetaCpoRules(divergence=0.02, **LESSON), settings=settings, rng=rng, **more
+    ),
+    "maml": lambda world, groups, settings, rng, **more: trained_maml(
+        world, groups, rules=PenaltyRules(**LESSON), settings=settings, rng=rng, **more
+    ),
+}
+GROUPS = np.repeat([0, 1], 20).tolist()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_meta_training_improves_what_comes_after_adaptation(name: str) -> None:
+    world = BanditWorld(np.repeat([0.8, 1.2], 20))
+    trained = LEARNERS[name](world, GROUPS, QUICK, np.random.default_rng(0))
+    first, last = (
+        np.mean([each.after for each in part], axis=0) for part in (trained.history[:3], trained.history[-10:])
+    )
+    assert len(trained.history) == QUICK.iterations
+    assert 0 < trained.accepted <= QUICK.iterations
+    assert last[:, 0].mean() > first[:, 0].mean() + 0.15 * STEPS  # the first policies earn about -1 in each step
+    # A penalty keeps no budget, and a linear model of a cost that curves upwards keeps it nearly.
+    allowed = {"safe-meta": 1.2, "meta-cpo": 1.6, "maml": np.inf}[name]
+    assert (last[:, 1] < allowed * BUDGET * STEPS).all()
+
+
+@pytest.mark.long
+@pytest.mark.short_for(name=["meta-cpo"])
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_the_same_seed_gives_the_same_meta_policy_and_says_how_far_it_is(name: str) -> None:
+    brief, said = MetaSettings(iterations=2, batch=200, local=2, hidden=(4,)), []
+
+    def trained() -> dict[str, Any]:
+        world, rng = BanditWorld(np.repeat([0.5, 1.5], 20)), np.random.default_rng(1)
+        found = LEARNERS[name](world, GROUPS, brief, rng, progress=lambda *far: said.append(far))
+        return found.policy.to_arrays()
+
+    first, again = trained(), trained()
+    assert all(np.array_equal(first[part], again[part]) for part in first)
+    assert said == 2 * [("meta-training", done, 2) for done in (0, 1)]
+
+
+@pytest.mark.long
+def test_an_unsafe_meta_policy_is_made_safe_first() -> None:
+    """Tasks so dear that the first policy breaks the budget by its noise alone."""
+    brief = MetaSettings(iterations=30, batch=1_000, hidden=(8,), log_std=-0.3, region=Region(divergence=0.02))
+    trained = LEARNERS["safe-meta"](BanditWorld(np.repeat([1.0, 1.5], 20)), GROUPS, brief, np.random.default_rng(2))
+    assert trained.history[0].before[1, 1] > 1.5 * BUDGET * STEPS
+    assert np.mean([each.before[1, 1] for each in trained.history[-5:]]) < 1.2 * BUDGET * STEPS
+
+
+def sharp(log_std: float) -> MLPPolicy:
+    """Sees next to nothing of its observation, and hardly varies what it does."""
+    return MLPPolicy((np.array([[0.1]]),), (np.zeros(1),), np.array([log_std]), np.zeros(1), np.ones(1))
+
+
+def test_meta_training_that_accepts_no_step_ends_with_an_error() -> None:
+    """A length in parameters that is short for a noisy policy is a long way for one that is not: at σ = e⁻⁷ no try of
+    the line search is near enough, and a meta-policy would be returned that is the one it began with."""
+    brief, world = MetaSettings(iterations=2, batch=200), BanditWorld(np.repeat([0.8, 1.2], 20))
+    with pytest.raises(InvalidInput, match=r"line search accepted no step in 2 updates, 15 tries.*smaller steps"):
+        LEARNERS["meta-cpo"](world, GROUPS, brief, np.random.default_rng(0), start=sharp(-7.0))
+    found = LEARNERS["meta-cpo"](world, GROUPS, brief, np.random.default_rng(0), start=sharp(-1.0))
+    assert found.accepted == 2
+    assert not np.array_equal(found.policy.to_arrays()["weights.0"], sharp(-1.0).weights[0])
+
+
+@pytest.mark.parametrize("name", ["maml", "safe-meta"])
+def test_so_does_meta_training_within_no_region(name: str) -> None:
+    brief = MetaSettings(iterations=1, batch=200, region=Region(tries=0))
+    with pytest.raises(InvalidInput, match="line search accepted no step in 1 updates"):
+        LEARNERS[name](BanditWorld(np.repeat([0.8, 1.2], 20)), GROUPS, brief, np.random.default_rng(0))
+
+
+def test_tasks_must_have_as_many_lanes_each() -> None:
+    for groups in ([0] * 30 + [1] * 10, [0] * 39, [0] * 20 + [2] * 20):
+        with pytest.raises(InvalidInput, match="groups must name the task"):
+            LEARNERS["maml"](BanditWorld(np.ones(40)), groups, QUICK, np.random.default_rng(0))

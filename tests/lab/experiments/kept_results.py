@@ -1,0 +1,151 @@
+"""A results.json of everything that has a page: kept from short runs, curves thinned, or made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from surefoot.lab.experiments.promise.verdict import Count
+
+KEPT = Path(__file__).parents[2] / "assets" / "results"
+
+
+def kept(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def families() -> dict[str, Any]:
+    """Two families that both behave like the gridworld."""
+    grid = kept("gridworld")
+    family = {
+        "methods": grid["methods"],
+        "training": {**grid["training"], "budget": [1.5]},
+        "settings": {"candidates": 9},
+        "seconds_by_stage": {"training": 3.0},
+        "cells": 300,
+        "uncovered": 0.01,
+        "seconds_per_run": dict.fromkeys(grid["methods"], 1.0),
+    }
+    settings = {**grid["settings"], "methods": list(grid["methods"])}
+    both = {"windy": family, "maintenance": {**deepcopy(family), "training": {"samples": 1, "budget": [1.5, 2.0]}}}
+    return {"experiment": "families", "version": "0", "seconds": 60.0, "settings": settings, "families": both}
+
+
+def baselines() -> dict[str, Any]:
+    """One benchmark, one baseline that is unsafe and one that never leaves the safe policy."""
+    methods = {name: kept("gridworld")["methods"][name] for name in ("safe-only", "certified-likelihood")}
+    methods["dope-theory"] = deepcopy(methods["safe-only"])
+    methods["dope-published"] = {**deepcopy(methods["safe-only"]), "certified": False, "unsafe_tasks": 2}
+    methods["dope-published"]["unsafe_episodes"] = 17
+    benchmark = {
+        "methods": methods,
+        "training": {"budget": [1.5]},
+        "growth": {name: {"exponent": 0.8, "interval": [0.7, 0.9]} for name in methods},
+        "last": {name: {"gap": 0.1, "margin": 0.2} for name in methods},
+        "seconds_per_run": dict.fromkeys(methods, 2.0),
+        "optimum": 1.2,
+        "safe_cost": [1.1],
+        "settings": {"episodes": 40_000, "runs": 10},
+    }
+    settings = {"risk": 0.05, "seed": 0, "runs": None, "episodes": None, "benchmarks": ["media"], "methods": []}
+    found = {"experiment": "baselines", "version": "0", "seconds": 60.0, "settings": settings}
+    return {**found, "benchmarks": {"media": benchmark}}
+
+
+def promise() -> dict[str, Any]:
+    """Six promises kept, and two counts without power."""
+    counts = [
+        {
+            "method": method,
+            "risk": risk,
+            **Count(2000, unsafe, 0 if method == "certified-model-free" else 1990, 60, 58).summary(risk),
+            "unsafe_episodes": 20 * unsafe,
+            "regret_mean": 2000.0,
+        }
+        for method, by_risk in (
+            ("certified-likelihood", (9, 110)),
+            ("certified-ball", (2, 40)),
+            ("certified-returns", (11, 93)),
+            ("certified-model-free", (0, 0)),
+        )
+        for risk, unsafe in zip((0.05, 0.5), by_risk, strict=True)
+    ]
+    settings = {"tasks": 2000, "episodes": 3000, "seed": 0, "families": "gridworld"}
+    return {"experiment": "promise", "version": "0", "seconds": 480.0, "settings": settings, "counts": counts}
+
+
+def covering() -> dict[str, Any]:
+    rows = [
+        {
+            "family": family,
+            "epsilon": 0.02 / (k + 1),
+            "exact": 3 * k + 3 if known else None,
+            "exact_as_left": 3 * k + 2 if known else None,
+            "lower": 3 * k + 1,
+            "upper": 3 * k + 5,
+            "found": 3 * k + 3,
+            "sampled": 20_000,
+        }
+        for family, known in (("gridworld", True), ("windy", False))
+        for k in range(4)
+    ]
+    settings = {"delta": 0.05, "points": 20_000, "seed": 0}
+    return {"experiment": "covering", "version": "0", "seconds": 20.0, "settings": settings, "rows": rows}
+
+
+def glucose() -> dict[str, Any]:
+    """Two patients, three methods, five days."""
+    days, policies = 5, ["safe", "sensitivity 1.00, 55 min", "sensitivity 0.60, 50 min"]
+    by_day = {"safe-only": [0.0] * days, "pce-days": [0.9] * days, "certified-signals": [0.0, 0.2, 0.5, 0.8, 0.9]}
+    methods = {
+        name: {
+            "certified": name != "pce-days",
+            "tasks": 2,
+            "unsafe_tasks": 2 if name == "pce-days" else 0,
+            "undecided_tasks": 0,
+            "unsafe_interval": [0.0, 0.84],
+            "unsafe_days": 0,
+            "largest_below": 0.039,
+            "largest_below_error": 0.0001,
+            "share_early": sum(shares) / days,
+            "share": sum(shares) / days,
+            "share_by_day": shares,
+            "in_range": 0.7,
+            "counted": 2,
+            "reached": 1,
+            "median_days": 5.0 if shares[-1] else None,
+            "median_moved": 2.0 if shares[-1] else None,
+        }
+        for name, shares in by_day.items()
+    }
+    weights = [[1.0, 0.0, 0.0], *[[0.4, 0.5, 0.1]] * (days - 1)]
+    lines = {"in_range": [0.6] * days, "below": [0.01] * days, "weights": weights}
+    shown = [{"parameter": [1.1, 50.0], "possible": [0.8, 0.039], "methods": dict.fromkeys(methods, lines)}]
+    settings = {
+        **{"patients": 2, "days": days, "risk": 0.05, "seed": 0, "candidates": 2, "methods": list(methods)},
+        **{"cells": 40, "episodes": 100, "holdout": 100, "judged_days": 100, "compared_patients": 2},
+    }
+    return {
+        **{"experiment": "glucose", "version": "0", "seconds": 60.0, "settings": settings, "methods": methods},
+        **{"shown": shown, "policies": policies, "cell_known": {"share": 0.95, "unsafe_tasks": 0}, "refused": {}},
+        "risks": {"0.4": methods["certified-signals"]},
+        "errors": {"days": 1000, "most_days": 400, "below_near_budget": 0.001, "in_range": 0.002},
+        "bounds": {"cells": 40, "uncovered": 0.02},
+        "information": {
+            **{"day_to_day": 0.1, "days": 100},
+            "rows": [{"parameter": [1.0, 55.0], "policy": 0, "sums": 0.5, "signals": 0.2}],
+        },
+    }
+
+
+BY_HAND: dict[str, Callable[[], dict[str, Any]]] = {
+    each.__name__: each for each in (families, baselines, promise, covering, glucose)
+}
+
+
+def results_of(name: str) -> dict[str, Any]:
+    return BY_HAND[name]() if name in BY_HAND else kept(name)

@@ -1,0 +1,242 @@
+"""`reproduce glucose`: settings, what patients are worth by a second computation, the page, a small run end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import surefoot as sf
+from surefoot.errors import InvalidInput
+from surefoot.lab.experiments.glucose import information, measures
+from surefoot.lab.experiments.glucose.elimination import ELIMINATION
+from surefoot.lab.experiments.glucose.page import glucose_page, tables
+from surefoot.lab.experiments.glucose.patients import NEAR, PRECISE, Contender, Days, Lived, day_by_day, live
+from surefoot.lab.experiments.glucose.run import reproduce, summarised
+from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, QUICK, Settings
+from surefoot.lab.experiments.judging import Judge, best
+from surefoot.lab.experiments.results import redraw
+from surefoot.lab.pump.settings import AVERAGE_SETTINGS
+from surefoot.methods import learner
+from surefoot.report.page import render
+
+BUDGET = 0.04
+SMALL = Settings(
+    **{
+        **QUICK,
+        "patients": 3,
+        "days": 12,
+        "candidates": 1,
+        "searched_days": 24,
+        "cells": 10,
+        "holdout": 41,
+        "uncovered": 0.15,
+        "risk": 0.4,
+        "episodes": 250,
+        "learned_patients": 8,
+        "judged_days": 100,
+        "most_judged_days": 200,
+        "other_risks": (0.1, 0.6),
+        "compared_patients": 2,
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"patients": 0}, "patients"),
+        ({"days": 0}, "days"),
+        ({"risk": 1.5}, "risk"),
+        ({"other_risks": (0.0,)}, "risk"),
+        ({"uncovered": 0.0}, "uncovered"),
+        ({"methods": ("pce-days", "nobody")}, "nobody"),
+        ({"methods": ("safe-only", "safe-only")}, "different"),
+        ({"judged_days": 0}, "judged_days"),
+    ],
+)
+def test_settings_are_checked(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Settings(**given)
+
+
+def test_quick_settings_are_settings() -> None:
+    assert Settings(**QUICK).methods == DEFAULT_METHODS
+
+
+# ------------------------------------------------------------------------------------------------- what it is all worth
+
+
+def lived(deployed: Any, mean: Any, error: Any = None) -> Lived:
+    """A patient with one contender."""
+    mean, deployed = np.array(mean, dtype=float), np.array(deployed, dtype=float)
+    errors = np.zeros_like(mean) if error is None else np.array(error, dtype=float)
+    possible = best(BUDGET - mean[None, :, 1], mean[:, 0])
+    return Lived(
+        np.array([1.0, 55.0]), deployed[None], mean, errors, np.full(len(mean), 10), possible, np.eye(len(mean))[0]
+    )
+
+
+def test_values_agree_with_days_of_another_seed() -> None:
+    task, policies = sf.tasks.glucose().task((1.0, 55.0)), [AVERAGE_SETTINGS.scaled(gain) for gain in (0.6, 1.1)]
+    judge = Judge(task, policies, [0, 1], 200)
+    judge.decide(np.array([[0.3, 0.7]]), 400, near=NEAR, precise=PRECISE)
+    assert (judge.count >= 200).all()
+    for k, policy in enumerate(policies):
+        days = task.episodes(policy, 288).run(1000, np.random.default_rng(99))
+        seen = np.column_stack([days.reward, days.cost])
+        spread = seen.std(axis=0, ddof=1)
+        together = np.hypot(judge.error[k], spread / np.sqrt(1000))
+        assert (np.abs(judge.mean[k] - seen.mean(axis=0)) < 4.5 * together + 1e-9).all()
+        assert judge.error[k] == pytest.approx(spread / np.sqrt(judge.count[k]), rel=0.5)
+
+
+def test_more_days_are_watched_where_it_matters() -> None:
+    """Of two settings only the one that leaves a mixture open, and no more days than allowed."""
+    task, policies = sf.tasks.glucose().task((1.0, 55.0)), [AVERAGE_SETTINGS.scaled(gain) for gain in (0.4, 1.02, 2.0)]
+    judge = Judge(task, policies, [0, 1], 50)
+    judge.decide(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 300, near=NEAR, precise=PRECISE)
+    assert judge.count.tolist() == [50, 300, 50]
+
+
+def test_possible_is_the_linear_program() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        mean = np.column_stack([rng.uniform(0.2, 0.8, 5), rng.uniform(0, 0.2, 5)])
+        mean[0, 1] = 0.01
+        own = best(BUDGET - mean[None, :, 1], mean[:, 0]) @ mean
+        found = linprog(-mean[:, 0], A_ub=mean[None, :, 1], b_ub=[BUDGET], A_eq=np.ones((1, 5)), b_eq=[1.0])
+        assert own[0] == pytest.approx(-found.fun, abs=1e-6)
+        assert own[1] <= BUDGET
+
+
+def test_gain_and_days_until_most_of_it() -> None:
+    mean = [[0.4, 0.0], [0.6, 0.02], [0.9, 0.3]]  # possible: 0.6 plus a little of the third
+    share = (BUDGET - 0.02) / 0.28
+    possible = 0.2 + share * 0.3
+    deployed = [[1, 0, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 1 - share, share], [0, 0, 1]]
+    found = measures.summary([lived(deployed, mean)], 0, certified=True, risk=0.05)
+    assert found["share_by_day"] == pytest.approx([0, 0, 0.1 / possible, 1, 1], abs=1e-6)
+    assert (found["median_days"], found["median_moved"], found["reached"]) == (4, 3, 1)
+    assert (found["unsafe_tasks"], found["unsafe_days"], found["undecided_tasks"]) == (1, 1, 0)
+    assert found["largest_below"] == pytest.approx(0.3)
+    assert found["share"] == pytest.approx(np.mean(found["share_by_day"]))
+
+
+def test_an_unsafe_day_is_no_day_of_success() -> None:
+    mean = [[0.4, 0.0], [0.9, 0.3]]
+    found = measures.summary([lived([[0, 1], [0, 1]], mean)], 0, certified=False, risk=0.05)
+    assert found["days_until"] == [None]
+    assert found["median_days"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(0.0, (1, 0)), (0.0003, (1, 0)), (0.0004, (0, 1)), (0.01, (0, 1))], ids=str
+)
+def test_too_close_to_tell_is_undecided(error: float, expected: tuple[int, int]) -> None:
+    """A mixture at 4.1 %: unsafe at three standard errors, or undecided."""
+    own = lived([[0, 1]], [[0.4, 0.0], [0.9, 0.041]], [[0, 0], [0, error]])
+    found = measures.summary([own], 0, certified=True, risk=0.05)
+    assert (found["unsafe_tasks"], found["undecided_tasks"]) == expected
+    safe = lived([[0, 1]], [[0.4, 0.0], [0.9, 0.039]], [[0, 0], [0, error]])
+    assert measures.summary([safe], 0, certified=True, risk=0.05)["unsafe_tasks"] == 0
+
+
+def test_patients_with_nothing_to_gain_are_not_counted() -> None:
+    little = lived([[1, 0]], [[0.4, 0.0], [0.41, 0.02]])
+    much = lived([[0, 1]], [[0.4, 0.0], [0.7, 0.02]])
+    found = measures.summary([little, much], 0, certified=True, risk=0.05)
+    assert (found["counted"], found["days_until"]) == (1, [1])
+    assert found["share"] == pytest.approx(0.3 / 0.31)
+
+
+def test_information_of_normal_numbers() -> None:
+    """Against the formula: means 2θ and θ/2 with spreads 3 and 1 tell θ to 1/√(4/9 + 1/4)."""
+    rng = np.random.default_rng(0)
+    below, above = (rng.normal([2 * theta, theta / 2], [3.0, 1.0], (200_000, 2)) for theta in (-0.5, 0.5))
+    assert information.standard_error(below, above, 1.0) == pytest.approx((4 / 9 + 1 / 4) ** -0.5, rel=0.02)
+    assert information.standard_error(below, below, 1.0) is None
+
+
+# ----------------------------------------------------------------------------------------------------------- end to end
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With settings that are given: the search for them is tested by itself, and takes longest."""
+    out = tmp_path_factory.mktemp("glucose")
+    found = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.60, 50 min": AVERAGE_SETTINGS.scaled(1.5)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("surefoot.lab.experiments.glucose.run.insulin_candidates", lambda *_, **__: found)
+        patch.setattr("surefoot.lab.experiments.glucose.information.DAYS", 100)
+        reproduce(SMALL, out, jobs=1)
+    return out
+
+
+def test_a_small_run_writes_what_it_says(folder: Path) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    assert results["experiment"] == "glucose"
+    assert {"version", "settings", "seconds", "methods", "risks", "information", "patients"} <= set(results)
+    assert list(results["methods"]) == list(DEFAULT_METHODS)
+    for name, found in results["methods"].items():
+        assert found["certified"] == (name != ELIMINATION.name)
+        assert found["tasks"] == 3
+        assert 0 <= found["unsafe_tasks"] + found["undecided_tasks"] <= 3
+        assert len(found["share_by_day"]) == SMALL.days
+    safe = results["methods"]["safe-only"]
+    assert safe["share"] == 0
+    assert safe["moved"] == 0
+    assert list(results["risks"]) == ["0.4", "0.6"]
+    assert list(results["refused"]) == ["certified-signals, risk 0.1"]  # what the bounds leave open is more
+    assert {each["number"] for each in results["shown"]} <= {0, 1, 2}
+    for name in ("patients.png", "gain.png", "report.html"):
+        assert (folder / name).stat().st_size > 1000
+    assert len(sf.PolicyValueSet.load(folder / "glucose.policyset").policies) == 2
+
+
+def test_the_page_says_what_it_is_and_is_made_from_results_alone(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    assert text.index("simulation and no medical device") < text.index("What is simulated")
+    assert "uncertified" in text
+    assert "coarser bounds than usual" in text
+    before = {name: (folder / name).read_bytes() for name in ("patients.png", "gain.png", "report.html")}
+    redraw(folder, glucose_page)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_pages_without_the_usual_methods(folder: Path) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    results["methods"] = {"safe-only": results["methods"]["safe-only"]}
+    results["risks"] = {}
+    for shown in results["shown"]:
+        shown["methods"] = {"safe-only": shown["methods"]["safe-only"]}
+    assert "price of the risk" not in render(glucose_page(results).page)
+    assert len(tables(results)["Methods"].rows) == 1
+
+
+def test_patients_are_the_same_whoever_else_is_there(folder: Path) -> None:
+    """The same seed gives the same days: a method alone does what it did among others."""
+    policies = sf.PolicyValueSet.load(folder / "glucose.policyset")
+    contenders = [Contender(name, name, 0.4) for name in DEFAULT_METHODS]
+    together = live(policies, contenders, np.array([0.7, 50.0]), 0, SMALL)
+    alone = live(policies, contenders[-1:], np.array([0.7, 50.0]), 0, SMALL)
+    assert np.array_equal(together.deployed[-1], alone.deployed[0])
+    assert together.deployed.sum(axis=2) == pytest.approx(np.ones((5, SMALL.days)))
+    one = summarised(policies, contenders[-1:], [alone], replace(SMALL, methods=("certified-signals",)))
+    assert list(one["methods"]) == ["certified-signals"]
+
+
+def test_elimination_is_uncertified_and_outright(folder: Path) -> None:
+    policies = sf.PolicyValueSet.load(folder / "glucose.policyset")
+    own = learner(policies, method=ELIMINATION, risk=0.05)
+    assert not own.certified
+    assert own.ask().weight == 1.0
+    task = sf.tasks.glucose().task((2.0, 60.0))  # the one candidate gives far too much here
+    weights = day_by_day(own, Days(task, policies.policies, 30, 0))
+    assert weights[0].tolist() == [0.0, 1.0]
+    assert weights[-1].tolist() == [1.0, 0.0]
