@@ -31,7 +31,6 @@ from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
 from surefoot.experiments.gridworld import limit
-from surefoot.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.experiments.options import options_of
 from surefoot.experiments.table import EXPERIMENTS, Experiment
 from surefoot.methods import METHODS, specs
@@ -807,9 +806,3 @@ def test_every_symbol_is_in_its_file() -> None:
                 assert re.search(rf"\b{word}\b", text), f"{code}: {word} is not in {files}"
                 checked += 1
     assert checked > 80
-
-
-def test_the_experiments_page_lists_every_discrepancy() -> None:
-    text = (ROOT / "docs/experiments.md").read_text().replace("\\|", "|")
-    for item in DISCREPANCIES:
-        assert f"| {item.place} | {item.text} | {item.figure} | {item.here} |" in text

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.baselines.empirical_model import estimate, known_support
-from surefoot.baselines.extended_planning import GAP, Plan, PlanningProblem, extended_lp, plan_extended, policy_values
+from surefoot.baselines.extended_planning import GAP, Plan, PlanningProblem, plan_extended, policy_values
+from surefoot.bench.extended_program import extended_lp
 from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP

@@ -17,7 +17,8 @@ from surefoot.arrays import Floats
 from surefoot.baselines.dope import VISIT_GROWTH
 from surefoot.baselines.dope_planning import Constants, FiniteHorizonPlanner
 from surefoot.baselines.empirical_model import estimate, known_support
-from surefoot.baselines.extended_planning import PlanningProblem, extended_lp, plan_extended, policy_values
+from surefoot.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
+from surefoot.bench.extended_program import extended_lp
 from surefoot.experiments.baselines.run import train_benchmark
 from surefoot.experiments.baselines.settings import BENCHMARKS, Settings
 

@@ -33,7 +33,6 @@ from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.experiments.judging import best
 from surefoot.experiments.locomotion import adapting, measures, run, settings, shipped
 from surefoot.experiments.locomotion.adapting import Course, Faced, Pool, face, lessons
-from surefoot.experiments.locomotion.differences import DIFFERENCES
 from surefoot.experiments.locomotion.figure import gain_and_cost, look
 from surefoot.experiments.locomotion.page import family_table, locomotion_page, tables
 from surefoot.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
@@ -549,15 +548,6 @@ def test_an_expert_of_the_task_is_trained_on_it() -> None:
     before, after = (task.episodes(policy, 10**6).run(200, np.random.default_rng(1)) for policy in (timid, found))
     assert after.reward.mean() > before.reward.mean() + 2
     assert after.cost.mean() < 1.1 * task.units.budget[0]
-
-
-# ----------------------------------------------------------------------------------------------------------------- docs
-
-
-def test_the_page_on_robots_lists_every_difference() -> None:
-    text = (DOCS / "locomotion.md").read_text().replace("\\|", "|")
-    for row in DIFFERENCES:
-        assert f"| {' | '.join(row)} |" in text
 
 
 def test_networks_are_run_on_the_first_tasks_only() -> None:

@@ -10,8 +10,9 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.baselines.dope_planning import planning_problem
 from surefoot.baselines.empirical_model import bernstein_widths, estimate, known_support, within_reach
-from surefoot.baselines.extended_planning import Plan, PlanningProblem, extended_lp, plan_extended
+from surefoot.baselines.extended_planning import Plan, PlanningProblem, plan_extended
 from surefoot.baselines.known import known_model
+from surefoot.bench.extended_program import extended_lp
 from surefoot.bench.rows import Row, Sizes, agree, duration, race
 from surefoot.bench.trained import trained_gridworld
 from surefoot.errors import SurefootError

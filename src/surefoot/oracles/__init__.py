@@ -2,7 +2,7 @@
 
 from surefoot.on_demand import taken_from
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
-from surefoot.oracles.gain_search import glucose_oracles, insulin_candidates
+from surefoot.oracles.gain_search import insulin_candidates
 from surefoot.oracles.interface import (
     CheckOracle,
     FeasibleOracle,
@@ -12,9 +12,7 @@ from surefoot.oracles.interface import (
     PolicyValues,
     from_neighbour_to_neighbour,
 )
-from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
-from surefoot.oracles.probing import check_by_episodes
-from surefoot.oracles.sampled import check_by_sampling, samples_needed
+from surefoot.oracles.policy_gradient import crpo, worst_task_then_gradient
 
 __all__ = [
     "CheckOracle",
@@ -26,27 +24,15 @@ __all__ = [
     "PolicyValues",
     "Schooling",
     "check_by_enumeration",
-    "check_by_episodes",
-    "check_by_sampling",
     "crpo",
     "exact_oracles",
     "from_neighbour_to_neighbour",
-    "glucose_oracles",
     "insulin_candidates",
     "learned_experts",
     "learned_safe_policy",
     "linear_program",
-    "natural_policy_gradient",
-    "samples_needed",
-    "uncertainty_penalised_policy",
     "worst_task_then_gradient",
 ]
 
 # What needs the extra `control` is imported when it is asked for.
-__getattr__, __dir__ = taken_from(
-    __name__,
-    {
-        "learned": "Schooling learned_experts learned_safe_policy",
-        "uncertainty_penalty": "uncertainty_penalised_policy",
-    },
-)
+__getattr__, __dir__ = taken_from(__name__, {"learned": "Schooling learned_experts learned_safe_policy"})

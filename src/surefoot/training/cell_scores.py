@@ -22,13 +22,10 @@ from surefoot.tabular.expansion import ROUNDING
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.bounds import Evaluator
-from surefoot.training.simulation import HOLDOUT_STAGE, SAMPLE_STAGE
 
 # A cell is widened in proportion to how far the bounds of so many cells reach, itself and its nearest neighbours: where
 # values change fast from task to task by much, elsewhere by little. Any widths that the first sample fixes are valid.
 NEIGHBOURS = 3
-
-STAGES = {SAMPLE_STAGE: "the tasks that cells are made of", HOLDOUT_STAGE: "held-out tasks"}
 
 
 @dataclass(frozen=True, eq=False)
