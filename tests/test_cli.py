@@ -133,7 +133,14 @@ finally:
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["--version"], ["status", "--help"], ["status", "JOURNAL"], ["export", "JOURNAL"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["reproduce", "--help"],
+        ["status", "--help"],
+        ["status", "JOURNAL"],
+        ["export", "JOURNAL"],
+    ],
     ids=" ".join,
 )
 def test_commands_import_what_they_need(words: list[str]) -> None:
@@ -149,9 +156,7 @@ def test_commands_import_what_they_need(words: list[str]) -> None:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
 def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Experiment) -> None:
-    (_, command) = next(
-        pair for pair in COMMANDS["reproduce"].loaded("reproduce").commands.items() if pair[0] == experiment.name
-    )
+    command = COMMANDS["reproduce"].loaded("reproduce").load(experiment.name)
     common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
     assert {each.name for each in command.params} == common | set(options_of(experiment.options))
     settings = experiment.settings()
