@@ -5,7 +5,6 @@ gain²·a². Of the policies a = kx, E[cost] = gain²k², so the best within a b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.world import Actions, Foresight, Shapes, Stepped
+from surefoot.cmdp.world import Actions, Shapes, Stepped
 from surefoot.errors import InvalidInput
 
 STEPS = 10
@@ -28,7 +27,6 @@ class BanditWorld:
         self.shapes = Shapes(1, 2 if discrete else 1, discrete)
         self.units = Units(1.0, (-100.0, 0.0), (0.0, 100.0), BUDGET * STEPS, STEPS, cost_sum_range=(0.0, 60.0))
         self.x, self.t, self.sums = np.zeros(self.lanes), np.zeros(self.lanes, np.int64), np.zeros((self.lanes, 2))
-        self.coming: Floats | None = None
 
     def begin(self, lanes: Mask, rng: np.random.Generator) -> Floats:
         self.rng = rng
@@ -40,20 +38,9 @@ class BanditWorld:
         numbers = np.stack([-((a - self.x) ** 2), np.minimum((self.gains * a) ** 2, 6.0)], axis=1) * running[:, None]
         self.sums += numbers
         self.t += running
-        self.x, self.coming = np.where(running, self.next_x(), self.x), None
+        self.x = np.where(running, self.rng.standard_normal(self.lanes), self.x)
         never = np.zeros(self.lanes, np.bool_)
         return Stepped(self.x[:, None].copy(), numbers[:, 0], numbers[:, 1:], self.sums.copy(), never, self.t == STEPS)
-
-    def foresight(self, others: Sequence[BanditTask]) -> Foresight:
-        """Another gain would shift the next number by as much as its push differs from this one's."""
-        apart = np.array([other.parameter[0] - self.gains for other in others])  # [k, n]
-        return lambda actions: (self.next_x() + apart * self.taken(actions))[..., None]
-
-    def next_x(self) -> Floats:
-        """Drawn when it is first asked for."""
-        if self.coming is None:
-            self.coming = self.rng.standard_normal(self.lanes)
-        return self.coming
 
     def taken(self, actions: Actions) -> Floats:
         """[n]"""

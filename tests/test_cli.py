@@ -31,7 +31,6 @@ from surefoot.cli.commands import COMMANDS
 from surefoot.cli.families import FAMILIES, built
 from surefoot.lab.bench import rows as bench
 from surefoot.lab.experiments.gridworld import limit
-from surefoot.lab.experiments.gridworld.settings import DISCREPANCIES
 from surefoot.lab.experiments.options import options_of
 from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
 from surefoot.methods import METHODS, specs
@@ -134,7 +133,14 @@ finally:
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["--version"], ["status", "--help"], ["status", "JOURNAL"], ["export", "JOURNAL"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["reproduce", "--help"],
+        ["status", "--help"],
+        ["status", "JOURNAL"],
+        ["export", "JOURNAL"],
+    ],
     ids=" ".join,
 )
 def test_commands_import_what_they_need(words: list[str]) -> None:
@@ -150,9 +156,7 @@ def test_commands_import_what_they_need(words: list[str]) -> None:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
 def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Experiment) -> None:
-    (_, command) = next(
-        pair for pair in COMMANDS["reproduce"].loaded("reproduce").commands.items() if pair[0] == experiment.name
-    )
+    command = COMMANDS["reproduce"].loaded("reproduce").load(experiment.name)
     common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
     assert {each.name for each in command.params} == common | set(options_of(experiment.options))
     settings = experiment.settings()
@@ -807,9 +811,3 @@ def test_every_symbol_is_in_its_file() -> None:
                 assert re.search(rf"\b{word}\b", text), f"{code}: {word} is not in {files}"
                 checked += 1
     assert checked > 80
-
-
-def test_the_experiments_page_lists_every_discrepancy() -> None:
-    text = (ROOT / "docs/experiments.md").read_text().replace("\\|", "|")
-    for item in DISCREPANCIES:
-        assert f"| {item.place} | {item.text} | {item.figure} | {item.here} |" in text

@@ -11,9 +11,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "surefoot"
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 
-# Called from outside: the suites by authors of oracles, and formulas of the paper that document it.
+# Called from outside: the suites by authors of oracles.
 CALLED_BY_USERS = {"conforms_to_check_oracle", "conforms_to_optimal_oracle", "conforms_to_feasible_oracle", "cpo"}
-FORMULAS = {"lipschitz_constant_any_start", "weight_limit"}
 # Overrides what a library calls.
 OVERRIDES = {"list_commands", "format_commands", "do_GET", "log_message"}
 
@@ -40,10 +39,10 @@ def test_everything_in_the_source_is_used_there_or_offered() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
         and not (node.name.startswith("__") or node.decorator_list or used[node.name])
-        and node.name not in CALLED_BY_USERS | FORMULAS | OVERRIDES
+        and node.name not in CALLED_BY_USERS | OVERRIDES
     }
     assert unused == set()
-    assert not any(used[name] for name in CALLED_BY_USERS | FORMULAS), "no longer an exception"
+    assert not any(used[name] for name in CALLED_BY_USERS), "no longer an exception"
 
 
 def _uses(tree: ast.AST) -> Iterator[str]:

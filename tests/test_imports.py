@@ -7,6 +7,7 @@ import pkgutil
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from types import ModuleType
 
 import grimp
@@ -58,3 +59,16 @@ def test_a_late_import_counts(tmp_path: object, monkeypatch: pytest.MonkeyPatch)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     with pytest.raises(CycleError):
         TopologicalSorter(imports).prepare()
+
+
+SLOW = {"scipy.signal", "scipy.stats", "scipy.optimize", "scipy.spatial", "matplotlib", "jinja2", "joblib", "typer"}
+
+
+@pytest.mark.parametrize("asset", ["policyset-1.0-plain", "policyset-1.0-cells"])
+def test_loading_a_policy_set_imports_nothing_slow(asset: str) -> None:
+    """Those cost tenths of a second of every process each, and reading a set needs none of them."""
+    script = "import sys, surefoot; surefoot.PolicyValueSet.load(sys.argv[1]); print(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", script, str(Path(__file__).parent / "assets" / asset)]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "surefoot.policyset.storage" in loaded
+    assert loaded & (SLOW | {"jax", "mujoco", "gymnasium", "surefoot.lab.experiments"}) == set()

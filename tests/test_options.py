@@ -61,8 +61,8 @@ def test_an_option_that_does_not_apply_is_refused(
 
 def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
-        for below, each in command.commands.items():
-            yield from leaves(f"{name} {below}", each)
+        for below in command.commands:
+            yield from leaves(f"{name} {below}", command.load(below))
     else:
         yield name, command
 

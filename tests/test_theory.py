@@ -27,24 +27,16 @@ deltas = st.floats(1e-4, 0.5)
 
 def test_lipschitz_constants_and_precondition() -> None:
     assert theory.lipschitz_constant(GAMMA) == pytest.approx(190, rel=1e-13)
-    assert theory.lipschitz_constant_any_start(GAMMA) == pytest.approx(210, rel=1e-13)
     assert theory.slater_requirement(1, GAMMA) == pytest.approx(1538, rel=1e-13)
     assert theory.elimination_slack(1, GAMMA) == pytest.approx(191, rel=1e-13)
     assert theory.largest_epsilon(0.15, GAMMA) == pytest.approx(9.8e-5, abs=5e-7)
     assert theory.largest_epsilon(0.05, GAMMA) == pytest.approx(3.3e-5, abs=5e-7)
     assert theory.lipschitz_constant(0.5) == pytest.approx(2 + 4)
-    assert theory.lipschitz_constant_any_start(0.5) == pytest.approx(10)
 
 
 @given(discount=discounts, xi=margins)
 def test_largest_epsilon_spends_the_whole_margin(discount: float, xi: float) -> None:
     assert theory.slater_requirement(theory.largest_epsilon(xi, discount), discount) == pytest.approx(xi, rel=1e-12)
-
-
-@given(discount=discounts)
-def test_start_adds_two_terms_to_the_lipschitz_constant(discount: float) -> None:
-    difference = theory.lipschitz_constant_any_start(discount) - theory.lipschitz_constant(discount)
-    assert difference == pytest.approx(2 / (1 - discount), rel=1e-9)
 
 
 def test_horizon_of_the_gridworld() -> None:
@@ -246,7 +238,6 @@ def test_weights_of_the_gridworld() -> None:
     assert alphas[0] == pytest.approx(0.0056, abs=5e-5)
     assert alphas[9] == pytest.approx(0.028, abs=5e-4)
     assert alphas[-1] == pytest.approx(0.495, abs=5e-4)
-    assert theory.weight_limit(XI, EPSILON, GAMMA) == pytest.approx(0.50, rel=1e-12)
     assert theory.contraction(XI, EPSILON, GAMMA) == pytest.approx(1 / 1.2, rel=1e-12)
     assert max(b / a for a, b in itertools.pairwise(alphas)) <= 1.2
     # The true range of c, V₋ = 9.85 instead of 10, buys little:
@@ -291,9 +282,9 @@ def test_the_printed_exponent_skips_a_step() -> None:
 
 @given(discount=discounts, xi=margins, share=st.floats(0.01, 1), surplus=st.floats(1, 20))
 def test_weights_grow_towards_their_limit(discount: float, xi: float, share: float, surplus: float) -> None:
-    """Under the theorem's precondition: a proper first weight, then growth below a limit of at least 1/2."""
+    """Under the theorem's precondition: a proper first weight, then growth below 1 - (4L+9)ε/v_s, at least 1/2."""
     epsilon, margin = share * theory.largest_epsilon(xi, discount), xi * surplus
-    limit = theory.weight_limit(margin, epsilon, discount)
+    limit = 1 - (4 * theory.lipschitz_constant(discount) + 9) * epsilon / margin
     alphas = weights(margin, epsilon, discount, 1 / (1 - discount), 200)
     assert limit >= 0.5 - 1e-12
     assert 0 < alphas[0] < limit

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
     from surefoot.simulate.run import Run
     from surefoot.tabular.distance import distance
-    from surefoot.tabular.evaluate import evaluate, evaluate_many, occupancy
+    from surefoot.tabular.evaluate import evaluate, occupancy
     from surefoot.tabular.lagrangian import Solution
     from surefoot.tabular.model import TabularCMDP
     from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -62,7 +62,7 @@ else:  # each is imported from its module when it is first used
             "policyset.policy_value_set": "Entry PolicyValueSet",
             "simulate.run": "Run",
             "tabular.distance": "distance",
-            "tabular.evaluate": "evaluate evaluate_many occupancy",
+            "tabular.evaluate": "evaluate occupancy",
             "tabular.lagrangian": "Solution",
             "tabular.model": "TabularCMDP",
             "tabular.policy": "TabularPolicy TimedPolicy",
@@ -120,7 +120,6 @@ __all__ = [
     "controller",
     "distance",
     "evaluate",
-    "evaluate_many",
     "greedy_cover",
     "learner",
     "occupancy",

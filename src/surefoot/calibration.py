@@ -32,7 +32,6 @@ from surefoot.simulate.runner import run_learner
 from surefoot.tasks.task_distribution import TaskDistribution
 
 LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks
-FALLING_LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # with thresholds that are higher for most of the time
 LARGEST_LEVEL = 0.9
 ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too many, and per unit of parallel work
 
@@ -67,20 +66,19 @@ def calibrate(
 
     Args:
         tasks: the distribution that tasks at hand are drawn from; their values must be readable.
-        method, horizon, options: as for `learner`; a method with cells. With `declared=episodes` thresholds fall
-            towards the last episode, and larger levels may pass.
+        method, horizon, options: as for `learner`; a method with cells.
         runs: fresh simulated tasks at each level. A level passes if with one more unsafe task among one more run
             their share is at most the risk (and less, by how little attempts cost, unless this is the only one); with
             an error, if so few unsafe ones have at most this probability at a risk above risk - error. More runs let
             larger levels pass.
-        levels: nominal levels to try, increasing; by default 1.2 to 6 times the risk, with `declared` 2 to 8 times.
+        levels: nominal levels to try, increasing; by default 1.2 to 6 times the risk.
         error: probability that a level passes whose own risk exceeds risk - error; 0 for the joint promise alone.
         attempt: 1, and one more each time; a later one asks for fewer unsafe tasks, so that all of them together keep
             to the risk. 0 if there will be no other, whatever this one says: then a few more may be unsafe.
         progress: called with (what, done, all) after every few runs.
     """
     check_jobs(jobs)
-    chosen = _increasing(levels, risk, LEVELS if options.get("declared") is None else FALLING_LEVELS)
+    chosen = _increasing(levels, risk)
     untried = _untried(policies, tasks, method, episodes, risk, runs, error, attempt, seed, horizon, options)
     trial, unsafe = _Trial(policies, tasks, untried), []
     with workers(jobs) as ready:
@@ -169,9 +167,9 @@ def _check_tasks(policies: PolicyValueSet, tasks: TaskDistribution) -> None:
         raise InvalidInput("tasks must be those that the policy set was trained on, got others")
 
 
-def _increasing(levels: Sequence[float] | None, risk: float, usual: Sequence[float]) -> list[float]:
+def _increasing(levels: Sequence[float] | None, risk: float) -> list[float]:
     if levels is None:
-        return [factor * risk for factor in usual if factor * risk <= LARGEST_LEVEL]
+        return [factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL]
     chosen = [fraction("levels", level) for level in levels]
     if not chosen or any(later <= earlier for earlier, later in pairwise(chosen)):
         raise InvalidInput(f"levels must be increasing numbers, got {levels!r}")

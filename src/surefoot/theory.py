@@ -16,11 +16,6 @@ def lipschitz_constant(discount: float) -> float:
     return 1 / (1 - discount) + 2 * discount / (1 - discount) ** 2
 
 
-def lipschitz_constant_any_start(discount: float) -> float:
-    """(3-γ)/(1-γ)²: the constant of Lemma "smooth" once the start distribution may differ too (E5)."""
-    return (3 - discount) / (1 - discount) ** 2
-
-
 def shift_bound(signal: Any, spread: Any, discount: float) -> Any:
     """(σ + γ·osc)/(1-γ): how far a value moves per unit of distance, from any first state (docs, Lemma 8).
 
@@ -120,11 +115,6 @@ def first_weight(safe_margin: float, epsilon: float, discount: float, worst_valu
 def next_weight(weight: float, safe_margin: float, epsilon: float, discount: float) -> float:
     """α_{m+1} = 3 v_s α_m / ((2+α_m) v_s + (4L+9)ε): the recursion behind Eq. (closeform) (E1, E2)."""
     return 3 * safe_margin * weight / ((2 + weight) * safe_margin + _step_slack(epsilon, discount))
-
-
-def weight_limit(safe_margin: float, epsilon: float, discount: float) -> float:
-    """lim α_m = 1 - (4L+9)ε/v_s."""
-    return 1 - _step_slack(epsilon, discount) / safe_margin
 
 
 def contraction(safe_margin: float, epsilon: float, discount: float) -> float:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from surefoot.cmdp.units import Units
+from surefoot.cmdp.values import Values
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 
 
@@ -38,3 +41,9 @@ def made_up_set(
         for k, (u, v, u_s, v_s) in enumerate(unit_values)
     )
     return PolicyValueSet(entries, policies[0], units, epsilon, 0.1, 0.0, "made up", {}, {}, safe_risk=0.0)
+
+
+def values_of_all(task: TabularCMDP, policies: Sequence[TabularPolicy]) -> Values:
+    """Reward [n], cost [n, m] and margin [n, m] of n policies on one task."""
+    each = [evaluate(task, policy) for policy in policies]
+    return Values(*(np.array(column) for column in zip(*each, strict=True)))

@@ -13,7 +13,6 @@ import surefoot as sf
 from bandit_world import BanditWorld
 from gym_strangers import DECLARED, Pushed, Walk
 from surefoot.cmdp.world import Stepped, World
-from surefoot.oracles.uncertainty_penalty import PenalisedWorld
 from surefoot.testing import world_suite
 
 GAINS = np.array([0.5, 1.0, 2.0])
@@ -29,19 +28,12 @@ def robots(family: Any, parameters: tuple[float, float]) -> World:
     return tasks.task(parameters[0]).world(2, tasks.task(parameters[1]))
 
 
-def penalised() -> World:
-    tasks = sf.tasks.hopper_motors()
-    world = tasks.task(1.0).world(3)
-    return PenalisedWorld(world, world.foresight([tasks.task(0.8), tasks.task(1.2)]), 1e-4)
-
-
 WORLDS: dict[str, tuple[Callable[[], World], float | None]] = {
     "bandit": (lambda: BanditWorld(GAINS), None),
     "choice": (lambda: BanditWorld(GAINS, discrete=True), None),
     "hopper": (lambda: robots(sf.tasks.hopper_motors, (0.8, 1.2)), None),
     "hopper, discounted costs": (lambda: robots(sf.tasks.hopper_velocity, (0.4, 0.6)), 0.99),
     "cheetah": (lambda: robots(sf.tasks.half_cheetah_motors, (0.8, 1.2)), None),
-    "hopper, penalised": (penalised, None),
     "walk": (lambda: gym(Walk), None),
     "walk that pays after its end": (lambda: gym(Walk, after_termination=(0.0, 1.0), discount=0.9), None),
     "walk without a horizon": (lambda: gym(Walk, horizon=None, discount=0.8), None),

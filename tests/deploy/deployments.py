@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from contracts.made_up import made_up_set
+from contracts.made_up import made_up_set, values_of_all
 from shown_wheel import shown_set, turn_told
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import Deployment
 from surefoot.learning.learner import Learner, Order
 from surefoot.methods import BASELINES, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.evaluate import evaluate_many
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.task_distribution import from_arrays
@@ -50,7 +49,7 @@ def short_phase_set() -> PolicyValueSet:
     """Algorithm 2 raises weights and drops candidates on it within some hundred episodes; two constraints."""
     truth = short_phase_task()
     policies = [TabularPolicy(np.array([[1 - p, p]] * 2)) for p in (0.0, 0.7, 0.6, 0.5)]
-    values = evaluate_many(truth, policies)
+    values = values_of_all(truth, policies)
     u, v = truth.units.unit_reward_value(values.reward), truth.units.unit_margin(values.margin)
     promises = [(u[3] + 0.35, v[3], u[0], v[0]), (u[3] + 0.2, v[3] + 0.3, u[0], v[0]), (u[3], v[3], u[0], v[0])]
     return made_up_set(truth.units, promises, epsilon=1e-4, policies=policies)

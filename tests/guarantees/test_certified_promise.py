@@ -120,7 +120,7 @@ def test_sums_alone_keep_the_promise_in_the_rooms() -> None:
 @pytest.mark.short_for(risk=[0.5])
 @pytest.mark.parametrize("risk", [0.05, 0.5])
 def test_likelihood_method_keeps_its_promise_where_the_risk_is_used(risk: float) -> None:
-    unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 200, 100, seed=3, family="two rooms", pairs=True)
+    unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 200, 100, seed=3, family="two rooms")
     assert p_value(unsafe, tasks, risk) > FALSE_ALARM
     assert unsafe > 0.1 * risk * tasks
 
@@ -154,11 +154,11 @@ def test_promise_on_the_gridworld_counted_at_length(
 MUTANTS: dict[str, tuple[str, float, int, int, Mutant, dict[str, Any]]] = {
     "square root of the threshold": (
         *(LIKELIHOOD, 0.005, 450, 100, mutants.evidence_times(2)),
-        {"family": "two rooms", "pairs": True},
+        {"family": "two rooms"},
     ),
     "radius halved": (
         *(LIKELIHOOD, 0.005, 150, 100, mutants.evidence_times(4)),
-        {"family": "two rooms", "pairs": True},
+        {"family": "two rooms"},
     ),
     "safe on the likeliest cell only": (*(LIKELIHOOD, 0.05, 20, 100, mutants.only_the_likeliest_cell), {}),
     "bounds of a milder cell": (*(LIKELIHOOD, 0.05, 12, 300, mutants.cells_shifted(80)), {}),

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from contracts.made_up import made_up_set
+from contracts.made_up import made_up_set, values_of_all
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
 from surefoot.learning.learner import Learner
@@ -29,7 +29,7 @@ from surefoot.learning.paper.algorithm_2 import SafeCandidates
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
-from surefoot.tabular.evaluate import evaluate, evaluate_many
+from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
@@ -63,7 +63,7 @@ class Scenario:
     @cached_property
     def margin(self) -> Floats:
         """[P, m] exact margins of all policies."""
-        return evaluate_many(self.task, self.policies.policies).margin
+        return values_of_all(self.task, self.policies.policies).margin
 
     def exact_margin(self, deployed: Deployed) -> float:
         """Smallest margin of a mixture whose component is drawn once per episode."""
@@ -132,7 +132,7 @@ def liars(constraints: int = 1) -> Scenario:
     budget = np.full(constraints, 0.7 / 0.8)
     task = TabularCMDP(chance, reward, cost, budget, [0.5, 0.5], 0.2, (0.0, 1.0), (0.0, 1.0))
     policies = [TabularPolicy(np.array([[1 - p, p]] * 2)) for p in (0.0, 1.0, 1.0, 1.0, 0.6)]
-    values = evaluate_many(task, policies)
+    values = values_of_all(task, policies)
     u, v = task.units.unit_reward_value(values.reward), task.units.unit_margin(values.margin)
     safe = (u[0], v[0])
     promises = [
@@ -304,7 +304,7 @@ def switching_is_a_trap() -> Scenario:
     reward = np.array([[0.2, 0.8]] * 3 + [[0.0, 0.0]])
     task = TabularCMDP(np.eye(4)[after], reward, cost, 5.0, np.eye(4)[fresh], 0.9, (0.0, 1.0), (0.0, 1.0))
     policies = [TabularPolicy(np.tile(np.eye(2)[action], (4, 1))) for action in (0, 1)]
-    values = evaluate_many(task, policies)
+    values = values_of_all(task, policies)
     u, v = task.units.unit_reward_value(values.reward), task.units.unit_margin(values.margin)
     policy_set = made_up_set(task.units, [(u[1], v[1], u[0], v[0])], epsilon=1e-4, policies=policies)
     return Scenario(task, policy_set, 3000, 130)

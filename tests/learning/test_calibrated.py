@@ -151,7 +151,7 @@ def test_the_contract_of_learners() -> None:
     ("changed", "message"),
     [
         ({"method": "certified-ball"}, "calibration must be for method 'certified-ball'"),
-        ({"pairs": True}, "calibration must be for pairs True, got one for False"),
+        ({"optimistic": True}, "calibration must be for optimistic True, got one for False"),
         ({"horizon": 7}, "calibration must be for horizon 7"),
         ({"risk": 0.2}, "risk must be at least the 0.3 of the calibration"),
         ({"calibration": UNTRIED}, "passed at none"),

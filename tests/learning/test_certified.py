@@ -98,12 +98,11 @@ def weight_for(cells: Cells, worst: int) -> float:
     return float(safe / (safe - rich))
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-def test_the_current_set_decides_not_the_intersection(pairs: bool) -> None:
+def test_the_current_set_decides_not_the_intersection() -> None:
     """A cell that was ruled out counts again as soon as its evidence has fallen."""
     script = [NOTHING, [0, 0, GONE, GONE], [0, 0, 0, GONE], [GONE, 0, GONE, GONE]]
     for number, (survivors, worst) in enumerate([([0, 1, 2, 3], 3), ([0, 1], 1), ([0, 1, 2], 2), ([1], 1)]):
-        method = scripted(script, pairs=pairs)
+        method = scripted(script)
         state, kinds = after_decisions(method, number)
         assert np.flatnonzero(state.surviving).tolist() == survivors
         assert state.deployed.weight == pytest.approx(weight_for(method.cells, worst), abs=1e-5)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from contracts.made_up import made_up_set
+from contracts.made_up import made_up_set, values_of_all
 from shown_wheel import ShownWheel, shown_set
 from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.units import Units
@@ -21,7 +21,6 @@ from surefoot.learning.learner import Learner, Orders, counter_uniforms
 from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Step
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tabular.evaluate import evaluate_many
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld_tasks import gridworld
@@ -75,7 +74,7 @@ def short_phase_set() -> PolicyValueSet:
     task = short_phase_task()
     policies = [TabularPolicy(np.array([[1 - p, p]] * 2)) for p in (0.0, 0.7, 0.6, 0.5)]
     units = task.units
-    values = evaluate_many(task, policies)
+    values = values_of_all(task, policies)
     u, v = units.unit_reward_value(values.reward), units.unit_margin(values.margin)
     promises = [(u[3] + 0.35, v[3], u[0], v[0]), (u[3] + 0.2, v[3] + 0.3, u[0], v[0]), (u[3], v[3], u[0], v[0])]
     return made_up_set(units, promises, epsilon=1e-4, policies=policies)

@@ -20,7 +20,6 @@ from surefoot.tabular import evaluate as evaluate_module
 from surefoot.tabular.evaluate import (
     WIDE_DENSE_LIMIT,
     evaluate,
-    evaluate_many,
     occupancy,
     solve_discounted,
     state_values,
@@ -264,24 +263,6 @@ def test_constraints_do_not_influence_each_other(task: Any) -> None:
         assert alone.reward == pytest.approx(together.reward, rel=1e-12, abs=1e-12)
         assert alone.cost == pytest.approx(together.cost[[i]], rel=1e-12, abs=1e-12)
         assert alone.margin == pytest.approx(together.margin[[i]], rel=1e-12, abs=1e-10)
-
-
-@given(task=task_arrays(), count=st.integers(0, 4))
-def test_evaluate_many_is_evaluate_for_each(task: Any, count: int) -> None:
-    arrays, rng = task
-    cmdp = TabularCMDP(**arrays)
-    policies: list[Any] = [random_policy(rng, cmdp) for _ in range(count)]
-    if count > 1:
-        policies[0] = EpisodeMixture((policies[0], policies[1]), [0.5, 0.5])
-        policies[1] = policies[1].probabilities
-    many = evaluate_many(cmdp, policies)
-    assert many.reward.shape == (count,)
-    assert many.cost.shape == many.margin.shape == (count, cmdp.n_constraints)
-    for i, policy in enumerate(policies):
-        one = evaluate(cmdp, policy)
-        assert many.reward[i] == one.reward
-        assert np.array_equal(many.cost[i], one.cost)
-        assert np.array_equal(many.margin[i], one.margin)
 
 
 def walk(states: int, kind: str) -> sp.csr_array:

@@ -63,7 +63,7 @@ def test_no_value_moves_further_than_the_lemma_says(seed: int) -> None:
     moved_by = evaluate(worst, policy).cost[0] - evaluate(task, policy).cost[0]
     assert moved_by <= slack + 1e-12
     assert moved_by >= 0.4 * slack, "or the bound would be far from sharp"
-    smooth = ETA * theory.lipschitz_constant_any_start(task.discount) * scale
+    smooth = ETA * (3 - task.discount) / (1 - task.discount) ** 2 * scale
     assert slack < smooth
     from_states = state_values(worst, policy.probabilities)[1] - state_values(task, policy.probabilities)[1]
     assert (from_states <= ETA * theory.shift_bound(scale, spread, task.discount) + 1e-12).all()

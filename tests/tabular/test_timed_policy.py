@@ -24,7 +24,7 @@ from surefoot.learning.learner import Learner
 from surefoot.learning.paper.safe_only import SafeOnly
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
-from surefoot.tabular.evaluate import evaluate, evaluate_many
+from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.rollout import Simulator, joint_table
@@ -96,8 +96,9 @@ def test_mixtures_may_hold_timed_policies() -> None:
     rng = np.random.default_rng(0)
     cmdp = random_cmdp(rng)
     parts = random_timed(rng, cmdp, 3), random_policy(rng, cmdp)
-    values = evaluate_many(cmdp, [*parts, EpisodeMixture(parts, np.array([0.3, 0.7]))])
-    assert values.reward[2] == pytest.approx(0.3 * values.reward[0] + 0.7 * values.reward[1], rel=1e-12)
+    one, other = (evaluate(cmdp, part).reward for part in parts)
+    mixed = evaluate(cmdp, EpisodeMixture(parts, np.array([0.3, 0.7])))
+    assert mixed.reward == pytest.approx(0.3 * one + 0.7 * other, rel=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------- episodes

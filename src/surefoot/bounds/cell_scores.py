@@ -16,7 +16,6 @@ from scipy.spatial import cKDTree
 
 from surefoot.arrays import Floats, Integers
 from surefoot.bounds.exact import Evaluator
-from surefoot.bounds.simulation import HOLDOUT_STAGE, SAMPLE_STAGE
 from surefoot.errors import InvalidInput
 from surefoot.progress import Progress
 from surefoot.tabular.distance import distance
@@ -27,8 +26,6 @@ from surefoot.tasks.task_distribution import TaskDistribution
 # A cell is widened in proportion to how far the bounds of so many cells reach, itself and its nearest neighbours: where
 # values change fast from task to task by much, elsewhere by little. Any widths that the first sample fixes are valid.
 NEIGHBOURS = 3
-
-STAGES = {SAMPLE_STAGE: "the tasks that cells are made of", HOLDOUT_STAGE: "held-out tasks"}
 
 
 @dataclass(frozen=True, eq=False)

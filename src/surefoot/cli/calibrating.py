@@ -49,14 +49,11 @@ def calibrate_command(
     runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each level.")] = 2000,
     levels: Annotated[
         str | None,
-        typer.Option(help="Levels to try, increasing, comma-separated; 1.2 to 6 risks by default, 2 to 8 if falling."),
+        typer.Option(help="Levels to try, increasing, comma-separated; 1.2 to 6 risks by default."),
     ] = None,
     error: Annotated[
         float, typer.Option(help="Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
     ] = 0.0,
-    falling: Annotated[
-        bool, typer.Option("--falling", help="Ask for more evidence early, so that larger levels may pass.")
-    ] = False,
     attempt: Attempt = 1,
     seed: Seed = 0,
     key: SealingKey = None,
@@ -86,7 +83,6 @@ def calibrate_command(
             seed=seed,
             jobs=jobs,
             progress=report,
-            **({"declared": episodes} if falling else {}),
         )
     content = write_calibration(out, found, sealing)
     if as_json:

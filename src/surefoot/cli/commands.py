@@ -6,15 +6,14 @@ import sys
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, ClassVar, NoReturn, cast
 
 import typer
-from typer.core import TyperCommand
 from typer.main import get_group
 
 from surefoot import __version__
 from surefoot.cli.terminal import (
-    Listing,
+    OnDemand,
     check_words,
     complain,
     console,
@@ -99,24 +98,14 @@ COMMANDS = {
 }
 
 
-class OnDemand(Listing):
-    """Knows its commands by name and line; the one that is called is imported with all its options."""
+class Commands(OnDemand):
+    helps: ClassVar = {name: command.help for name, command in COMMANDS.items()}
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.commands = {name: TyperCommand(name, help=command.help) for name, command in COMMANDS.items()}
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, found, rest = super().resolve_command(ctx, args)
-        if name is not None and found is not None:
-            found = COMMANDS[name].loaded(name)
-        return name, found, rest
+    def load(self, name: str) -> Any:
+        return COMMANDS[name].loaded(name)
 
 
-app = typer.Typer(cls=OnDemand, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:

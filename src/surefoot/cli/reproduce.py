@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
+from typer.main import get_group
 
 from surefoot.cli.signatures import with_options
-from surefoot.cli.terminal import Json, Listing, Out, numbers, print_json, print_path, progress, show_all
-from surefoot.lab.experiments.options import check_applies, options_of
+from surefoot.cli.terminal import Json, OnDemand, Out, numbers, print_json, print_path, progress, show_all
 from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
 
+BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
 
 app = typer.Typer(rich_markup_mode=None)
-reproduce_app = typer.Typer(
-    cls=Listing, rich_markup_mode=None, help="Reproduce an experiment of the paper, or one about the certified methods."
+
+
+class Experiments(OnDemand):
+    """The experiments; the one that is called is imported."""
+
+    helps: ClassVar = {name: experiment.help for name, experiment in BY_NAME.items()}
+
+    def load(self, name: str) -> Any:
+        alone = typer.Typer(rich_markup_mode=None)
+        alone.command(name)(command_of(BY_NAME[name]))
+        return get_group(alone).commands[name]
+
+
+app.add_typer(
+    typer.Typer(
+        cls=Experiments,
+        rich_markup_mode=None,
+        help="Reproduce an experiment of the paper, or one about the certified methods.",
+    ),
+    name="reproduce",
 )
-app.add_typer(reproduce_app, name="reproduce")
 
 
 def command_of(experiment: Experiment) -> Callable[..., None]:
     """The command of an experiment; its options are those of the settings."""
+    from surefoot.lab.experiments.options import check_applies, options_of
+
     hints = get_type_hints(experiment.options)
 
     def command(out: Out, jobs: Jobs = 2, as_json: Json = False, **words: Any) -> None:
@@ -63,7 +83,3 @@ def _parsed(name: str, value: Any, hint: Any) -> Any:
 
 def _several(hint: Any) -> bool:
     return Ellipsis in get_args(hint)
-
-
-for each in EXPERIMENTS:
-    reproduce_app.command(each.name)(command_of(each))

@@ -11,10 +11,10 @@ from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from surefoot.errors import InvalidInput
 from surefoot.progress import Progress, shown
@@ -41,6 +41,26 @@ class Listing(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands[name].help) for name in self.list_commands(ctx)])
+
+
+class OnDemand(Listing):
+    """Knows its commands by name and one line of help; the one that is called is loaded with all its options."""
+
+    helps: ClassVar[Mapping[str, str]]  # in the order of the list
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=words) for name, words in self.helps.items()}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.helps)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if name is None or found is None else self.load(name), rest
+
+    def load(self, name: str) -> Any:
+        raise NotImplementedError
 
 
 @cache

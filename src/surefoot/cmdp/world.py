@@ -6,7 +6,6 @@ few thousand of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -78,17 +77,4 @@ class SteppedTask(Protocol):
     def world(self, lanes: int, *others: Any) -> World:
         """The system, `lanes` times side by side, and behind that as many lanes of each of the other tasks of its
         family."""
-        ...
-
-
-# From actions to observations [k, n, o]: what each of n lanes would show after one step if it were of the k-th task.
-Foresight: TypeAlias = Callable[[Actions], Floats]
-
-
-@runtime_checkable
-class ForeseeingWorld(World, Protocol):
-    """A world that knows besides what other tasks of its family would do from where its lanes are."""
-
-    def foresight(self, others: Sequence[Any]) -> Foresight:
-        """Of the other tasks, always from where the lanes are when it is asked; they stay there."""
         ...

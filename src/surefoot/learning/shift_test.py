@@ -81,12 +81,6 @@ class ShiftTest:
                 "certified-returns is what sums allow"
             )
 
-    @property
-    def false_alarm(self) -> float:
-        """Probability of an alarm on a task from the distribution, at most."""
-        cells = self.policies.cells
-        return min(1.0, self.level + (1.0 if cells is None else cells.uncovered))
-
     def start(self) -> ShiftState:
         model, kinds = self._model, self._model.n_actions + 1
         return ShiftState(

@@ -67,7 +67,7 @@ NEEDS: Mapping[Needs, str] = MappingProxyType(
 )
 
 # Options that are no longer offered, with the value that left things as they are: records of before may hold that.
-WITHDRAWN: Mapping[str, Any] = MappingProxyType({"by_prior": False})
+WITHDRAWN: Mapping[str, Any] = MappingProxyType({"by_prior": False, "pairs": False, "declared": None})
 
 Make: TypeAlias = Callable[..., Method]  # (policies, terms, **options)
 Plan: TypeAlias = Callable[[PolicyValueSet, Terms], PlanLine]

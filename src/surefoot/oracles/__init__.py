@@ -11,9 +11,7 @@ from surefoot.oracles.interface import (
     PolicyValues,
     from_neighbour_to_neighbour,
 )
-from surefoot.oracles.policy_gradient import crpo, natural_policy_gradient, worst_task_then_gradient
-from surefoot.oracles.probing import check_by_episodes
-from surefoot.oracles.sampled import check_by_sampling, samples_needed
+from surefoot.oracles.policy_gradient import crpo, worst_task_then_gradient
 
 __all__ = [
     "CheckOracle",
@@ -25,19 +23,13 @@ __all__ = [
     "PolicyValues",
     "Schooling",
     "check_by_enumeration",
-    "check_by_episodes",
-    "check_by_sampling",
     "crpo",
     "exact_oracles",
     "from_neighbour_to_neighbour",
-    "glucose_oracles",
     "insulin_candidates",
     "learned_experts",
     "learned_safe_policy",
     "linear_program",
-    "natural_policy_gradient",
-    "samples_needed",
-    "uncertainty_penalised_policy",
     "worst_task_then_gradient",
 ]
 
@@ -45,8 +37,7 @@ __all__ = [
 __getattr__, __dir__ = taken_from(
     __name__,
     {
-        "surefoot.lab.pump.gain_search": "glucose_oracles insulin_candidates",
+        "surefoot.lab.pump.gain_search": "insulin_candidates",
         "learned": "Schooling learned_experts learned_safe_policy",
-        "uncertainty_penalty": "uncertainty_penalised_policy",
     },
 )

@@ -75,7 +75,7 @@ def learned_experts(schooling: Schooling | None = None, solved: Solved | None = 
 
     def optimal(task: Any, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
         least = np.minimum(task.units.user_margin(-epsilon), -rules.allowance * np.abs(task.units.budget))
-        trained, found = trained_and_tested([task], least, delta, rules, rng, _nearest(known, task))
+        trained, found = _trained_and_tested([task], least, delta, rules, rng, _nearest(known, task))
         known.append((task, trained))
         return PolicyValues(found.policy, float(found.reward[0]), found.margin[0])
 
@@ -97,7 +97,7 @@ def learned_safe_policy(schooling: Schooling | None = None, solved: Solved | Non
         if not len(tasks):
             raise InvalidInput("tasks must hold at least one task, got none")
         needed, start = tasks[0].units.user_margin(xi or 0.0), _mildest(solved or [], tasks, rng)
-        return trained_and_tested(tasks, needed, delta, rules, rng, start)[1]
+        return _trained_and_tested(tasks, needed, delta, rules, rng, start)[1]
 
     return feasible
 
@@ -117,44 +117,29 @@ def side_by_side(tasks: Sequence[Any], needed: Floats, rules: Schooling) -> Cour
     return Course(tasks[0].world(each, *tasks[1:]), np.repeat(np.arange(len(tasks)), each).tolist(), budget)
 
 
-def tightened(course: Course, lacking: Floats) -> Course:
-    """The budget smaller by what margins lack [m]."""
-    return course._replace(budget=course.budget - lacking)
-
-
-def trained_and_tested(
+def _trained_and_tested(
     tasks: Sequence[Any],
     needed: Floats,
     delta: float,
     rules: Schooling,
     rng: np.random.Generator,
     start: Trained | None = None,
-    *,
-    course: Course | None = None,
-    harder: Callable[[Course, Floats], Course] = tightened,
-    retries: int = RETRIES,
 ) -> tuple[Trained, FeasiblePolicy]:
-    """A policy whose margins are at least `needed` [m] on every task with probability 1-δ, or `Infeasible`.
-
-    Args:
-        course: where it is trained at first, on all tasks side by side if None; tested is on the tasks.
-        harder: makes the next course, for a policy whose margins are shown to lack as much [m] as it is told.
-        retries: courses at most.
-    """
+    """A policy whose margins are at least `needed` [m] on every task with probability 1-δ, or `Infeasible`."""
     fraction("delta", delta)
-    course, trained = course or side_by_side(tasks, needed, rules), start
-    for tries in range(1, retries + 1):
+    course, trained = side_by_side(tasks, needed, rules), start
+    for tries in range(1, RETRIES + 1):
         trained = _trained(course, rules, rng, trained)
-        tests = [_tested(task, trained, rules.tested, delta / retries / len(tasks), rng) for task in tasks]
+        tests = [_tested(task, trained, rules.tested, delta / RETRIES / len(tasks), rng) for task in tasks]
         shortest = min(test.length for test in tests)
         if shortest < rules.least_length:  # trained on as it was, unless it has learned to end: then from nothing
             trained = trained if 2 * shortest >= rules.least_length else None
             continue
         margin, least = np.array([test.margin for test in tests]), np.array([test.least_margin for test in tests])
-        kept = (margin >= np.maximum(needed, 0.0)).all() or tries == retries  # what ε allows besides is for the last
+        kept = (margin >= np.maximum(needed, 0.0)).all() or tries == RETRIES  # what ε allows besides is for the last
         if kept and (least >= needed).all():
             return trained, FeasiblePolicy(trained.policy, np.array([test.reward for test in tests]), margin)
-        course = harder(course, np.maximum(needed - least.min(axis=0), 0.0))
+        course = _tightened(course, np.maximum(needed - least.min(axis=0), 0.0))
     raise _nothing_found(tests, needed, rules.tested, tasks[0].units.budget)
 
 
@@ -164,8 +149,13 @@ def trained_and_tested(
 def _trained(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:
     """A policy for the course: from another one, or from nothing by way of looser budgets."""
     for multiple in rules.loosened if start is None else ():
-        start = _improved(tightened(course, (1 - multiple) * np.abs(course.budget)), rules, rng, start)
+        start = _improved(_tightened(course, (1 - multiple) * np.abs(course.budget)), rules, rng, start)
     return _improved(course, rules, rng, start)
+
+
+def _tightened(course: Course, lacking: Floats) -> Course:
+    """The budget smaller by what margins lack [m]."""
+    return course._replace(budget=course.budget - lacking)
 
 
 def _improved(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:

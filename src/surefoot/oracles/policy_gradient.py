@@ -1,7 +1,7 @@
 """O_l and O_s for tabular tasks by natural policy gradient, with exact policy evaluation at every step.
 
 Everything in here is in unit scale: signals [1+m, S, A] are r and the m constraints c, feasible means V_c ≥ 0.
-Both O_l end on a proof of what they promise: by weak duality V* ≤ max_π V_r(π) + Σᵢ λᵢ V_cᵢ(π) for any λ ≥ 0, and the
+O_l ends on a proof of what it promises: by weak duality V* ≤ max_π V_r(π) + Σᵢ λᵢ V_cᵢ(π) for any λ ≥ 0, and the
 maximum is an unconstrained problem that policy iteration solves exactly.
 """
 
@@ -23,10 +23,6 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables, as_ta
 from surefoot.tabular.solve import solve
 from surefoot.tabular.tables import endless
 
-# Change of policy and multipliers below which the primal-dual iteration is taken to rest.
-REST = 1e-9
-# Entropy weight whose effect is lost in rounding; there is nothing to gain below it.
-LEAST_ENTROPY = 1e-12
 # CRPO stops as soon as its certificate meets ε; the certificate costs a few steps, so it is asked for now and then.
 CERTIFY_EVERY = 250
 # Margins are exact up to this; a policy on the boundary must not fail by rounding.
@@ -40,58 +36,6 @@ LARGEST_STEP = 1e6
 CANDIDATES = 20
 
 FirstGuess: TypeAlias = TabularCMDP | TabularPolicy | TimedPolicy | ArrayLike | None
-
-# ----------------------------------------------------------------------------------------------------- O_l, primal-dual
-
-
-def natural_policy_gradient(
-    *, steps: int = 10_000, entropy: float = 0.01, policy_step: float = 1.0, dual_step: float = 1.0
-) -> OptimalOracle:
-    """O_l by entropy-regularised natural policy gradient on the Lagrangian, alternating with multiplier steps.
-
-    π ∝ π^(1-f) exp(f·Q/β) with f = η_p β/(1-γ), then λ ← [λ - η·V_c]₊, one λ for each constraint; Q belongs to
-    r + λ·c + β·entropy. The published solver has, in the units of its gridworld where r and c are 10 times larger,
-    β = 0.1, η_p = (1-γ)/β, η = 0.1 and 10⁴ steps: the defaults here.
-
-    Two things are added, because with the published constants alone the last iterate cycles for ever on many tasks
-    (the gridworld at noise 0.1 among them): the step of a multiplier is halved when its constraint changes sign, and
-    grows back slowly; and the entropy weight is divided by four whenever the iteration rests short of ε.
-
-    Args:
-        steps: at most this many alternations, over all entropy weights together.
-        entropy: β, in unit scale.
-        policy_step: f in (0, 1]; 1 replaces the policy by the softmax of Q/β.
-        dual_step: the largest η, in unit scale.
-    """
-    _require_positive(steps=steps, entropy=entropy, policy_step=policy_step, dual_step=dual_step)
-
-    def optimal(task: TabularCMDP, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
-        signals = _unit_signals(task)
-        beta = entropy
-        log_policy = np.full(task.reward.shape, -np.log(task.n_actions))
-        multipliers, constraint = np.zeros(task.n_constraints), np.zeros(task.n_constraints)
-        step = np.full(task.n_constraints, dual_step)
-        for _ in range(steps):
-            policy = np.exp(log_policy)
-            surprise = -log_policy[None]
-            values = _state_values(task, np.concatenate([signals, surprise]), policy)
-            previous, constraint = constraint, values[1:-1] @ task.start
-
-            weights = np.concatenate([[1.0], multipliers])
-            q = _action_values(task, np.tensordot(weights, signals, 1), np.append(weights, beta) @ values)
-            log_policy = _log_softmax((1 - policy_step) * log_policy + policy_step * q / beta)
-
-            step = np.where(constraint * previous < 0, step / 2, np.minimum(1.01 * step, dual_step))
-            moved = np.maximum(multipliers - dual_step * constraint, 0) - multipliers
-            multipliers = np.maximum(multipliers - step * constraint, 0)
-            if max(np.abs(moved).max(), np.abs(np.exp(log_policy) - policy).max()) <= REST:
-                if _shortfall(task, signals, np.exp(log_policy), multipliers) <= epsilon or beta <= LEAST_ENTROPY:
-                    break
-                beta, step = beta / 4, np.full(task.n_constraints, dual_step)
-        return _certified(task, signals, np.exp(log_policy), multipliers, epsilon, f"steps = {steps}")
-
-    return optimal
-
 
 # ------------------------------------------------------------------------------------------------------------ O_l, CRPO
 

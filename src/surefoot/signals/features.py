@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Observed
@@ -119,6 +118,8 @@ def _mean_and_spread(columns: Floats, counted: NDArray[np.bool_]) -> tuple[Float
 
 def _remembered(acted: Floats, steps: float) -> Floats:
     """[n, a, H] averages of all actions so far, which forget within so many steps."""
+    from scipy.signal import lfilter  # its import takes a second, which only those pay who filter
+
     fresh = -np.expm1(-1 / steps)
     remembered: Floats = lfilter([fresh], [1.0, fresh - 1.0], acted, axis=2)
     return remembered

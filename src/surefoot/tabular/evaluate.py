@@ -41,13 +41,6 @@ def evaluate(cmdp: Tables, policy: PolicyLike) -> Values:
     return Values(reward, cost, cmdp.budget - cost)
 
 
-def evaluate_many(cmdp: Tables, policies: Sequence[PolicyLike]) -> Values:
-    """`evaluate` for n policies: reward [n], cost [n, m], margin [n, m]."""
-    each = [evaluate(cmdp, policy) for policy in policies]
-    cost = np.array([values.cost for values in each]).reshape(-1, cmdp.n_constraints)
-    return Values(np.array([values.reward for values in each]), cost, cmdp.budget - cost)
-
-
 def state_values(cmdp: Tables, probabilities: Floats, steps: int | None = None) -> Floats:
     """[1+m, S] value of reward and of each cost from every state, under action probabilities [S, A].
 

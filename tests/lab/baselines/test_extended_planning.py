@@ -13,14 +13,8 @@ from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.empirical_model import estimate, known_support
-from surefoot.lab.baselines.extended_planning import (
-    GAP,
-    Plan,
-    PlanningProblem,
-    extended_lp,
-    plan_extended,
-    policy_values,
-)
+from surefoot.lab.baselines.extended_planning import GAP, Plan, PlanningProblem, plan_extended, policy_values
+from surefoot.lab.bench.extended_program import extended_lp
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy

@@ -17,7 +17,8 @@ from surefoot.arrays import Floats
 from surefoot.lab.baselines.dope import VISIT_GROWTH
 from surefoot.lab.baselines.dope_planning import Constants, FiniteHorizonPlanner
 from surefoot.lab.baselines.empirical_model import estimate, known_support
-from surefoot.lab.baselines.extended_planning import PlanningProblem, extended_lp, plan_extended, policy_values
+from surefoot.lab.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
+from surefoot.lab.bench.extended_program import extended_lp
 from surefoot.lab.experiments.baselines.run import train_benchmark
 from surefoot.lab.experiments.baselines.settings import BENCHMARKS, Settings
 

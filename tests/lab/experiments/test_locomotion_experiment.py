@@ -33,7 +33,6 @@ from surefoot.lab.baselines.told_episodes import safe_network
 from surefoot.lab.experiments.judging import best
 from surefoot.lab.experiments.locomotion import adapting, measures, run, settings, shipped
 from surefoot.lab.experiments.locomotion.adapting import Course, Faced, Pool, face, lessons
-from surefoot.lab.experiments.locomotion.differences import DIFFERENCES
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost, look
 from surefoot.lab.experiments.locomotion.page import family_table, locomotion_page, tables
 from surefoot.lab.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
@@ -551,15 +550,6 @@ def test_an_expert_of_the_task_is_trained_on_it() -> None:
     before, after = (task.episodes(policy, 10**6).run(200, np.random.default_rng(1)) for policy in (timid, found))
     assert after.reward.mean() > before.reward.mean() + 2
     assert after.cost.mean() < 1.1 * task.units.budget[0]
-
-
-# ----------------------------------------------------------------------------------------------------------------- docs
-
-
-def test_the_page_on_robots_lists_every_difference() -> None:
-    text = (DOCS / "locomotion.md").read_text().replace("\\|", "|")
-    for row in DIFFERENCES:
-        assert f"| {' | '.join(row)} |" in text
 
 
 def test_networks_are_run_on_the_first_tasks_only() -> None:

@@ -11,8 +11,9 @@ from surefoot.arrays import Floats
 from surefoot.errors import SurefootError
 from surefoot.lab.baselines.dope_planning import planning_problem
 from surefoot.lab.baselines.empirical_model import bernstein_widths, estimate, known_support, within_reach
-from surefoot.lab.baselines.extended_planning import Plan, PlanningProblem, extended_lp, plan_extended
+from surefoot.lab.baselines.extended_planning import Plan, PlanningProblem, plan_extended
 from surefoot.lab.baselines.known import known_model
+from surefoot.lab.bench.extended_program import extended_lp
 from surefoot.lab.bench.rows import Row, Sizes, agree, duration, race
 from surefoot.lab.bench.trained import trained_gridworld
 from surefoot.report.table import MISSING

@@ -55,10 +55,6 @@ class MujocoLanes:
         self.velocities[lanes] += np.array([velocities for _, velocities in starts])
         self._batch.forward(lanes)
 
-    def take_over(self, lanes: Integers, other: MujocoLanes, theirs: Integers) -> None:
-        """These lanes [k] go on from where lanes `theirs` [k] of others of the same robot are."""
-        self._batch.state[lanes] = other._batch.state[theirs]  # all of it, also what MuJoCo's solver starts from
-
     def step(self, lanes: Integers, actions: Floats) -> Floats:
         """[k] mean velocity along x over one step of these lanes [k], in m/s, with these actions [k, motors]."""
         before = self.positions[lanes, 0]

@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.arrays import Floats, Mask, generator
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.world import Foresight, Shapes, Stepped
+from surefoot.cmdp.world import Shapes, Stepped
 from surefoot.errors import InvalidInput
 from surefoot.lab.robots.lanes import MujocoLanes, model_field
 from surefoot.lab.robots.payments import Motion, Payment
@@ -67,7 +67,7 @@ class Locomotion:
 
 
 class LocomotionWorld:
-    """n lanes with the parameters [n, d], a `ForeseeingWorld`.
+    """n lanes with the parameters [n, d].
 
     The sums of an episode are Σ reward_t and Σ γ^t cost_t of its steps as they are returned: what the steps after a
     fall would pay is in the step of the fall, discounted to it.
@@ -75,7 +75,7 @@ class LocomotionWorld:
 
     def __init__(self, system: Locomotion, parameters: Floats, steps: int, threads: int | None = None) -> None:
         lanes = len(parameters)
-        self._system, self._parameters, self._steps, self._threads = system, parameters, steps, threads
+        self._system, self._parameters, self._steps = system, parameters, steps
         self._mujoco = _simulated(system, parameters, threads)
         self._weights, self._missing = _weights(system.cost_discount, steps)
         self._sums, self._time = np.zeros((lanes, 2)), np.zeros(lanes, np.int64)
@@ -118,23 +118,6 @@ class LocomotionWorld:
         return Stepped(
             self._observation(), paid[:, 0], paid[:, 1:], self._sums.copy(), self._fell.copy(), self._ended.copy()
         )
-
-    def foresight(self, others: Sequence[Any]) -> Foresight:
-        check_family(self._system, others, "others", "this world")
-        n, k = self.lanes, len(others)
-        elsewhere = _simulated(self._system, np.repeat([task.parameter for task in others], n, axis=0), self._threads)
-
-        def foresee(actions: Any) -> Floats:
-            """A lane that rests shows what it does."""
-            done, running = self.taken(actions), np.flatnonzero(~self._ended)
-            shown = np.tile(self._observation(), (k, 1))
-            there = (n * np.arange(k)[:, None] + running).ravel()
-            elsewhere.take_over(there, self._mujoco, np.tile(running, k))
-            elsewhere.step(there, np.tile(done[running], (k, 1)))
-            shown[there] = observed(self._system.robot, elsewhere.positions[there], elsewhere.velocities[there])
-            return shown.reshape(k, n, -1)
-
-        return foresee
 
     def taken(self, actions: Any) -> Floats:
         """[n, k] as they are done next: moved into [-1, 1], and none where the battery is empty."""

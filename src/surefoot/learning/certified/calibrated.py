@@ -197,8 +197,7 @@ def told_calibration(told: Any) -> Calibration:
 
 # Options of a method where nobody chose them.
 UNSET: Mapping[str, Any] = MappingProxyType(
-    {"replan": None, "pairs": False, "optimistic": False, "split": False, "shift": 0.0, "assume_safe": False}
-    | {"declared": None}
+    {"replan": None, "optimistic": False, "split": False, "shift": 0.0, "assume_safe": False}
 )
 
 

@@ -17,11 +17,10 @@ from surefoot.learning.certified.evidence.counts import Counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, ReturnProcess, ReturnState
 from surefoot.learning.certified.evidence.signals import SignalProcess, SignalState
-from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence
+from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence, log_threshold
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
-from surefoot.learning.certified.thresholds import Thresholds
 from surefoot.learning.certified.widening import check_shift, widened, without_payments
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
@@ -31,7 +30,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel
 
-# (policies, cells, steps of an episode, evidence that rules out any cell, what is observed) -> evidence
+# (policies, cells, steps of an episode, evidence that rules out a cell, what is observed) -> evidence
 MakeEvidence: TypeAlias = Callable[[PolicyValueSet, Cells, int, float, Observes], Evidence]
 
 
@@ -42,13 +41,11 @@ def certified_method(
     *,
     horizon: int | None = None,
     replan: bool | None = None,
-    pairs: bool = False,
     optimistic: bool = False,
     split: bool = False,
     observes: Observes = "transitions",
     assume_safe: bool = False,
     shift: float = 0.0,
-    declared: int | None = None,
 ) -> Method:
     """A certified method of total risk `risk`.
 
@@ -56,7 +53,6 @@ def certified_method(
         name: one of `CERTIFIED`; "certified" picks the strongest that is possible and says which and why.
         horizon: the most steps that an episode takes; by default that of the units.
         replan: add policies on the way; by default where transitions are observed and their model is known.
-        pairs: mix only with the safe policy instead of solving the linear program over mixtures.
         optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever promises most on some task
             that is still possible, instead of what is expected to earn most: it costs regret on most families, and
             finds the best policy where only trying tells which that is.
@@ -67,8 +63,6 @@ def certified_method(
         assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
             is known from elsewhere and need not be paid for.
         shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
-        declared: ask for more evidence before this episode, as if a mistake were dearer then than it is late: what a
-            calibration for as many episodes can make up for, and more. For methods with cells.
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
@@ -79,18 +73,14 @@ def certified_method(
     horizon = policies.units.episode_length if horizon is None else horizon
     if kind not in EVIDENCE:
         return _model_free(policies, name, note, risk, horizon, assume_safe, shift)
-    if optimistic and pairs:
-        raise InvalidInput("pairs must be False with optimistic=True, which mixes pairs of its own, got True")
-    cells, thresholds = _cells(policies, kind, risk, shift, assume_safe), Thresholds(declared)
+    cells = _cells(policies, kind, risk, shift, assume_safe)
     spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    highest = thresholds.highest(spent["elimination"])
-    evidence = EVIDENCE[kind](policies, without_payments(cells) if shift else cells, horizon, highest, observes)
+    threshold = log_threshold(spent["elimination"])
+    evidence = EVIDENCE[kind](policies, without_payments(cells) if shift else cells, horizon, threshold, observes)
     evidence = _between(cells, evidence) if split else evidence
     wait, splitter = SOONEST.get(kind, LEAST_WAIT), _splitter(policies, cells, evidence) if split else None
     replanner = _replanner(policies, cells, evidence, kind, replan, shift)
-    return Certified(
-        name, policies, cells, evidence, spent, replanner, pairs, optimistic, note, wait, splitter, thresholds
-    )
+    return Certified(name, policies, cells, evidence, spent, replanner, optimistic, note, wait, splitter)
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
@@ -119,20 +109,20 @@ def _model(cells: Cells) -> TransitionModel:
     return cells.model
 
 
-def _likelihood(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
+def _likelihood(policies: PolicyValueSet, cells: Cells, steps: int, threshold: float, observes: Observes) -> Evidence:
     return LikelihoodRatio(cells, _model(cells), policies.units, steps)
 
 
-def _ball(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
+def _ball(policies: PolicyValueSet, cells: Cells, steps: int, threshold: float, observes: Observes) -> Evidence:
     return TransitionBall(cells, _model(cells), policies.units, steps)
 
 
-def _returns(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
+def _returns(policies: PolicyValueSet, cells: Cells, steps: int, threshold: float, observes: Observes) -> Evidence:
     first_states = cells.start_lower is not None and includes(observes, "first-state")
-    return ReturnProcess(cells, policies.units, steps, _enough(highest), first_states)
+    return ReturnProcess(cells, policies.units, steps, _enough(threshold), first_states)
 
 
-def _signals(policies: PolicyValueSet, cells: Cells, steps: int, highest: float, observes: Observes) -> Evidence:
+def _signals(policies: PolicyValueSet, cells: Cells, steps: int, threshold: float, observes: Observes) -> Evidence:
     if cells.readings is None:
         raise InvalidInput("policies must hold cells with readings, got none")
     if steps != cells.readings.signals.steps:
@@ -140,12 +130,12 @@ def _signals(policies: PolicyValueSet, cells: Cells, steps: int, highest: float,
             f"horizon must be {cells.readings.signals.steps} for certified-signals, the steps of the episodes in which "
             f"its signals were bounded, got {steps}"
         )
-    return SignalProcess(cells, cells.readings, policies.units, steps, _enough(highest))
+    return SignalProcess(cells, cells.readings, policies.units, steps, _enough(threshold))
 
 
-def _enough(highest: float) -> float:
+def _enough(threshold: float) -> float:
     """Evidence from which on a cell is settled; a small risk asks for more."""
-    return max(SETTLED_AGAINST, highest + RECALL)
+    return max(SETTLED_AGAINST, threshold + RECALL)
 
 
 EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
@@ -239,7 +229,7 @@ def _made(
     return calibrated(cast(Certified, method), found, terms.risk, terms.horizon, options)
 
 
-FLAGS = frozenset({"pairs", "optimistic", "split", "assume_safe"})
+FLAGS = frozenset({"optimistic", "split", "assume_safe"})
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
 
 _WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy, TimedPolicy)
@@ -253,7 +243,7 @@ SPECS = (
         proof=tuple(f"Theorem {number}" for number in range(2, 8)),
         costs="what the method costs that it picks",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "observes", "shift", "assume_safe", "declared"),
+        options=("replan", "optimistic", "split", "observes", "shift", "assume_safe"),
         state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
@@ -266,7 +256,7 @@ SPECS = (
         needs="exact-model",
         costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "split", "shift", "calibration", "declared"),
+        options=("replan", "optimistic", "split", "shift", "calibration"),
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -280,7 +270,7 @@ SPECS = (
         needs="model",
         costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
-        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", "declared"),
+        options=("replan", "optimistic", "shift", "assume_safe", "calibration"),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -294,7 +284,7 @@ SPECS = (
         needs="cells",
         costs=f"a bet per cell on every sum, whose width is the declared range; {DECISIONS}",
         observes="first-state",
-        options=("replan", "pairs", "optimistic", "shift", "assume_safe", "calibration", "declared"),
+        options=("replan", "optimistic", "shift", "assume_safe", "calibration"),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -308,7 +298,7 @@ SPECS = (
         needs="signals",
         costs=f"a bet per cell on every sum and signal of an episode; {DECISIONS}",
         observes="signals",
-        options=("pairs", "optimistic", "shift", "calibration", "declared"),
+        options=("optimistic", "shift", "calibration"),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

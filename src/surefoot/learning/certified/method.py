@@ -18,9 +18,8 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned, Replanner
-from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises
+from surefoot.learning.certified.selection import best_mixture, most_promising, promises
 from surefoot.learning.certified.splitting import Boxes, Splitter
-from surefoot.learning.certified.thresholds import CONSTANT, Thresholds
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -86,12 +85,10 @@ class Certified:
     Attributes:
         risk_split: how the user's risk is spent: coverage, elimination, value bounds.
         replanner: adds policies for what is still possible; None leaves the set as trained.
-        pairs: mix only with the safe policy instead of solving the linear program.
         optimistic: try whoever promises most on some cell that survives, instead of what is expected to earn most.
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
         splitter: splits cells that survive and limit what is deployed; None leaves them whole.
-        thresholds: from which evidence on a cell is ruled out.
     """
 
     name: str
@@ -100,12 +97,10 @@ class Certified:
     evidence: Evidence
     risk_split: Mapping[str, float]
     replanner: Replanner | None = None
-    pairs: bool = False
     optimistic: bool = False
     note: str = ""
     least_wait: int = LEAST_WAIT
     splitter: Splitter | None = None
-    thresholds: Thresholds = CONSTANT
     certified: bool = True
 
     @property
@@ -176,7 +171,7 @@ class Certified:
         log_evidence = self.evidence.log_evidence(evidence)
         # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
         sound = not np.isnan(log_evidence).any()
-        surviving = sound & (log_evidence < self.threshold(episode))
+        surviving = sound & (log_evidence < self.threshold)
         following = next_decision(episode, self.least_wait)
         state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
         if not surviving.any():
@@ -194,9 +189,8 @@ class Certified:
         A cell survives as long as one of its boxes does; the boxes of one that does not are forgotten.
         """
         boxes, scale = splitter.partition(state.boxes, state.planned), splitter.scale(state.evidence)
-        threshold = self.threshold(episode)
-        found = splitter.log_evidence(state.evidence, boxes, threshold + RECALL, scale)
-        alive: Mask = (not np.isnan(found).any()) & (found < threshold)
+        found = splitter.log_evidence(state.evidence, boxes, self.threshold + RECALL, scale)
+        alive: Mask = (not np.isnan(found).any()) & (found < self.threshold)
         log_evidence = np.full(len(self.cells), np.inf)
         np.minimum.at(log_evidence, boxes.cell, found)
         surviving = np.bincount(boxes.cell[alive], minlength=len(self.cells)) > 0
@@ -206,7 +200,7 @@ class Certified:
             return self._on_the_safe_policy(replace(state, boxes=None, margin=None), episode)
         state = replace(state, planned=self._planned(state, log_evidence, episode))
         boxes = splitter.with_planned(boxes, alive, state.planned)
-        deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale, episode)
+        deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
         state = replace(state, boxes=splitter.remembered(boxes, alive), margin=margin)
         return self._deploying(state, deployed, episode)
@@ -218,15 +212,14 @@ class Certified:
         boxes: Boxes,
         alive: Mask,
         scale: tuple[Floats, Floats],
-        episode: int,
     ) -> tuple[Deployed, Boxes, Mask]:
         """What to deploy, after halving the boxes that limit it; and the boxes, and which of them survive."""
         reward, deployed = self._expected(splitter, state, scale[1]), state.deployed
         if deployed.weights @ reward[deployed.indices] < reward.max():
             aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
             chosen, halves = splitter.limiting_halves(boxes, alive, aim)
-            threshold = self.threshold(episode)
-            living = ~(splitter.log_evidence(state.evidence, halves, threshold, scale) >= threshold)
+            found = splitter.log_evidence(state.evidence, halves, self.threshold, scale)
+            living = ~(found >= self.threshold)
             among = np.append(np.delete(alive, chosen), living)
             if chosen.size and among.any():
                 halves = splitter.sharpened(halves, living, aim.indices, state.planned)
@@ -240,9 +233,10 @@ class Certified:
             return likeliest
         return self._values(state.planned, state.surviving, self._belief(state.evidence, state.surviving))[1]
 
-    def threshold(self, episode: int) -> float:
-        """Evidence from which on a cell is ruled out."""
-        return self.thresholds.at(episode, self.risk_split["elimination"])
+    @property
+    def threshold(self) -> float:
+        """log(1/δ), the evidence log E(j) at which cell j is ruled out (Ville's inequality)."""
+        return log_threshold(self.risk_split["elimination"])
 
     def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         events = () if state.alarmed else (_nothing_fits(episode),)
@@ -258,11 +252,11 @@ class Certified:
         """The policies planned so far, with a new one where it is time for it."""
         if self.replanner is None:
             return state.planned
-        plausible = log_evidence < self.threshold(episode) + RECALL
+        plausible = log_evidence < self.threshold + RECALL
         return self.replanner.extended(state.planned, self.cells, state.surviving, plausible, episode)
 
     def _choose(self, margin: Floats, reward: Floats) -> Deployed:
-        choose = most_promising if self.optimistic else best_pair if self.pairs else best_mixture
+        choose = most_promising if self.optimistic else best_mixture
         return choose(margin, reward)
 
     def _belief(self, evidence: Any, surviving: Mask) -> Floats:
@@ -283,6 +277,11 @@ class Certified:
         if self.optimistic:
             reward = promises(lower, np.column_stack([middle, *(plan.reward for plan in planned)])[surviving])
         return _rows(lower), reward
+
+
+def log_threshold(level: float) -> float:
+    """log(1/δ): the evidence against the true cell ever reaches it with probability at most δ = `level`."""
+    return float(np.log(1 / level))
 
 
 def _rows(margin: Floats) -> Floats:

@@ -27,7 +27,6 @@ def calibration_page(results: Results) -> Report:
             ("method", settings["method"]),
             ("risk", f"{settings['risk']:g}, {_part(found['error'])}"),
             ("episodes", f"{settings['episodes']:,}"),
-            ("thresholds", "falling towards the last episode" if settings.get("falling") else "the same at all times"),
             ("runs at each level", f"{settings['runs']:,}"),
             ("attempt", _attempt(found.get("attempt", 0))),
             ("seed", str(settings["seed"])),

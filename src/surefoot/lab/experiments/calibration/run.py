@@ -51,7 +51,6 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
         seed=settings.seed,
         jobs=jobs,
         progress=show,
-        **settings.options,
     )
     calibrated = time.perf_counter() - began
     chosen = None if found.level is None else found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.options import (
@@ -28,7 +27,6 @@ class Settings:
     fresh: tasks on which the promise is counted afterwards, none of them among the former.
     error: part of the risk for a calibration that goes wrong; 0 for the promise that is joint over the calibration.
     attempt: as for `calibrate`.
-    falling: thresholds fall towards the last episode; the levels that pass are larger then.
     """
 
     method: str = option("certified-likelihood", f"One of {', '.join(EVIDENCE)}.")
@@ -39,13 +37,7 @@ class Settings:
     fresh: int = option(2000, "Fresh tasks on which unsafe ones are counted.", least=1)
     error: float = option(0.0, "Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
     attempt: int = option(5, "One more than calibrations before, all of them counted; 0 for the only one.", least=0)
-    falling: bool = option(False, "Ask for more evidence early: thresholds fall towards the last episode.")
     seed: int = seed_option()
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Of the method."""
-        return {"declared": self.episodes} if self.falling else {}
 
     def __post_init__(self) -> None:
         check_names("method", (self.method,), EVIDENCE)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from surefoot.lab.experiments.locomotion.differences import DIFFERENCES
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost
 from surefoot.lab.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_AXIS, REFERENCE
 from surefoot.lab.experiments.results import Report, Results
@@ -334,14 +333,13 @@ def _safety(results: Results) -> Section:
 
 
 def _differences() -> Section:
-    headers = ("", "text", "published code", "here, “text”", "here, “published”")
     return Section(
         "The paper’s text, its code, and this",
         paragraphs=(
             "The families of target velocities are run here as the published code has them; in the families of motors, "
-            "which the paper does not have, the dynamics and the cost differ between tasks. More: docs/locomotion.md.",
+            "which the paper does not have, the dynamics and the cost differ between tasks. docs/locomotion.md lists "
+            "where the paper’s text, its published code and this differ.",
         ),
-        table=Table(headers, tuple(tuple(row) for row in DIFFERENCES)),
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.locomotion.families import FAMILIES
-from surefoot.lab.experiments.locomotion.shipped import shipped_families
 from surefoot.lab.experiments.options import (
     Applies,
     check_counts,
@@ -70,7 +69,7 @@ class Settings:
         share: of the steps of training, where policies are trained anew.
     """
 
-    families: tuple[str, ...] = option(shipped_families(), "Comma-separated names; by default those that were trained.")
+    families: tuple[str, ...] = option(tuple(FAMILIES), "Comma-separated names; by default those that were trained.")
     tasks: int = option(20, "Fresh tasks per family.", least=1)
     episodes: int = episodes_option(EPISODES, "Episodes per task.")
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")

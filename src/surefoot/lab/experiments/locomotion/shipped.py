@@ -30,12 +30,6 @@ MOST_BYTES = 2**22  # of a meta-policy
 OPTIONAL = {"steps", "meta_steps", "starts", "accepted", "simulated"}  # in the file of an origin
 
 
-def shipped_families() -> tuple[str, ...]:
-    """Those whose sets come with this package; all of them where none does, to be trained."""
-    here = tuple(name for name in FAMILIES if (TRAINED / f"{name}.policyset").is_dir())
-    return here or tuple(FAMILIES)
-
-
 @dataclass(frozen=True)
 class Origin:
     """How a policy set came about.
