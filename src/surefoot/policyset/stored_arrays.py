@@ -25,14 +25,20 @@ from surefoot.policyset.stored_fields import MAX_ELEMENTS, Manifest, StoredCells
 from surefoot.policyset.stored_readings import reading_arrays, reading_names, readings_of, typed
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import TransitionModel, structure_of
-from surefoot.tasks.insulin_settings import InsulinSettings
+
+
+def _insulin(arrays: dict[str, NDArray[Any]]) -> Policy:
+    from surefoot.tasks.insulin_settings import InsulinSettings  # with all families, which only pumps need
+
+    return InsulinSettings.from_arrays(arrays)
+
 
 DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
     "tabular": TabularPolicy.from_arrays,
     "timed": TimedPolicy.from_arrays,
     "mlp": MLPPolicy.from_arrays,
     "categorical-mlp": CategoricalPolicy.from_arrays,
-    "insulin": InsulinSettings.from_arrays,
+    "insulin": _insulin,
 }
 
 BOUNDS = ("low", "high", "prior", "lower", "upper")
