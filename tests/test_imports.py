@@ -71,4 +71,4 @@ def test_loading_a_policy_set_imports_nothing_slow(asset: str) -> None:
     command = [sys.executable, "-c", script, str(Path(__file__).parent / "assets" / asset)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     assert "surefoot.policyset.storage" in loaded
-    assert loaded & (SLOW | {"jax", "mujoco", "gymnasium", "surefoot.lab.experiments"}) == set()
+    assert loaded & (SLOW | {"jax", "mujoco", "gymnasium", "surefoot.lab.experiments", "surefoot.tasks"}) == set()

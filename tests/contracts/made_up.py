@@ -46,4 +46,5 @@ def made_up_set(
 def values_of_all(task: TabularCMDP, policies: Sequence[TabularPolicy]) -> Values:
     """Reward [n], cost [n, m] and margin [n, m] of n policies on one task."""
     each = [evaluate(task, policy) for policy in policies]
-    return Values(*(np.array(column) for column in zip(*each, strict=True)))
+    reward, cost, margin = ([getattr(values, name) for values in each] for name in ("reward", "cost", "margin"))
+    return Values(np.array(reward), np.array(cost), np.array(margin))
