@@ -766,11 +766,11 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     assert out.getvalue().endswith("unsafe episodes 0\n")
 
 
-def test_the_readme_names_every_command() -> None:
-    readme = (ROOT / "README.md").read_text()
-    listed = set(re.findall(r"^\| `surefoot ((?:reproduce )?[a-z-]+)", readme, re.MULTILINE))
-    names = {f"reproduce {experiment.name}" for experiment in EXPERIMENTS}
-    assert names | (set(COMMANDS) - {"reproduce"}) == listed
+def test_the_documents_name_every_command_and_no_other() -> None:
+    text = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    named = re.findall(r"(?:`|^ +|\$ )surefoot\s+((?:reproduce\s+)?[a-z][a-z-]*)", text, re.MULTILINE)
+    experiments = {f"reproduce {experiment.name}" for experiment in EXPERIMENTS}
+    assert {" ".join(name.split()) for name in named} - {"reproduce"} == experiments | (set(COMMANDS) - {"reproduce"})
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *DOCUMENTS])
