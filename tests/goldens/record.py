@@ -1,7 +1,7 @@
 """What must not change between versions, as JSON files beside this one; `python tests/goldens/record.py` writes them.
 
-`record.py NAME ...` writes only the files of these names, and `record.py --exact FILE` writes all cases to one
-file instead: two versions of the code compute the same on one machine if they leave the same file.
+`record.py NAME/CASE ...` writes only these cases, or files, and `record.py --exact FILE` writes them to one file
+instead: two versions of the code compute the same on one machine if they leave the same file.
 
 Numbers may differ in their last bits between machines (BLAS and libm choose instructions by processor). So every file
 names the machine that it was recorded on. There, everything is compared bit for bit. Elsewhere floats are compared to
@@ -43,21 +43,33 @@ class Bits(str):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Record what must not change between versions.")
-    parser.add_argument("names", nargs="*", help=f"files to write, out of {', '.join(NAMES)}; all by default")
-    parser.add_argument("--exact", metavar="FILE", type=Path, help="write everything to FILE instead")
+    parser.add_argument("names", nargs="*", help=f"FILE or FILE/CASE, of files {', '.join(NAMES)}; all by default")
+    parser.add_argument("--exact", metavar="FILE", type=Path, help="write to FILE instead")
     given = parser.parse_args()
-    found = {name: recorded(name) for name in given.names or NAMES}
+    found: dict[str, dict[str, Any]] = {}
+    for name, _, case in (name.partition("/") for name in given.names or NAMES):
+        found.setdefault(name, {}).update(recorded(name, case))
     if given.exact:
         given.exact.write_text(as_json(found), encoding="utf-8")
         return
     for name, cases in found.items():
-        path(name).write_text(as_json({"machine": machine(), "cases": cases}), encoding="utf-8")
+        stored = json.loads(path(name).read_text(encoding="utf-8")) if path(name).exists() else {}
+        known = stored["cases"] if stored.get("machine") == machine() else {}
+        merged = {case: {**known, **cases}[case] for case in cases_of(name) if case in known or case in cases}
+        path(name).write_text(as_json({"machine": machine(), "cases": merged}), encoding="utf-8")
 
 
-def recorded(name: str) -> dict[str, Any]:
+def recorded(name: str, only: str = "") -> dict[str, Any]:
     """The cases of a file by name, long ones included."""
+    cases = cases_of(name)
+    if only and only not in cases:
+        raise SystemExit(f"{name} has no case {only!r}, but {', '.join(cases)}")
+    return {case: plain(made()) for case, made in cases.items() if only in ("", case)}
+
+
+def cases_of(name: str) -> Cases:
     cases: Cases = import_module(f"test_goldens_{name}").CASES
-    return {case: plain(made()) for case, made in cases.items()}
+    return cases
 
 
 def check(name: str, case: str, value: Any) -> None:
