@@ -45,7 +45,7 @@ class WriterLock:
         if self._handle is None:
             return False
         try:
-            found, own = self.path.stat(), os.fstat(self._handle)
+            found, own = os.stat(self.path), os.fstat(self._handle)  # noqa: PTH116 - faster, and twice per write
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
