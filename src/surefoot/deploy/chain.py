@@ -314,7 +314,7 @@ def identity(path: Path) -> FileId:
     return found.st_dev, found.st_ino
 
 
-def file_id(path: Path) -> FileId | None:
+def file_id(path: Path | str) -> FileId | None:
     """Which file is there now; None if none is."""
     try:
         found = os.stat(path)  # noqa: PTH116 - before and after every write, and faster than the path's own

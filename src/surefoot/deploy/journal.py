@@ -62,10 +62,11 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None) -> None:
         """Takes the lock. The rows are yet to be read, by `rows`."""
         self.path, self._key = located(path), key
+        self._place = str(self.path)
         self.count, self.hash = 0, BEGINNING
         self._ready = False  # whether the mark and the write-ahead log are in use
         self._mark: MarkFile | None = None
-        self._in_use: dict[Path, FileId] = {}  # which files these are
+        self._in_use: dict[str, FileId] = {}  # which files these are
         self._connection: sqlite3.Connection | None = None
         _only_name(self.path)  # no lock beside what cannot be a journal
         self._lock = WriterLock(self.path.with_name(self.path.name + ".lock"))
@@ -190,11 +191,11 @@ class Journal:
     def _check_ownership(self) -> None:
         if not self._lock.held():
             raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
-        if self._file is None or self._file != file_id(self.path):
+        if self._file is None or self._file != file_id(self._place):
             raise OSError("the file was removed or replaced; open the journal again")
         for path, known in self._in_use.items():
             if file_id(path) != known:
-                raise OSError(f"{path.name} was removed or replaced while it was in use")
+                raise OSError(f"{Path(path).name} was removed or replaced while it was in use")
 
     def _make_ready(self) -> MarkFile:
         """Before the first write, not earlier: a journal that is only looked at stays as it is.
@@ -215,7 +216,7 @@ class Journal:
         log = self.path.with_name(self.path.name + "-wal")
         for path, found in ((log, file_id(log)), (mark_path(self.path), mark.id)):
             if self._ready and found is not None:
-                self._in_use[path] = found
+                self._in_use[str(path)] = found
         return mark
 
     def _write(self, rows: list[Row], head: Mark) -> None:
