@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from surefoot.deploy import history
-from surefoot.deploy.chain import RawRow, blocks, canonical, checked_rows, named, read, understood
+from surefoot.deploy import history, status
+from surefoot.deploy.chain import Damaged, RawRow, canonical, checked_blocks, checked_rows, named, read, understood
 from surefoot.deploy.columns import ORDER, OUTCOME, columns
-from surefoot.deploy.history import Ends, History
+from surefoot.deploy.history import History
 from surefoot.deploy.observed import RunningMean
 from surefoot.deploy.page import view
+from surefoot.deploy.status import Ends
 from surefoot.errors import SurefootError
 
 WHERE = Path("journal")
@@ -30,7 +33,10 @@ def state(found: History) -> dict[str, Any]:
         **{
             name: value for name, value in vars(found).items() if name not in ("tally", "means", "decided", "abandoned")
         },
-        "tally": [sorted(each.items()) if isinstance(each, dict) else each for each in vars(found.tally).values()],
+        "tally": [
+            sorted(each.items()) if isinstance(each, dict) else list(each) if isinstance(each, Ends) else each
+            for each in vars(found.tally).values()
+        ],
         "means": (found.means.values, found.means.room),
         "decided": (found.decided.values, found.decided.room),
         "abandoned": list(found.abandoned),
@@ -201,21 +207,22 @@ def test_a_journal_in_blocks_is_the_journal(tmp_path: Path) -> None:
     one, many = History(), History()
     for row in read(tmp_path / "journal"):
         one.add(row)
-    for rows in blocks(checked_rows(tmp_path / "journal"), 7):
+    for rows in checked_blocks(tmp_path / "journal", 7):
         assert len(rows) <= 7
         many.extend(rows, tmp_path / "journal")
     assert repr(state(one)) == repr(state(many))
     assert view("journal", one) == view("journal", many)
 
 
-def test_rows_before_a_damaged_one_come_before_the_error() -> None:
-    def rows() -> Iterator[RawRow]:
-        yield from raw([("order", b"{}")] * 5)
-        raise SurefootError("damaged")
-
-    found = blocks(rows(), 3)
-    assert [[row[0] for row in next(found)] for _ in range(2)] == [[0, 1, 2], [3, 4]]
-    with pytest.raises(SurefootError, match="damaged"):
+def test_rows_before_a_damaged_one_come_before_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    deployments.deployed(path, 5)
+    rows = list(checked_rows(path))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE rows SET payload = '{}' WHERE n = 5")
+    found = checked_blocks(path, 3)
+    assert [next(found), next(found)] == [rows[:3], rows[3:5]]
+    with pytest.raises(Damaged, match="row 5 or a row before it was altered"):
         next(found)
 
 
@@ -231,12 +238,13 @@ def test_a_path_of_means_is_that_of_single_values() -> None:
 
 
 def test_abandoned_episodes_take_no_more_room_the_more_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_EVENTS", 3)
+    monkeypatch.setattr(status, "MOST_EVENTS", 3)
     found: Ends[int] = Ends()
     for k in range(100):
         found.add(k)
         assert len(list(found)) == min(k + 1, 6)
     assert list(found) == [0, 1, 2, 97, 98, 99]
+    assert (found.pop(), found.count) == (99, 99)
 
 
 def test_the_page_of_many_abandoned_episodes_is_as_short_as_that_of_few() -> None:
@@ -246,6 +254,21 @@ def test_the_page_of_many_abandoned_episodes_is_as_short_as_that_of_few() -> Non
         rows += [("abandoned", canonical({"episode": k, "reason": "x" * 900}))]
     found = History()
     found.extend(raw(rows), WHERE)
-    assert len(list(found.abandoned)) == 2 * history.MOST_EVENTS
+    assert len(list(found.abandoned)) == 2 * status.MOST_EVENTS
     assert [episode for episode, _, _ in view("journal", found).events] == [*range(100), *range(1900, 2000)]
     assert ("episodes", "2,000 (abandoned 2,000)") in view("journal", found).facts
+
+
+def test_alarms_take_no_more_room_the_more_there_are() -> None:
+    rows = [("open", canonical(opened(1)))]
+    for k in range(1000):
+        for kind in ("alarm", "recovered"):
+            rows.append(("event", canonical({"episode": k, "kind": kind, "message": f"{kind} {k}"})))
+    found = History()
+    found.extend(raw(rows), WHERE)
+    assert len(list(found.tally.events)) == len(list(found.tally.alarms)) == 2 * status.MOST_EVENTS
+    shown = view("journal", found)
+    assert [episode for episode, _, _ in shown.events] == [k // 2 for k in [*range(100), *range(1900, 2000)]]
+    assert [figure.value for figure in shown.figures if figure.name == "Alarms"] == ["1,000"]
+    kept = [*range(200), *range(800, 1000)]
+    assert found.status().alarms == tuple(f"alarm {k}" for k in kept)

@@ -12,6 +12,7 @@ from deployments import fresh, told
 
 from surefoot.deploy.chain import read, reader
 from surefoot.deploy.journal import JournalError
+from surefoot.deploy.marks import Mark, MarkFile
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.deploy.status import read_status
 from surefoot.deploy.verify import verify
@@ -91,19 +92,17 @@ def test_nothing_is_lost_with_the_log_while_somebody_reads(tmp_path: Path) -> No
 
 def test_a_file_taken_away_in_the_midst_of_a_write_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first look and before the acknowledgement."""
-    from surefoot.deploy import journal
-
-    path, write = tmp_path / "journal", journal.write_mark
+    path, write = tmp_path / "journal", MarkFile.write
     with Deployment.open(path, fresh()) as deployment:
         deployments.drive(deployment, 4)
         order = deployment.ask()
 
-        def remove_too(*arguments: object) -> None:
-            write(*arguments)
+        def remove_too(file: MarkFile, mark: Mark) -> None:
+            write(file, mark)
             path.with_name("journal-wal").unlink()
 
         with monkeypatch.context() as patch:
-            patch.setattr(journal, "write_mark", remove_too)
+            patch.setattr(MarkFile, "write", remove_too)
             with pytest.raises(JournalError, match="journal-wal was removed or replaced"):
                 deployment.tell(order, **told(order))
         assert deployment.ask().episode == order.episode + 1  # the row is found where it was written
@@ -119,7 +118,7 @@ def test_a_log_that_sqlite_empties_or_begins_anew_is_the_same(tmp_path: Path, mo
             read_status(path)
             deployment._journal._run("PRAGMA wal_checkpoint(TRUNCATE)")
         with monkeypatch.context() as patch:
-            patch.setattr("surefoot.deploy.journal.write_mark", full)
+            patch.setattr("surefoot.deploy.marks.MarkFile.write", full)
             assert deployment.ask().episode == FALLBACK
         deployments.drive(deployment, 40)
         assert deployment.status().state == "learning"

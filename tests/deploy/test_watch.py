@@ -88,7 +88,7 @@ def test_what_does_not_change_is_not_opened(tmp_path: Path) -> None:
         os.utime(file, (1, 1))
     follower = Follower(tmp_path / "journal")
     follower.advance(60)
-    with mock.patch.object(follow, "checked_rows", side_effect=AssertionError("opened")):
+    with mock.patch.object(follow, "checked_blocks", side_effect=AssertionError("opened")):
         follower.advance(60)
     assert follower.changes == 1
 

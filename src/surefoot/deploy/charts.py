@@ -15,7 +15,7 @@ from surefoot.confidence import mixture_boundary
 from surefoot.deploy.drawing import Frame, Point, above, band, block, chart, frame, level, line, moment, steps
 from surefoot.deploy.history import History, Stretch
 from surefoot.deploy.observed import LEVEL, RunningMean
-from surefoot.deploy.status import ALARMS, Status, policy_name, possible_in_words
+from surefoot.deploy.status import Status, policy_name, possible_in_words
 
 if TYPE_CHECKING:  # who looks without a policy set needs none of what replays it
     from surefoot.deploy.possible import Possible
@@ -194,7 +194,7 @@ def _shares(stretch: Stretch, rows: Sequence[int], total: int) -> list[float]:
 
 
 def _alarms(history: History, shown: Frame) -> list[Markup]:
-    alarms = [event["episode"] for event in history.tally.events if event["kind"] in ALARMS]
+    alarms = [event["episode"] for event in history.tally.alarms]
     return [moment(shown, episode, "alarm") for episode in alarms[-MOST_ALARMS:]]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,7 +62,8 @@ def columns(rows: Sequence[RawRow], where: Path, discount: float, constraints: i
     """What these rows hold; None if one of them has to be looked at by itself, be it that it is malformed or tells of
     a breach."""
     orders, outcomes = ([row for row in rows if row[1] == kind] for kind in (b"order", b"outcome"))
-    others = [row for row in rows if row[1] not in (b"order", b"outcome")]
+    ordinary = len(orders) + len(outcomes) == len(rows)
+    others = [] if ordinary else [row for row in rows if row[1] not in (b"order", b"outcome")]
     if any(row[1] == b"open" for row in others):
         return None
     try:
@@ -91,7 +92,7 @@ def _orders(rows: Sequence[RawRow], where: Path) -> tuple[NDArray[np.int64], lis
         single = [checked(named(row, where)) for row in rows]
         numbers = np.array([(data["episode"], data["policy"]) for data in single], dtype=np.int64)
     else:
-        numbers = np.fromstring(b",".join(chain.from_iterable(found)), dtype=np.int64, sep=",")
+        numbers = _whole_numbers(chain.from_iterable(found))
     episodes, policies = numbers.reshape(len(rows), 2).T
     return episodes, policies.tolist()
 
@@ -105,10 +106,15 @@ def _outcomes(
         episodes = [data["episode"] for _, data in single]
         sums = [told_sums(row, _without_breach(data), discount) for row, data in single]
         return np.array(episodes, dtype=np.int64), np.array(sums).reshape(len(rows), 1 + constraints)
-    costs, numbers, rewards = zip(*found, strict=True)
+    parts = list(chain.from_iterable(found))
+    costs, numbers, rewards = parts[::3], parts[1::3], parts[2::3]
     each = [costs] if constraints == 1 else zip(*(some.split(b",") for some in costs), strict=True)
     values = [list(map(float, some)) for some in (rewards, *each)]
-    return np.array(list(map(int, numbers)), dtype=np.int64), np.array(values).reshape(1 + constraints, len(rows)).T
+    return _whole_numbers(numbers), np.array(values).reshape(1 + constraints, len(rows)).T
+
+
+def _whole_numbers(found: Iterable[bytes]) -> NDArray[np.int64]:
+    return np.fromstring(b",".join(found), dtype=np.int64, sep=",")
 
 
 def _without_breach(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,8 +12,7 @@ from surefoot.deploy.chain import (
     BEGINNING,
     Damaged,
     RawRow,
-    blocks,
-    checked_rows,
+    checked_blocks,
     head_count,
     located,
     named,
@@ -83,8 +82,8 @@ class Follower:
             if stamp[0] is None:
                 self._restart()
                 return self._show(self._waiting())
-            rows = checked_rows(self.path, key=self._key, after=self._end)
-            self._blocks = blocks(rows, BLOCK if self._maker is None else REPLAYED)
+            most = BLOCK if self._maker is None else REPLAYED
+            self._blocks = checked_blocks(self.path, most, key=self._key, after=self._end)
             self._first, self._announced = self._end.rows, 0
         try:
             with understood(self.path):

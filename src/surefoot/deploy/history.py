@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,11 +22,10 @@ from surefoot.deploy.chain import Damaged, RawRow, Row, named
 from surefoot.deploy.columns import Columns, Orders, Outcomes, columns, told_sums
 from surefoot.deploy.forms import checked, opening
 from surefoot.deploy.observed import RunningMean
-from surefoot.deploy.status import Status, Tally
+from surefoot.deploy.status import Ends, Status, Tally
 from surefoot.errors import InvalidInput
 
 POINTS = 256  # of a curve at least, once there are so many; at most twice as many
-MOST_EVENTS = 200  # that a page lists
 NOTEWORTHY = 0.001  # a plan may leave the safe policy once in a million episodes, which is not yet running
 
 Standing = Literal["running", "safe", "alarm"]
@@ -92,21 +91,6 @@ class Thinned(Generic[T]):
             self.values = [self._merge(one, other) for one, other in pairs]
             self._each *= 2
             self._last = self._each
-
-
-class Ends(Generic[T]):
-    """The first and the last of ever more values, as many of each as a page lists of both."""
-
-    def __init__(self) -> None:
-        self._first: list[T] = []
-        self._last: deque[T] = deque(maxlen=MOST_EVENTS)
-
-    def add(self, value: T) -> None:
-        (self._first if len(self._first) < MOST_EVENTS else self._last).append(value)
-
-    def __iter__(self) -> Iterator[T]:
-        yield from self._first
-        yield from self._last
 
 
 class History:

@@ -41,7 +41,7 @@ from surefoot.deploy.chain import (
     refuse_file,
 )
 from surefoot.deploy.locks import WriterLock
-from surefoot.deploy.marks import Mark, mark_path, read_mark, write_mark
+from surefoot.deploy.marks import Mark, MarkFile, mark_path, read_mark
 from surefoot.deploy.seals import head_seal, same, snapshot_seal
 from surefoot.errors import ArtifactError
 from surefoot.files import remove_leftovers, staged, sync_folder
@@ -62,9 +62,11 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None) -> None:
         """Takes the lock. The rows are yet to be read, by `rows`."""
         self.path, self._key = located(path), key
+        self._place = str(self.path)
         self.count, self.hash = 0, BEGINNING
         self._ready = False  # whether the mark and the write-ahead log are in use
-        self._in_use: dict[Path, FileId] = {}  # which files these are
+        self._mark: MarkFile | None = None
+        self._in_use: dict[str, FileId] = {}  # which files these are
         self._connection: sqlite3.Connection | None = None
         _only_name(self.path)  # no lock beside what cannot be a journal
         self._lock = WriterLock(self.path.with_name(self.path.name + ".lock"))
@@ -96,9 +98,9 @@ class Journal:
         head = Mark(self.count + len(rows), rows[-1].hash if rows else self.hash)
         try:
             self._check_ownership()
-            self._make_ready()
+            mark = self._make_ready()
             self._write(rows, head)
-            write_mark(self.path, head)
+            mark.write(head)
             self._check_ownership()  # what was written into files that are gone is not acknowledged
         except (sqlite3.Error, OSError, ArtifactError, MemoryError) as error:
             self._disconnect()
@@ -175,6 +177,7 @@ class Journal:
             pass  # somebody is reading; what was acknowledged is in the write-ahead log
         finally:
             self._connection = None
+            self._close_mark()
             self._lock.release(discard=not used)
 
     def _following(self, entries: Sequence[Entry]) -> list[Row]:
@@ -188,30 +191,33 @@ class Journal:
     def _check_ownership(self) -> None:
         if not self._lock.held():
             raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
-        if self._file is None or self._file != file_id(self.path):
+        if self._file is None or self._file != file_id(self._place):
             raise OSError("the file was removed or replaced; open the journal again")
         for path, known in self._in_use.items():
             if file_id(path) != known:
-                raise OSError(f"{path.name} was removed or replaced while it was in use")
+                raise OSError(f"{Path(path).name} was removed or replaced while it was in use")
 
-    def _make_ready(self) -> None:
+    def _make_ready(self) -> MarkFile:
         """Before the first write, not earlier: a journal that is only looked at stays as it is.
 
         The file itself must record that a mark belongs to it before a row is anywhere else than in this file.
         """
-        if self._ready:
-            return
-        write_mark(self.path, Mark(self.count, self.hash))
+        if self._mark is not None and self._ready:
+            return self._mark
+        self._close_mark()
+        self._mark = mark = MarkFile(self.path)
+        mark.write(Mark(self.count, self.hash))
         if self._run("PRAGMA user_version").fetchone()[0] < MARKED:  # begun by an early version
             self._run(f"PRAGMA user_version={MARKED}")
             if self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 raise sqlite3.OperationalError("somebody is reading it; try again")
         self._ready = self._run("PRAGMA journal_mode=WAL").fetchone()[0] == b"wal"
         self._run("SELECT count FROM head").fetchone()  # opens the log, which stays the same file from now on
-        for path in (self.path.with_name(self.path.name + "-wal"), mark_path(self.path)):
-            found = file_id(path)
+        log = self.path.with_name(self.path.name + "-wal")
+        for path, found in ((log, file_id(log)), (mark_path(self.path), mark.id)):
             if self._ready and found is not None:
-                self._in_use[path] = found
+                self._in_use[str(path)] = found
+        return mark
 
     def _write(self, rows: list[Row], head: Mark) -> None:
         self._run("BEGIN IMMEDIATE")
@@ -255,6 +261,12 @@ class Journal:
             self._connection.close()
         self._connection, self._ready = None, False
         self._in_use.clear()
+        self._close_mark()
+
+    def _close_mark(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.close()
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Every statement of a writer goes through here."""

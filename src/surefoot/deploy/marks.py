@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -38,7 +37,6 @@ class Mark(NamedTuple):
     head: bytes  # hash of the last of them
 
 
-@lru_cache(maxsize=8)
 def mark_path(journal: Path) -> Path:
     return journal.with_name(journal.name + ".mark")
 
@@ -59,22 +57,39 @@ def read_mark(journal: Path) -> Mark | None:
         raise ArtifactError(f"{path}: cannot be read ({why}), must be the mark of {journal.name}") from None
 
 
-def write_mark(journal: Path, mark: Mark) -> None:
-    """On the disk when this returns; OSError if it could not be put there."""
-    path = mark_path(journal)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | OPEN, 0o644)
-    try:
-        first, second = _slots(handle)
-        if first is None and second is None:
-            _write(handle, 0, 2 * _slot(mark))
-            os.fsync(handle)
-            sync_folder(path.parent)
+class MarkFile:
+    """The mark as its writer keeps it open; made if it is not there. It is read once, to know which slot is older.
+
+    Whether the file still has its name is for the writer to see to, who compares its `id`.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._path = mark_path(journal)
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | OPEN, 0o644)
+        try:
+            first, second = _slots(self._handle)
+            found = os.fstat(self._handle)
+        except BaseException:
+            self.close()
+            raise
+        self.id = found.st_dev, found.st_ino
+        self._empty = first is None and second is None
+        self._older = 0 if first is None or (second is not None and first < second) else 1
+
+    def write(self, mark: Mark) -> None:
+        """On the disk when this returns; OSError if it could not be put there."""
+        if self._empty:
+            _write(self._handle, 0, 2 * _slot(mark))
+            os.fsync(self._handle)
+            sync_folder(self._path.parent)
         else:
-            older = 0 if first is None or (second is not None and first < second) else 1
-            _write(handle, older * SLOT, _slot(mark))
-            sync_data(handle)  # the file does not grow
-    finally:
-        os.close(handle)
+            _write(self._handle, self._older * SLOT, _slot(mark))
+            sync_data(self._handle)  # the file does not grow
+            self._older = 1 - self._older
+        self._empty = False
+
+    def close(self) -> None:
+        os.close(self._handle)
 
 
 def _slots(handle: int) -> tuple[Mark | None, Mark | None]:
@@ -84,7 +99,6 @@ def _slots(handle: int) -> tuple[Mark | None, Mark | None]:
     return _parsed(content[:SLOT]), _parsed(content[SLOT:])
 
 
-@lru_cache(maxsize=4)  # a writer finds what it wrote
 def _parsed(slot: bytes) -> Mark | None:
     found = FORM.fullmatch(slot)
     if found is None:
@@ -93,7 +107,6 @@ def _parsed(slot: bytes) -> Mark | None:
     return mark if _slot(mark) == slot else None
 
 
-@lru_cache(maxsize=4)
 def _slot(mark: Mark) -> bytes:
     text = b"surefoot-mark %d %s" % (mark.rows, mark.head.hex().encode())
     check = sha256(text).hexdigest()[:16].encode()

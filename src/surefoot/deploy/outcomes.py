@@ -210,6 +210,8 @@ def _check_told_once(told: Mapping[str, Any]) -> None:
 
 
 def _plain_sums(told: Mapping[str, Any], constraints: int) -> dict[str, Any]:
+    if constraints == 1 and _finite(told["reward"]) and _finite(told["cost"]):  # most are
+        return {"reward": told["reward"], "cost": [told["cost"]]}
     reward, cost = _numbers("reward", told["reward"]), np.atleast_1d(_numbers("cost", told["cost"]))
     if reward.ndim:
         raise InvalidInput(f"reward must be one number, got shape {list(reward.shape)}")
@@ -233,8 +235,6 @@ def _plain_sequences(told: Mapping[str, Any], constraints: int) -> dict[str, Any
 
 
 def _numbers(name: str, value: Any) -> Floats:
-    if type(value) is float and math.isfinite(value):  # most are
-        return np.array(value)
     try:
         kind: str = np.asarray(value).dtype.kind
     except ValueError:
@@ -242,6 +242,10 @@ def _numbers(name: str, value: Any) -> Floats:
     if kind not in "fiu":  # text and truth values would be converted to numbers without a word
         raise InvalidInput(f"{name} must be numbers, got {value!r}"[:200])
     return finite_array(name, value)
+
+
+def _finite(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
 
 
 def _indices(name: str, value: Any) -> list[int]:

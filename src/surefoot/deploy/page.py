@@ -16,12 +16,12 @@ import jinja2
 
 from surefoot.cmdp.wording import number
 from surefoot.deploy.assumptions import UNSEALED
-from surefoot.deploy.chain import Observer, blocks, checked_rows, located, named, observed, understood
+from surefoot.deploy.chain import Observer, checked_blocks, located, named, understood
 from surefoot.deploy.charts import Card, cards
 from surefoot.deploy.forms import check_seals, opening
-from surefoot.deploy.history import MOST_EVENTS, History
+from surefoot.deploy.history import History
 from surefoot.deploy.seals import checked_key
-from surefoot.deploy.status import ALARMS, Status, facts, order_in_words, policy_name, share
+from surefoot.deploy.status import ALARMS, MOST_EVENTS, Status, facts, order_in_words, policy_name, share
 
 if TYPE_CHECKING:
     from surefoot.deploy.possible import Possible
@@ -79,13 +79,15 @@ def read_history(
 ) -> History:
     history, target = History(sealed=key is not None), located(path)
     with understood(target):
-        for rows in blocks(observed(checked_rows(target, key=checked_key(key)), observer)):
+        for rows in checked_blocks(target, key=checked_key(key)):
             if rows[0][0] == 0:
                 check_seals(opening(named(rows[0], target), str(target)), target)
             history.extend(rows, target)
             if possible is not None:
                 for row in rows:
                     possible.add(named(row, target))
+            if observer is not None:
+                observer(rows[-1][0] + 1)
         if possible is not None:
             possible.finish()
     return history
@@ -217,11 +219,12 @@ def _order(history: History, status: Status) -> Figure:
 
 
 def _alarms(history: History, status: Status) -> Figure:
-    alarms = [event for event in history.tally.events if event["kind"] in ALARMS]
-    if not alarms:
+    alarms = history.tally.alarms
+    if not alarms.count:
         return Figure("Alarms", "0", f"in {status.episodes:,} episodes, {status.abandoned:,} of them abandoned")
+    *_, last = alarms
     force = "in force" if history.standing == "alarm" else "over again"
-    return Figure("Alarms", f"{len(alarms):,}", f"the last after episode {alarms[-1]['episode']:,}, {force}", "bad")
+    return Figure("Alarms", f"{alarms.count:,}", f"the last after episode {last['episode']:,}, {force}", "bad")
 
 
 def _events(history: History) -> tuple[tuple[int, str, str], ...]:

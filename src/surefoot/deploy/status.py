@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from surefoot.cmdp.wording import kind_of_cost
 from surefoot.deploy.assumptions import Fact, assumptions
@@ -15,10 +16,12 @@ from surefoot.deploy.seals import checked_key
 
 # Events that put a deployment back on the safe policy.
 ALARMS = ("alarm", "exhausted", "ended")
+MOST_EVENTS = 200  # that a page lists
 SAFE = 0  # number of the safe policy
 BREACHED = "a value outside its declared range was observed: certificate void, safe policy from now on"
 
 Chances = tuple[tuple[int, float], ...]  # policies and their probabilities
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Status:
     surviving, total: cells or candidates that are still possible, and all.
     margin: [m] what the method says of the mixture: a lower bound if certified.
     budget: [m], and `kind` of cost that it is on, in words.
+    alarms: messages; of very many the first and the last.
     rows, head: of the journal; the head is the hash of its last row.
     assumptions: what the certificate rests on, in sentences.
     """
@@ -140,6 +144,28 @@ def _settings_in_words(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {str(value)[:100]}" for name, value in sorted(given.items()))
 
 
+class Ends(Generic[T]):
+    """The first and the last of ever more values, as many of each as a page lists of both."""
+
+    def __init__(self) -> None:
+        self.count = 0  # of all of them
+        self._first: list[T] = []
+        self._last: deque[T] = deque(maxlen=MOST_EVENTS)
+
+    def add(self, value: T) -> None:
+        self.count += 1
+        (self._first if len(self._first) < MOST_EVENTS else self._last).append(value)
+
+    def pop(self) -> T:
+        """Take the last one back."""
+        self.count -= 1
+        return (self._last or self._first).pop()
+
+    def __iter__(self) -> Iterator[T]:
+        yield from self._first
+        yield from self._last
+
+
 class Tally:
     """What a status needs of the rows, gathered as they pass; most payloads are not even parsed.
 
@@ -152,7 +178,8 @@ class Tally:
         self.sealed = sealed
         self.counts: dict[str, int] = {}
         self.latest: dict[str, Row] = {}
-        self.events: list[Any] = []
+        self.events: Ends[Any] = Ends()
+        self.alarms: Ends[Any] = Ends()  # those of the events
         self.breaches = 0
         self.alarmed: str | None = None  # the message of the alarm in force
         self._undecided = ""  # kind of the alarm in force if the decision that follows from it is not there yet
@@ -176,9 +203,11 @@ class Tally:
         alarm = event["kind"] in ALARMS
         if alarm and self._told_alone:
             self.events.pop()
+            self.alarms.pop()
         self._told_alone = False
-        self.events.append(event)
+        self.events.add(event)
         if alarm:
+            self.alarms.add(event)
             self.alarmed, self._undecided = event["message"], event["kind"]
         elif event["kind"] == "recovered":
             self.alarmed, self._undecided = None, ""
@@ -188,7 +217,6 @@ class Tally:
         decision = self._decision()
         told = self.counts.get("outcome", 0) + self.counts.get("abandoned", 0)
         order = checked(self.latest["order"]) if self.counts.get("order", 0) > told else None
-        alarms = tuple(event["message"] for event in self.events if event["kind"] in ALARMS)
         state, why = self._standing(decision, fault)
         return Status(
             state,
@@ -205,7 +233,7 @@ class Tally:
             decision.get("surviving", 0),
             decision.get("total", 0),
             decision.get("margin"),
-            alarms,
+            tuple(event["message"] for event in self.alarms),
             rows,
             head.hex(),
             opened["policies"],
