@@ -5,7 +5,8 @@ instead: two versions of the code compute the same on one machine if they leave 
 
 Numbers may differ in their last bits between machines (BLAS and libm choose instructions by processor). So every file
 names the machine that it was recorded on. There, everything is compared bit for bit. Elsewhere floats are compared to
-nine digits, and digests of what was computed in floating point (`Bits`, and those of arrays) not at all.
+nine digits, and digests of what was computed in floating point (`Bits`, and those of arrays) not at all. What depends on
+decisions that a last bit may turn (`CHAOTIC`) is not compared there: record it before a change, and compare after it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from typing import Any, TypeAlias
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
 
 import numpy as np
+import pytest
 import scipy
 
 HERE = Path(__file__).parent
 NAMES = ("tasks", "trainings", "files", "methods", "journals", "commands", "experiments")
+CHAOTIC = ("trainings", "methods", "journals", "experiments")
 LONGEST_LIST = 24  # of numbers; longer ones are stored as their digest and a few sums
 TOLERANCE = 1e-9
 BITS = "bits:"
@@ -76,6 +79,8 @@ def check(name: str, case: str, value: Any) -> None:
     """Fail with the first difference between a case as it was recorded and as it is now."""
     stored = json.loads(path(name).read_text(encoding="utf-8"))
     exact = stored["machine"] == machine()
+    if not exact and name in CHAOTIC:
+        pytest.skip(f"was recorded on {stored['machine']}, this is {machine()}")
     first = next(differences(stored["cases"][case], plain(value), exact), None)
     if first is not None:
         raise AssertionError(f"{name}, {case}{first} ({'bit for bit' if exact else 'to nine digits'})")

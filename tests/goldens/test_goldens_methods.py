@@ -80,7 +80,6 @@ CASES = {
     "certified on tails": partial(on_tails, "certified"),
     "certified-returns, shifted": partial(on_machines, "certified-returns", shift=0.001),
     "certified-ball, shifted": partial(on_machines, "certified-ball", shift=0.001),
-    "certified-likelihood, declared": partial(on_machines, "certified-likelihood", declared=800),
 }
 
 

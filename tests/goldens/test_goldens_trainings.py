@@ -54,17 +54,6 @@ def machine_set() -> sf.PolicyValueSet:
     return train(machines(), seed=0)
 
 
-def sampled_oracles() -> sf.PolicyValueSet:
-    """Oracles that only simulate: a check by episodes, and policy gradients."""
-    family = machines()
-    oracles = sf.Oracles(
-        sf.oracles.check_by_sampling(),
-        sf.oracles.natural_policy_gradient(),
-        sf.oracles.worst_task_then_gradient(),
-    )
-    return train(family, epsilon=0.3, delta=0.2, oracles=oracles)
-
-
 def controllers_on_carts() -> sf.PolicyValueSet:
     """Controllers of one's own in an environment, with signals learned from it."""
     safe, other = (sf.controller(lambda seen, level=level: [level], name=f"push {level}") for level in (0.25, 0.8))
@@ -101,7 +90,6 @@ SETS: dict[str, Callable[[], sf.PolicyValueSet]] = {
     "signals": shown_set,
     "signals of own features": lambda: shown_set(own=True),
     "Gymnasium environment": controllers_on_carts,
-    "oracles that simulate": sampled_oracles,
 }
 CASES = {name: (lambda made=made: facts(made())) for name, made in SETS.items()}
 
