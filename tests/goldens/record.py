@@ -5,7 +5,7 @@ instead: two versions of the code compute the same on one machine if they leave 
 
 Numbers may differ in their last bits between machines (BLAS and libm choose instructions by processor). So every file
 names the machine that it was recorded on. There, everything is compared bit for bit. Elsewhere floats are compared to
-nine digits, and digests of what was computed in floating point (`Bits`, and those of arrays) not at all. What depends on
+nine digits, and digests of what was computed in floating point (`Bits`, those of arrays) not at all. What depends on
 decisions that a last bit may turn (`CHAOTIC`) is not compared there: record it before a change, and compare after it.
 """
 
