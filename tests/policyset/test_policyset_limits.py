@@ -15,7 +15,7 @@ from policy_sets import entry, make_set, put, reseal, reseal_cells
 
 from dense_models import dense_model
 from surefoot.errors import ArtifactError
-from surefoot.policyset import PolicyValueSet, fit, storage
+from surefoot.policyset import PolicyValueSet, policy_value_set, storage
 from surefoot.tabular.transition_model import TransitionModel
 
 
@@ -129,7 +129,7 @@ def test_a_set_that_does_not_fit_into_memory_is_an_artifact_error(saved: Path, m
 
 
 def test_more_cells_than_can_be_compared_in_pairs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "MAX_CELLS", 2)
+    monkeypatch.setattr(policy_value_set, "MAX_CELLS", 2)
     with pytest.raises(ArtifactError, match="holds 3 cells, must hold at most 2"):
         make_set(model="none").save(tmp_path / "set")
 

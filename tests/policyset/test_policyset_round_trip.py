@@ -25,7 +25,7 @@ from test_cells import make_cells
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
-from surefoot.policyset import Entry, PolicyValueSet, manifest, storage
+from surefoot.policyset import Entry, PolicyValueSet, manifest, policy_value_set
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -304,7 +304,7 @@ def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refus
     ):
         with_policies(single).save(tmp_path / "set")
     assert with_policies(single).digest() != with_policies(2 * single).digest()  # in memory every kind has one
-    monkeypatch.setitem(storage.DECODERS, "net", lambda arrays: Net(arrays["weights"]))
+    monkeypatch.setitem(policy_value_set.DECODERS, "net", lambda arrays: Net(arrays["weights"]))
     with_policies(single).save(tmp_path / "set")
     loaded = PolicyValueSet.load(tmp_path / "set").safe_policy
     assert isinstance(loaded, Net)
