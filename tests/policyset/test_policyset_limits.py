@@ -83,8 +83,8 @@ def test_a_file_that_is_not_the_one_that_was_saved_takes_no_memory(saved: Path) 
     elements = 2**23
     with (saved / "policies.safetensors").open("r+b") as stream:
         stream.truncate(8 * elements)  # sparse: takes no space
-    shapes = put("files", "policies.safetensors", "shapes")({"probabilities": [elements]})
-    size = put("files", "policies.safetensors", "bytes")(8 * elements)
+    shapes = put("files/policies.safetensors/shapes", {"probabilities": [elements]})
+    size = put("files/policies.safetensors/bytes", 8 * elements)
 
     def load() -> None:
         reseal(saved, lambda manifest: (shapes(manifest), size(manifest)))
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_the_one_that_was_saved_takes_no_memory(saved: Path) 
 
 
 def test_a_file_longer_than_its_arrays_is_not_even_hashed(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reseal(saved, put("files", "cells.safetensors", "bytes")(2**32))
+    reseal(saved, put("files/cells.safetensors/bytes", 2**32))
     monkeypatch.setattr(storage, "_check_hash", lambda *_: pytest.fail("must not be hashed"))
     with pytest.raises(ArtifactError, match=r"cells\.safetensors: has 4294967296 bytes, must have at most"):
         PolicyValueSet.load(saved)
@@ -161,7 +161,7 @@ def test_bounds_that_no_policy_can_reach_are_refused(name: str, index: Any, valu
 @pytest.mark.parametrize("value", [1e300, -1e300])
 def test_values_that_no_policy_can_have_are_refused(key: str, value: float, saved: Path) -> None:
     forged = value if "reward" in key else [value, 0.0]
-    reseal(saved, put("entries", 1, key)(forged))
+    reseal(saved, put(f"entries/1/{key}", forged))
     with pytest.raises(ArtifactError, match="of entries must be possible with rewards and costs in the ranges"):
         PolicyValueSet.load(saved)
 
