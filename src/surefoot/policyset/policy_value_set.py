@@ -202,10 +202,11 @@ class PolicyValueSet:
             features: the function of one's own that signals are made of, which a set does not hold either. It must have
                 the values that the set knows of it. Without, signals can be told and not computed here.
         """
+        folder = Path(path)
         try:
-            return _read_set(cls, Path(path), controllers or {}, features)
+            return _read_set(cls, folder, controllers or {}, features)
         except MemoryError:
-            raise ArtifactError(f"{path}: does not fit into memory; load it on a larger machine") from None
+            raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
 
     def digest(self) -> str:
         """SHA-256 of the content; the same before saving, after loading and in every later library version."""

@@ -6,8 +6,7 @@
                            own is not in it, only its name, and observations with the actions it is recognised by
     cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`, of its readings
                            as `readings.…`, `signals.…` and `features.…`; only if there are cells, and without the
-                           optional arrays that are not there or empty. `readings.law` is in single precision where
-                           that loses nothing
+                           optional arrays that are not there or empty: see `stored_arrays.CELL_ARRAYS`
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
 before reading, hashes before parsing arrays, shapes before making them. The hashes show accidents, not forgers (see

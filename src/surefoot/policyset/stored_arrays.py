@@ -100,16 +100,16 @@ def _together(
     return [Stored(part, name, types, since, announced) for name in names.split()]
 
 
-def _model(cells: Record) -> bool:
+def _has_model(cells: Record) -> bool:
     return bool(cells["model"] != "none")
 
 
-def _readings(cells: Record) -> bool:
+def _has_readings(cells: Record) -> bool:
     return "readings" in cells
 
 
-def _features(cells: Record) -> bool:
-    return _readings(cells) and "own" in cells["readings"]
+def _has_features(cells: Record) -> bool:
+    return _has_readings(cells) and "own" in cells["readings"]
 
 
 CELL_ARRAYS = (
@@ -117,20 +117,20 @@ CELL_ARRAYS = (
     *_together("", "start_lower start_upper", FLOAT, (1, 0), lambda c: c["by_start"]),
     *_together("", "first_states", WHOLE, (1, 3), lambda c: "first_states" in c),
     *_together("", "outside", FLOAT, (1, 0), lambda c: c["outside"]),
-    *_together("model", "row_type", WHOLE, (1, 0), _model),
-    *_together("model", "probability radius start", FLOAT, (1, 0), _model),
-    *_together("model", "classes", WHOLE, (1, 0), lambda c: _model(c) and "sparse" not in c),
-    *_together("model", "indptr successor entry_class", WHOLE, (1, 3), lambda c: _model(c) and "sparse" in c),
-    *_together("model", "reward cost", FLOAT, (1, 0), lambda c: _model(c) and "payments" not in c),
-    *_together("model", "payments", FLOAT, (1, 3), lambda c: _model(c) and c.get("payments") == "transitions"),
+    *_together("model", "row_type", WHOLE, (1, 0), _has_model),
+    *_together("model", "probability radius start", FLOAT, (1, 0), _has_model),
+    *_together("model", "classes", WHOLE, (1, 0), lambda c: _has_model(c) and "sparse" not in c),
+    *_together("model", "indptr successor entry_class", WHOLE, (1, 3), lambda c: _has_model(c) and "sparse" in c),
+    *_together("model", "reward cost", FLOAT, (1, 0), lambda c: _has_model(c) and "payments" not in c),
+    *_together("model", "payments", FLOAT, (1, 3), lambda c: _has_model(c) and c.get("payments") == "transitions"),
     *_together("model", "base slope", FLOAT, (1, 0), lambda c: c["model"] == "affine"),
-    *_together("readings", "lower upper edges values", FLOAT, (1, 4), _readings),
-    *_together("readings", "law", NARROW, (1, 4), _readings),
-    *_together("signals", "centre scale weights offset low high", FLOAT, (1, 4), _readings),
-    *_together("signals", "source", WHOLE, (1, 4), _readings),
-    *_together("signals", "keys", WHOLE, (1, 4), lambda c: _readings(c) and c["readings"]["kind"] == "transitions"),
-    *_together("features", "observations actions values", FLOAT, (1, 4), _features),
-    *_together("features", "steps", WHOLE, (1, 4), _features),
+    *_together("readings", "lower upper edges values", FLOAT, (1, 4), _has_readings),
+    *_together("readings", "law", NARROW, (1, 4), _has_readings),
+    *_together("signals", "centre scale weights offset low high", FLOAT, (1, 4), _has_readings),
+    *_together("signals", "source", WHOLE, (1, 4), _has_readings),
+    *_together("signals", "keys", WHOLE, (1, 4), lambda c: _has_readings(c) and c["readings"]["kind"] == "transitions"),
+    *_together("features", "observations actions values", FLOAT, (1, 4), _has_features),
+    *_together("features", "steps", WHOLE, (1, 4), _has_features),
 )
 TYPES = {array.key: array.types for array in CELL_ARRAYS}
 
