@@ -14,8 +14,8 @@ import pytest
 
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.deploy.policy_files import onnx_model, write_policy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.policyset.export import onnx_model, write_policy
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 

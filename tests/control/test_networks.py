@@ -23,7 +23,7 @@ from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import Actor, actor_of, deployed, divergence, entropy, log_probability, new_actor
 from surefoot.control.normaliser import Normaliser
 from surefoot.control.trust_region import Region, climbed, compared, moved, natural_step, slope, solved
-from surefoot.deploy.policy_files import write_policy
+from surefoot.policyset.export import write_policy
 
 seeds = st.integers(0, 10**6)
 few = settings(max_examples=20)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import surefoot as sf
 from surefoot.cli import app
-from surefoot.deploy.policy_files import write_policy
 from surefoot.errors import InvalidInput
+from surefoot.policyset.export import write_policy
 from wheel import CONTROLLERS, STEPS, wheel_set, wheels
 
 COMMAND = [sys.executable, "-c", "from surefoot.cli import main; main()"]

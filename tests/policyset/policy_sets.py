@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors.numpy
@@ -178,15 +178,39 @@ def misfit(sizes: dict[str, int]) -> Cells:
 
 # -------------------------------------------------------------------------------- forgeries: with all hashes recomputed
 
+Forge: TypeAlias = Callable[[dict[str, Any]], object]
+GONE = object()
 
-def reseal(folder: Path, forge: Callable[[dict[str, Any]], None]) -> None:
-    """Change the manifest and recompute its hash, written independently of the library."""
+
+def put(place: str, value: Any) -> Forge:
+    """put("a/0", value) is the forgery that sets manifest["a"][0] = value, or to value(what was there), or deletes it
+    if `value` is GONE."""
+
+    def forge(manifest: dict[str, Any]) -> None:
+        *path, last = (int(key) if key.isdigit() else key for key in place.split("/"))
+        inner: Any = manifest
+        for key in path:
+            inner = inner[key]
+        if value is GONE:
+            del inner[last]
+        else:
+            inner[last] = value(inner[last]) if callable(value) else value
+
+    return forge
+
+
+def seal(manifest: dict[str, Any]) -> bytes:
+    """The manifest with its hash computed anew, written independently of the library."""
+    rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**rest, "manifest_sha256": hashlib.sha256(canonical.encode()).hexdigest()}).encode()
+
+
+def reseal(folder: Path, forge: Forge) -> None:
+    """Change the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
     forge(manifest)
-    del manifest["manifest_sha256"]
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    manifest["manifest_sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_bytes(seal(manifest))
 
 
 def reseal_arrays(
@@ -194,13 +218,8 @@ def reseal_arrays(
 ) -> None:
     """Replace the arrays and recompute every hash on the way."""
     (folder / name).write_bytes(content)
-
-    def forge(manifest: dict[str, Any]) -> None:
-        record = manifest["files"][name]
-        record["sha256"], record["bytes"] = hashlib.sha256(content).hexdigest(), len(content)
-        record["shapes"] = shapes or record["shapes"]
-
-    reseal(folder, forge)
+    record: dict[str, Any] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    reseal(folder, put(f"files/{name}", lambda old: {**old, **record, "shapes": shapes or old["shapes"]}))
 
 
 def raw_tensors(header: dict[str, Any] | bytes, data: bytes) -> bytes:
@@ -208,30 +227,18 @@ def raw_tensors(header: dict[str, Any] | bytes, data: bytes) -> bytes:
     return len(head).to_bytes(8, "little") + head + data
 
 
-def put(*keys: Any) -> Callable[[Any], Callable[[dict[str, Any]], None]]:
-    """put("a", 0)(value) is the forgery that sets manifest["a"][0] = value."""
-
-    def to(value: Any) -> Callable[[dict[str, Any]], None]:
-        def forge(manifest: dict[str, Any]) -> None:
-            place: Any = manifest
-            for key in keys[:-1]:
-                place = place[key]
-            place[keys[-1]] = value
-
-        return forge
-
-    return to
-
-
-def reseal_cells(folder: Path, forge: Callable[[dict[str, np.ndarray]], None]) -> None:
+def reseal_cells(folder: Path, forge: Forge) -> None:
     """Change the arrays of the cells and recompute every hash and shape on the way."""
     arrays = safetensors.numpy.load_file(folder / "cells.safetensors")
     forge(arrays)
+    arrays = {name: np.array(array, order="C") for name, array in arrays.items()}
     shapes = {name: list(array.shape) for name, array in arrays.items()}
     reseal_arrays(folder, safetensors.numpy.save(arrays), shapes, "cells.safetensors")
 
 
-def entry(name: str, index: Any, value: Any) -> Callable[[dict[str, np.ndarray]], None]:
+def entry(name: str, index: Any, value: Any) -> Forge:
+    """The forgery of one number of an array."""
+
     def forge(arrays: dict[str, np.ndarray]) -> None:
         arrays[name][index] = value
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 import safetensors.numpy
-from policy_sets import make_mixed, make_set
+from policy_sets import make_mixed, make_set, seal
 
 from peak_memory import in_a_process
 from surefoot.cmdp.episode import Observed
@@ -228,16 +228,13 @@ def forged_bytes(rng: np.random.Generator, files: Files) -> Files:
 
 
 def sealed(files: Files, document: Any) -> Files:
-    """Sizes and hashes of everything computed anew, written independently of the library."""
+    """Sizes and hashes of everything computed anew."""
     if isinstance(document.get("files"), dict):
         for name, record in document["files"].items():
             if name in files and isinstance(record, dict):
                 record["bytes"] = len(files[name])
                 record["sha256"] = hashlib.sha256(files[name]).hexdigest()
-    document.pop("manifest_sha256", None)
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    document["manifest_sha256"] = hashlib.sha256(canonical.encode()).hexdigest()
-    return {**files, "manifest.json": json.dumps(document).encode()}
+    return {**files, "manifest.json": seal(document)}
 
 
 MUTATIONS: tuple[Mutation, ...] = (

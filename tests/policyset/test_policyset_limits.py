@@ -15,14 +15,8 @@ from policy_sets import entry, make_set, put, reseal, reseal_cells
 
 from dense_models import dense_model
 from surefoot.errors import ArtifactError
-from surefoot.policyset import PolicyValueSet, fit, storage
+from surefoot.policyset import PolicyValueSet, policy_value_set, storage
 from surefoot.tabular.transition_model import TransitionModel
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    make_set(model="affine").save(tmp_path / "set")
-    return tmp_path / "set"
 
 
 def peak(work: Callable[[], Any]) -> float:
@@ -79,26 +73,26 @@ def test_multiplicity_counts_successors_in_a_row_of_the_type() -> None:
     assert model.multiplicity.tolist() == [2, 1, 1, 2, 1]
 
 
-def test_a_file_that_is_not_the_one_that_was_saved_takes_no_memory(saved: Path) -> None:
+def test_a_file_that_is_not_the_one_that_was_saved_takes_no_memory(with_cells: Path) -> None:
     elements = 2**23
-    with (saved / "policies.safetensors").open("r+b") as stream:
+    with (with_cells / "policies.safetensors").open("r+b") as stream:
         stream.truncate(8 * elements)  # sparse: takes no space
-    shapes = put("files", "policies.safetensors", "shapes")({"probabilities": [elements]})
-    size = put("files", "policies.safetensors", "bytes")(8 * elements)
+    shapes = put("files/policies.safetensors/shapes", {"probabilities": [elements]})
+    size = put("files/policies.safetensors/bytes", 8 * elements)
 
     def load() -> None:
-        reseal(saved, lambda manifest: (shapes(manifest), size(manifest)))
+        reseal(with_cells, lambda manifest: (shapes(manifest), size(manifest)))
         with pytest.raises(ArtifactError, match="was altered after it was saved"):
-            PolicyValueSet.load(saved)
+            PolicyValueSet.load(with_cells)
 
     assert peak(load) < 8
 
 
-def test_a_file_longer_than_its_arrays_is_not_even_hashed(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reseal(saved, put("files", "cells.safetensors", "bytes")(2**32))
+def test_a_file_longer_than_its_arrays_is_not_even_hashed(with_cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reseal(with_cells, put("files/cells.safetensors/bytes", 2**32))
     monkeypatch.setattr(storage, "_check_hash", lambda *_: pytest.fail("must not be hashed"))
     with pytest.raises(ArtifactError, match=r"cells\.safetensors: has 4294967296 bytes, must have at most"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
 
 
 @pytest.mark.parametrize(
@@ -108,28 +102,30 @@ def test_a_file_longer_than_its_arrays_is_not_even_hashed(saved: Path, monkeypat
         ("[" * 40 + "]" * 40, "must be nested at most 36 levels deep"),
     ],
 )
-def test_manifests_are_measured_before_they_are_parsed(extra: str, message: str, saved: Path) -> None:
-    text = (saved / "manifest.json").read_text()
-    (saved / "manifest.json").write_text(text.replace('"xi": ', f'"extra": {extra}, "xi": '))
+def test_manifests_are_measured_before_they_are_parsed(extra: str, message: str, with_cells: Path) -> None:
+    text = (with_cells / "manifest.json").read_text()
+    (with_cells / "manifest.json").write_text(text.replace('"xi": ', f'"extra": {extra}, "xi": '))
 
     def load() -> None:
         with pytest.raises(ArtifactError, match=message):
-            PolicyValueSet.load(saved)
+            PolicyValueSet.load(with_cells)
 
     assert peak(load) < 16
 
 
-def test_a_set_that_does_not_fit_into_memory_is_an_artifact_error(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_that_does_not_fit_into_memory_is_an_artifact_error(
+    with_cells: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def exhausted(content: bytes) -> None:
         raise MemoryError
 
     monkeypatch.setattr(safetensors.numpy, "load", exhausted)
     with pytest.raises(ArtifactError, match="does not fit into memory"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
 
 
 def test_more_cells_than_can_be_compared_in_pairs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "MAX_CELLS", 2)
+    monkeypatch.setattr(policy_value_set, "MAX_CELLS", 2)
     with pytest.raises(ArtifactError, match="holds 3 cells, must hold at most 2"):
         make_set(model="none").save(tmp_path / "set")
 
@@ -147,29 +143,29 @@ def test_more_cells_than_can_be_compared_in_pairs_are_refused(tmp_path: Path, mo
         ("start_upper", (1, 1, 0, 2), -1e300),
     ],
 )
-def test_bounds_that_no_policy_can_reach_are_refused(name: str, index: Any, value: float, saved: Path) -> None:
+def test_bounds_that_no_policy_can_reach_are_refused(name: str, index: Any, value: float, with_cells: Path) -> None:
     def forge(arrays: dict[str, np.ndarray]) -> None:
         for each in ("start_lower", "start_upper") if "start" in name else ("lower", "upper"):
             arrays[each][index] = value  # both, so that lower ≤ upper
 
-    reseal_cells(saved, forge)
+    reseal_cells(with_cells, forge)
     with pytest.raises(ArtifactError, match="must be possible with rewards and costs in the ranges of units"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
 
 
 @pytest.mark.parametrize("key", ["reward", "margin", "safe_reward", "safe_margin"])
 @pytest.mark.parametrize("value", [1e300, -1e300])
-def test_values_that_no_policy_can_have_are_refused(key: str, value: float, saved: Path) -> None:
+def test_values_that_no_policy_can_have_are_refused(key: str, value: float, with_cells: Path) -> None:
     forged = value if "reward" in key else [value, 0.0]
-    reseal(saved, put("entries", 1, key)(forged))
+    reseal(with_cells, put(f"entries/1/{key}", forged))
     with pytest.raises(ArtifactError, match="of entries must be possible with rewards and costs in the ranges"):
-        PolicyValueSet.load(saved)
+        PolicyValueSet.load(with_cells)
 
 
-def test_bounds_may_be_as_loose_as_they_like(saved: Path) -> None:
-    reseal_cells(saved, entry("lower", (0, 1, 1), -1e300))
-    reseal_cells(saved, entry("start_upper", (0, 1, 1, 0), 1e300))
-    assert len(PolicyValueSet.load(saved)) == 2
+def test_bounds_may_be_as_loose_as_they_like(with_cells: Path) -> None:
+    reseal_cells(with_cells, entry("lower", (0, 1, 1), -1e300))
+    reseal_cells(with_cells, entry("start_upper", (0, 1, 1, 0), 1e300))
+    assert len(PolicyValueSet.load(with_cells)) == 2
 
 
 # --------------------------------------------------------------------------------------------------------------- saving

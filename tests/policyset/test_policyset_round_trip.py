@@ -25,7 +25,7 @@ from test_cells import make_cells
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError
-from surefoot.policyset import Entry, PolicyValueSet, manifest, storage
+from surefoot.policyset import Entry, PolicyValueSet, manifest, policy_value_set
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -304,7 +304,7 @@ def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refus
     ):
         with_policies(single).save(tmp_path / "set")
     assert with_policies(single).digest() != with_policies(2 * single).digest()  # in memory every kind has one
-    monkeypatch.setitem(storage.DECODERS, "net", lambda arrays: Net(arrays["weights"]))
+    monkeypatch.setitem(policy_value_set.DECODERS, "net", lambda arrays: Net(arrays["weights"]))
     with_policies(single).save(tmp_path / "set")
     loaded = PolicyValueSet.load(tmp_path / "set").safe_policy
     assert isinstance(loaded, Net)
@@ -377,19 +377,21 @@ def test_cells_saved_in_the_past_still_bound_the_values() -> None:
             assert (by_start[:, 0] <= cells.upper[j, p]).all()
 
 
-def test_bounds_for_some_first_states_survive_the_disk(tmp_path: Path) -> None:
+def with_some_first_states() -> PolicyValueSet:
     policies = make_set(states=5, model="affine")
     cells = policies.cells
     assert cells is not None
     assert cells.start_lower is not None
     assert cells.start_upper is not None
-    some = replace(
-        cells,
-        start_lower=cells.start_lower[..., [1, 4]],
-        start_upper=cells.start_upper[..., [1, 4]],
-        first_states=np.array([1, 4]),
-    )
-    small = replace(policies, cells=some)
+    lower, upper = (bounds[..., [1, 4]] for bounds in (cells.start_lower, cells.start_upper))
+    some = replace(cells, start_lower=lower, start_upper=upper, first_states=np.array([1, 4]))
+    return replace(policies, cells=some)
+
+
+def test_bounds_for_some_first_states_survive_the_disk(tmp_path: Path) -> None:
+    policies, small = make_set(states=5, model="affine"), with_some_first_states()
+    some = small.cells
+    assert some is not None
     small.save(tmp_path / "set")
     loaded = PolicyValueSet.load(tmp_path / "set")
     assert loaded.digest() == small.digest() != policies.digest()

@@ -18,10 +18,10 @@ import surefoot as sf
 from random_tasks import as_sparse, random_cmdp, random_distributions, random_policy, seeds, task_arrays
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture, Policy
-from surefoot.deploy.policy_files import write_policy
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper.safe_only import SafeOnly
+from surefoot.policyset.export import write_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.runner import run_learner
 from surefoot.tabular.evaluate import evaluate

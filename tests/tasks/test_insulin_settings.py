@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.deploy.policy_files import write_policy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
+from surefoot.policyset.export import write_policy
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks import InsulinSettings, glucose
 

@@ -16,7 +16,6 @@ from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, 
 from surefoot.cli.terminal import Json, input_stream, print_json, printable, progress, show_warning
 from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.chain import STRANGE
-from surefoot.deploy.policy_files import write_policy
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.session import Deployment
@@ -27,6 +26,7 @@ from surefoot.interrupts import held_back
 from surefoot.learning.certified.calibrated import CLAIMED, Calibration, told_calibration
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, check_terms, learner
+from surefoot.policyset.export import write_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]

@@ -12,7 +12,7 @@ from typing import Any
 
 from surefoot.cmdp.episode import LEVELS, Observes, includes
 from surefoot.errors import InvalidInput
-from surefoot.policyset.contents import Contents
+from surefoot.policyset.policy_value_set import PolicyValueSet
 
 MODEL_FREE = "certified-model-free"
 
@@ -57,12 +57,12 @@ class Requirements:
     """
 
     observes: Observes
-    lacks: Callable[[Contents], str]
-    wanted: Callable[[Contents], str]
-    since: Callable[[Contents, Observes], str]
+    lacks: Callable[[PolicyValueSet], str]
+    wanted: Callable[[PolicyValueSet], str]
+    since: Callable[[PolicyValueSet, Observes], str]
 
 
-def advice(policies: Contents, observes: Observes = "transitions", *, shifted: bool = False) -> Advice:
+def advice(policies: PolicyValueSet, observes: Observes = "transitions", *, shifted: bool = False) -> Advice:
     """Which certified method `certified` is for this policy set, if the real system shows that much of an episode.
 
     Args:
@@ -90,12 +90,12 @@ def advice(policies: Contents, observes: Observes = "transitions", *, shifted: b
 # ------------------------------------------------------------------------------------------------- what each kind needs
 
 
-def _lacks_cells(policies: Contents) -> str:
+def _lacks_cells(policies: PolicyValueSet) -> str:
     given = policies.cells is not None
     return "" if given else "a policy set with cells: train with cells > 0, or use certified-model-free"
 
 
-def _lacks_model(policies: Contents) -> str:
+def _lacks_model(policies: PolicyValueSet) -> str:
     if policies.cells is None:
         return _lacks_cells(policies)
     if policies.cells.model is None:
@@ -103,7 +103,7 @@ def _lacks_model(policies: Contents) -> str:
     return ""
 
 
-def _lacks_exact_model(policies: Contents) -> str:
+def _lacks_exact_model(policies: PolicyValueSet) -> str:
     lacks = _lacks_model(policies)
     if lacks or _exact(policies):
         return lacks
@@ -113,7 +113,7 @@ def _lacks_exact_model(policies: Contents) -> str:
     )
 
 
-def _lacks_readings(policies: Contents) -> str:
+def _lacks_readings(policies: PolicyValueSet) -> str:
     lacks = _lacks_cells(policies)
     if lacks or (policies.cells is not None and policies.cells.readings is not None):
         return lacks
@@ -122,17 +122,17 @@ def _lacks_readings(policies: Contents) -> str:
     )
 
 
-def _exact(policies: Contents) -> bool:
+def _exact(policies: PolicyValueSet) -> bool:
     """Whether the likelihood of every member of a cell is known."""
     model = None if policies.cells is None else policies.cells.model
     return model is not None and (model.affine is not None or not model.radius.any())
 
 
-def _wants_cells(policies: Contents) -> str:
+def _wants_cells(policies: PolicyValueSet) -> str:
     return "value bounds over tasks (cells, which the envelopes of train and policy_set make unless told not to)"
 
 
-def _wants_model(policies: Contents) -> str:
+def _wants_model(policies: PolicyValueSet) -> str:
     parts = [_wants_cells(policies)] if policies.cells is None else []
     if not any(policy.kind in TABLES for policy in policies.policies):
         parts.append("a model of the transitions: tasks that are tables (TabularCMDP), and policies of their states")
@@ -143,22 +143,22 @@ def _wants_model(policies: Contents) -> str:
     return ", and ".join(parts)
 
 
-def _wants_exact_model(policies: Contents) -> str:
+def _wants_exact_model(policies: PolicyValueSet) -> str:
     if not _lacks_model(policies):
         return "transitions that are affine in the parameter (family says so or finds out), or finitely many tasks"
     return _wants_model(policies)
 
 
-def _wants_readings(policies: Contents) -> str:
+def _wants_readings(policies: PolicyValueSet) -> str:
     parts = [_wants_cells(policies)] if policies.cells is None else []
     return ", and ".join([*parts, "signals learned in simulation (signals=True of train or policy_set)"])
 
 
-def _since_signals(policies: Contents, observes: Observes) -> str:
+def _since_signals(policies: PolicyValueSet, observes: Observes) -> str:
     return "there is no model of transitions, but signals that simulation has learned to read from what is observed"
 
 
-def _since_returns(policies: Contents, observes: Observes) -> str:
+def _since_returns(policies: PolicyValueSet, observes: Observes) -> str:
     if observes == "sums":
         return "only discounted sums are observed"
     if not any(policy.kind in TABLES for policy in policies.policies):

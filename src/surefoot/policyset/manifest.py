@@ -1,4 +1,4 @@
-"""The manifest of a policy set on disk: how `manifest.json` is written, checked and read.
+"""The manifest of a policy set on disk: which fields `manifest.json` has, and how it is written, checked and read.
 
 Whatever was written by another program or version, or damaged, ends in one ArtifactError. The hashes show accidents,
 not forgers: who alters a set can compute them anew. Whoever must rule that out compares the set's `digest` with
@@ -13,64 +13,160 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
-from surefoot.bounds.cells import Cells
-from surefoot.bounds.readings import Readings
-from surefoot.cmdp.own_policy import OwnPolicy
-from surefoot.cmdp.policy import Policy
+from surefoot.bounds.cells import Source
+from surefoot.cmdp.controllers import LONGEST_NAME
+from surefoot.cmdp.own_policy import ObservationType
 from surefoot.errors import ArtifactError
-from surefoot.policyset.contents import Contents
-from surefoot.policyset.stored_fields import (
-    MAX_ELEMENTS,
-    MAX_HEADER_BYTES,
-    Manifest,
-    StoredOwn,
-    StoredPolicy,
-    Tensor,
-)
-from surefoot.tabular.transition_model import LARGEST_TABLE, TransitionModel
+from surefoot.signals.signals import Kind
 
 FORMAT = "surefoot.policyset"
-# A reader refuses a newer major; a newer minor loads as long as it uses nothing new. Sets without readings are written
-# as before, to the byte.
-FORMAT_VERSION, VERSION_WITHOUT_READINGS = (1, 4), (1, 3)
+FORMAT_MAJOR = 1  # a reader refuses another one; a newer minor loads as long as it uses nothing new
 MANIFEST = "manifest.json"
 POLICIES = "policies.safetensors"
-MIXED = "mixed"  # the policies are of different kinds or shapes, or not data at all
 CELLS = "cells.safetensors"
+MIXED = "mixed"  # the policies are of different kinds or shapes, or not data at all
 
+MAX_HEADER_BYTES = 2**20
+MAX_ELEMENTS = 2**29  # of 8 bytes each: 4 GiB over all files
+MAX_FILE_BYTES = 8 * MAX_ELEMENTS + MAX_HEADER_BYTES
 MAX_MANIFEST_BYTES = 8 * 2**20
 LIMITS = Limits(size=MAX_MANIFEST_BYTES, values=10**6, depth=MAX_DEPTH + 4)
 
-# Arrays that no guarantee rests on: in float32 where that loses nothing, for sets that are shipped should be small.
-NARROWED = frozenset({"readings.law"})
-# Every other array holds float64.
-INTEGERS = frozenset(
-    {
-        "first_states",
-        *(f"model.{name}" for name in ("classes", "row_type", "indptr", "successor", "entry_class")),
-        *("signals.source", "signals.keys", "features.steps"),
-    }
-)
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Parsed = TypeVar("Parsed")
+
+
+# --------------------------------------------------------------------------------------------------------------- fields
+
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_FILE_BYTES)]
+Shape: TypeAlias = Annotated[list[Count], Field(max_length=8)]
+Sha256: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Bounds: TypeAlias = Annotated[list[float], Field(min_length=2, max_length=2)]
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+Probability: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class StoredFile(_Strict):
+    sha256: Sha256
+    bytes: Count
+    shapes: dict[str, Shape]
+
+
+class StoredEntry(_Strict):
+    parameter: list[float]
+    reward: float
+    margin: list[float]
+    safe_reward: float
+    safe_margin: list[float]
+
+
+class StoredOwn(_Strict):
+    """A controller of somebody's own: all of it but where it is recognised, which is in arrays if anywhere."""
+
+    fingerprint: Name | None
+    given: bool  # whether that is the owner's
+    deterministic: bool
+    asked_likeliest: bool
+    observation_shape: Annotated[list[Count], Field(max_length=7)]
+    observation_type: ObservationType
+    action_type: Literal["int64", "float64"]
+
+
+class StoredPolicy(_Strict):
+    """One policy of a set whose policies are of different kinds or shapes."""
+
+    kind: str
+    own: StoredOwn | None = None
+
+
+class StoredFeatures(_Strict):
+    """Features of somebody's own: all of them but the episodes that they are recognised by, which are in arrays."""
+
+    name: Name
+    observation_type: ObservationType
+    action_type: ObservationType
+
+
+class StoredReadings(_Strict):
+    """All of the readings but their arrays."""
+
+    kind: Kind
+    steps: Annotated[int, Field(ge=1, le=2**53)]
+    own: StoredFeatures | None = None
+    paid: Literal[True] | None = None
+
+
+class StoredCells(_Strict):
+    """All of the cells but their arrays, and which of the optional arrays there are."""
+
+    source: Source
+    uncovered: Probability
+    by_start: bool
+    outside: bool
+    first_states: Literal[True] | None = None  # since 1.3: bounds are for some states and not for all
+    model: Literal["none", "balls", "affine"]
+    sparse: Literal[True] | None = None  # since 1.3: only the possible transitions are stored
+    payments: Literal["transitions", "unknown"] | None = None  # since 1.3: not by state and action
+    readings: StoredReadings | None = None  # since 1.4
+
+
+class Manifest(_Strict):
+    format: str
+    format_version: Annotated[list[int], Field(min_length=2, max_length=2)]
+    library_version: str
+    discount: float
+    reward_range: Bounds
+    cost_range: list[Bounds]
+    budget: list[float]
+    horizon: Annotated[int, Field(ge=1)] | None = None  # since 1.2, and only where there is one
+    reward_sum_range: Bounds | None = None  # since 1.3, and only where declared, as the next
+    cost_sum_range: list[Bounds] | None = None
+    epsilon: float | None = None  # since 1.3 these three are not there without a cover
+    delta: float | None = None
+    xi: float | None = None
+    task_digest: str
+    recipe: dict[str, Any]
+    training: dict[str, Any]
+    policy_kind: str
+    policies: list[StoredPolicy] | None = None  # since 1.3, and only where policy_kind is MIXED
+    names: list[Name] | None = None  # since 1.3
+    entries: Annotated[list[StoredEntry], Field(min_length=1)]
+    cells: StoredCells | None = None
+    safe_risk: Probability | None = None  # since 1.1, and only without cells, which know it
+    files: dict[str, StoredFile]
+    manifest_sha256: Sha256  # of the canonical JSON of all the fields above
+
+
+class Tensor(_Strict):
+    """One line of a safetensors header."""
+
+    dtype: str
+    shape: Shape
+    data_offsets: list[int]
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
-def encode(policy_set: Contents, files: Mapping[str, tuple[bytes, Mapping[str, NDArray[Any]]]]) -> bytes:
+def encode(fields: Mapping[str, Any], version: tuple[int, int], files: Mapping[str, tuple[bytes, Arrays]]) -> bytes:
     """The content of `manifest.json` for files given as (content, arrays in it); refused if `parse` would refuse it."""
     document: dict[str, Any] = {
         "format": FORMAT,
-        "format_version": list(_version(policy_set)),
+        "format_version": list(version),
         "library_version": _library_version(),
-        **fields(policy_set),
+        **fields,
         "files": {
             name: {
                 "sha256": sha256(content),
@@ -80,120 +176,20 @@ def encode(policy_set: Contents, files: Mapping[str, tuple[bytes, Mapping[str, N
             for name, (content, arrays) in files.items()
         },
     }
-    document["manifest_sha256"] = sha256(canonical(document))
+    document["manifest_sha256"] = sha256(_canonical(document))
     content = (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode("ascii")
     check_size("the policy set's manifest", len(content), MAX_MANIFEST_BYTES)
     parse("the policy set", content)
     return content
 
 
-def fields(policy_set: Contents) -> dict[str, Any]:
-    """The manifest's fields that come from the set itself, as plain JSON data."""
-    units, cells = policy_set.units, policy_set.cells
-    return {
-        "discount": units.discount,
-        "reward_range": list(units.reward_range),
-        "cost_range": units.cost_range.tolist(),
-        "budget": units.budget.tolist(),
-        **({} if units.horizon is None else {"horizon": units.horizon}),
-        **({} if units.reward_sum_range is None else {"reward_sum_range": list(units.reward_sum_range)}),
-        **({} if units.cost_sum_range is None else {"cost_sum_range": units.cost_sum_range.tolist()}),
-        **(
-            {}
-            if policy_set.epsilon is None
-            else {name: getattr(policy_set, name) for name in ("epsilon", "delta", "xi")}
-        ),
-        "task_digest": policy_set.task_digest,
-        "recipe": policy_set.recipe,
-        "training": policy_set.training,
-        **_policy_fields(policy_set),
-        "entries": [
-            {
-                "parameter": entry.parameter.tolist(),
-                "reward": entry.reward,
-                "margin": entry.margin.tolist(),
-                "safe_reward": entry.safe_reward,
-                "safe_margin": entry.safe_margin.tolist(),
-            }
-            for entry in policy_set.entries
-        ],
-        **({} if cells is None else {"cells": _cell_fields(cells)}),
-        **({} if cells is not None or policy_set.safe_risk is None else {"safe_risk": policy_set.safe_risk}),
+def digest(fields: Mapping[str, Any], groups: Mapping[str, Arrays]) -> str:
+    """SHA-256 over values and arrays, free of everything that depends on the library versions that wrote a file."""
+    arrays = {
+        name: {key: {"shape": list(array.shape), "sha256": sha256(array.data)} for key, array in group.items()}
+        for name, group in groups.items()
     }
-
-
-def _policy_fields(policy_set: Contents) -> dict[str, Any]:
-    named = {} if policy_set.names is None else {"names": list(policy_set.names)}
-    if uniform(policy_set.policies):
-        return {"policy_kind": policy_set.safe_policy.kind, **named}
-    stored = [stored_policy(policy).model_dump(exclude_none=True) for policy in policy_set.policies]
-    return {"policy_kind": MIXED, "policies": stored, **named}
-
-
-def uniform(policies: Sequence[Policy]) -> bool:
-    """Whether the arrays of all policies can be stacked, and are all that there is of them."""
-    first, *others = ({name: array.shape for name, array in policy.to_arrays().items()} for policy in policies)
-    kinds = {policy.kind for policy in policies}
-    return len(kinds) == 1 and OwnPolicy.kind not in kinds and all(each == first for each in others)
-
-
-def stored_policy(policy: Policy) -> StoredPolicy:
-    if not isinstance(policy, OwnPolicy):
-        return StoredPolicy(kind=policy.kind)
-    own = StoredOwn(
-        fingerprint=policy.fingerprint,
-        given=policy.given is not None,
-        deterministic=policy.deterministic,
-        asked_likeliest=policy.asked_likeliest,
-        observation_shape=list(policy.observations.shape[1:]),
-        observation_type=policy.observation_type,
-        action_type="float64" if policy.actions.dtype.kind == "f" else "int64",
-    )
-    return StoredPolicy(kind=policy.kind, own=own)
-
-
-def _cell_fields(cells: Cells) -> dict[str, Any]:
-    """Those of `StoredCells`, but for what is not there."""
-    model = cells.model
-    found = {
-        "source": cells.source,
-        "uncovered": cells.uncovered,
-        "by_start": cells.start_lower is not None,
-        "outside": len(cells.outside) > 0,
-        "first_states": None if cells.first_states is None else True,
-        "model": "none" if model is None else "balls" if model.affine is None else "affine",
-        "sparse": None if model is None or stored_densely(model) else True,
-        "payments": None if model is None else _payments(model),
-        "readings": None if cells.readings is None else _reading_fields(cells.readings),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _reading_fields(readings: Readings) -> dict[str, Any]:
-    signals, own = readings.signals, readings.signals.own
-    found: dict[str, Any] = {"kind": signals.kind, "steps": signals.steps}
-    if signals.paid:
-        found["paid"] = True
-    if own is not None:
-        types = {"observation_type": own.probes.observations.dtype, "action_type": own.probes.actions.dtype}
-        found["own"] = {"name": own.name, **{name: str(dtype) for name, dtype in types.items()}}
-    return found
-
-
-def stored_densely(model: TransitionModel) -> bool:
-    """Small tables are written as they were before 1.3, so that sets keep their bytes and their digest."""
-    return model.reward is not None and (len(model.indptr) - 1) * model.n_states <= LARGEST_TABLE
-
-
-def _payments(model: TransitionModel) -> Literal["transitions", "unknown"] | None:
-    if model.reward is not None:
-        return None
-    return "unknown" if model.payments is None else "transitions"
-
-
-def _version(policy_set: Contents) -> tuple[int, int]:
-    with_readings = policy_set.cells is not None and policy_set.cells.readings is not None
-    return FORMAT_VERSION if with_readings else VERSION_WITHOUT_READINGS
+    return sha256(_canonical({"format": FORMAT, **fields, "arrays": arrays}))
 
 
 def _library_version() -> str:
@@ -203,7 +199,7 @@ def _library_version() -> str:
         return "0+unknown"
 
 
-def canonical(document: Any) -> bytes:
+def _canonical(document: Any) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
@@ -225,11 +221,8 @@ def parse(where: Path | str, content: bytes) -> Manifest:
     if not isinstance(document, dict):
         raise ArtifactError(f"{where}: must hold a JSON object, found {reprlib.repr(document)}")
     _check_version(where, document)
-    try:
-        manifest = Manifest.model_validate(document)
-    except ValidationError as error:
-        _refuse(where, error)
-    found = sha256(canonical({key: value for key, value in document.items() if key != "manifest_sha256"}))
+    manifest = validate(where, Manifest, document)
+    found = sha256(_canonical({key: value for key, value in document.items() if key != "manifest_sha256"}))
     if found != manifest.manifest_sha256:
         raise ArtifactError(
             f"{where}: was altered after it was saved (manifest_sha256 is {manifest.manifest_sha256}, "
@@ -253,19 +246,23 @@ def _check_version(where: Path | str, document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT:
         raise ArtifactError(f"{where}: format must be {FORMAT!r}, found {reprlib.repr(document.get('format'))}")
     version = document.get("format_version")
-    if not isinstance(version, list) or version[:1] != [FORMAT_VERSION[0]]:
+    if not isinstance(version, list) or version[:1] != [FORMAT_MAJOR]:
         raise ArtifactError(
-            f"{where}: format_version must be [{FORMAT_VERSION[0]}, …] for this version of surefoot, "
+            f"{where}: format_version must be [{FORMAT_MAJOR}, …] for this version of surefoot, "
             f"found {reprlib.repr(version)}; upgrade surefoot if the major number is a newer one"
         )
 
 
-def _refuse(where: Path | str, error: ValidationError) -> NoReturn:
-    first = error.errors(include_url=False)[0]
+def validate(where: Path | str, kind: type[Parsed], document: Any) -> Parsed:
+    """The document as `kind`; refused for the first field that is not as it must be."""
+    try:
+        return TypeAdapter(kind).validate_python(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
     field = repr(".".join(map(str, first["loc"])) or "content")[1:80].rstrip("'\"")  # names may hold control characters
     rule = first["msg"][0].lower() + first["msg"][1:]
     found = "nothing" if first["type"] == "missing" else reprlib.repr(first["input"])
-    raise ArtifactError(f"{where}: {field}: {rule}, found {found}") from None
+    raise ArtifactError(f"{where}: {field}: {rule}, found {found}")
 
 
 def _check_files(where: Path | str, manifest: Manifest) -> None:
@@ -285,25 +282,4 @@ def _check_files(where: Path | str, manifest: Manifest) -> None:
             f"{where}: files declare {sum(elements.values())} array elements, must be at most {MAX_ELEMENTS}"
         )
     for name, record in manifest.files.items():
-        limit = 8 * elements[name] + 8 + MAX_HEADER_BYTES
-        check_size(f"{where}: {name}", record.bytes, limit)
-
-
-def check_header(where: Path | str, content: bytes, shapes: dict[str, list[int]]) -> None:
-    """The arrays in a safetensors file are the declared ones; that they fill it exactly is checked by safetensors."""
-    length, available = int.from_bytes(content[:8], "little"), min(len(content) - 8, MAX_HEADER_BYTES)
-    if length > available:
-        raise ArtifactError(f"{where}: says that its header has {length} bytes, must be at most {available}")
-    try:
-        header = TypeAdapter(dict[str, Tensor]).validate_python(parse_json(where, content[8 : 8 + length]))
-    except ValidationError as error:
-        _refuse(where, error)
-    found = {name: tensor.shape for name, tensor in header.items()}
-    if found != shapes:
-        raise ArtifactError(f"{where}: holds arrays of shapes {reprlib.repr(found)}, must be {reprlib.repr(shapes)}")
-    for name, tensor in header.items():
-        dtype = "I64" if name in INTEGERS else "F64"
-        if tensor.dtype != dtype and not (name in NARROWED and tensor.dtype == "F32"):
-            raise ArtifactError(
-                f"{where}: {reprlib.repr(name)} must have dtype {dtype}, found {reprlib.repr(tensor.dtype)}"
-            )
+        check_size(f"{where}: {name}", record.bytes, 8 * elements[name] + 8 + MAX_HEADER_BYTES)

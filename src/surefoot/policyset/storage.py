@@ -6,8 +6,7 @@
                            own is not in it, only its name, and observations with the actions it is recognised by
     cells.safetensors      the arrays of `Cells` under their own names, those of its model as `model.…`, of its readings
                            as `readings.…`, `signals.…` and `features.…`; only if there are cells, and without the
-                           optional arrays that are not there or empty. `readings.law` is in single precision where
-                           that loses nothing
+                           optional arrays that are not there or empty: see `stored_arrays.CELL_ARRAYS`
 
 Nothing in it is code, and loading imports nothing that it names. Each check comes before the work it protects: sizes
 before reading, hashes before parsing arrays, shapes before making them. The hashes show accidents, not forgers (see
@@ -17,53 +16,52 @@ before reading, hashes before parsing arrays, shapes before making them. The has
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import safetensors
 import safetensors.numpy
 
 from surefoot.arrays import frozen
-from surefoot.bounds.cells import Cells
-from surefoot.cmdp.own_policy import OwnPolicy
-from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
-from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.errors import ArtifactError
 from surefoot.files import check_folder, sync_folder, write_new
 from surefoot.interrupts import held_back
 from surefoot.policyset import manifest as manifests
-from surefoot.policyset.contents import Contents, Entry
-from surefoot.policyset.fit import check_fit
-from surefoot.policyset.manifest import CELLS, MANIFEST, POLICIES
-from surefoot.policyset.stored_arrays import DECODERS, Arrays, cells_of, grouped, policies_of
-from surefoot.policyset.stored_fields import Manifest, StoredEntry, StoredFile
-from surefoot.signals.signals import OwnFunction
-
-AnyContents = TypeVar("AnyContents", bound=Contents)
-
+from surefoot.policyset.manifest import MANIFEST, POLICIES, Arrays, Manifest, StoredFile, Tensor
+from surefoot.policyset.stored_arrays import FLOAT, NARROW, TYPES, format_version
 
 # --------------------------------------------------------------------------------------------------------------- saving
 
 
-def save(policy_set: Contents, path: str | PathLike[str], *, force: bool = True) -> None:
-    """Write `policy_set` as the folder `path`, replacing a policy set (and nothing else) that is already there.
+def save(
+    fields: Mapping[str, Any], groups: Mapping[str, Arrays], path: str | PathLike[str], *, force: bool = True
+) -> None:
+    """Write the fields of a manifest and the arrays of each file as the folder `path`, replacing a policy set (and
+    nothing else) that is already there.
 
     The files are completed and flushed in a hidden folder beside `path`, which is then renamed. A process killed in
     the midst of replacing leaves at `path` the old set, the new set or, between two renames, nothing: both sets are
     then whole in the hidden folder. Half a set is never there. Without `force` a policy set is not replaced either.
     """
-    contents = _encode(policy_set)
+    contents = {name: safetensors.numpy.save(_narrow(arrays)) for name, arrays in groups.items()}
+    files = {name: (contents[name], arrays) for name, arrays in groups.items()}
+    contents[MANIFEST] = manifests.encode(fields, format_version(fields.get("cells")), files)
     target = check_target(path, force=force)
     with held_back():
         _put(contents, target, path)
+
+
+def _narrow(arrays: Arrays) -> Arrays:
+    """As they are written: `_read_arrays` finds the same numbers."""
+    single = {name: array.astype("<f4") for name, array in arrays.items() if TYPES.get(name) is NARROW}
+    return {**arrays, **{name: array for name, array in single.items() if (array == arrays[name]).all()}}
 
 
 def _put(contents: Mapping[str, bytes], target: Path, path: str | PathLike[str]) -> None:
@@ -103,39 +101,6 @@ def check_target(path: str | PathLike[str], *, force: bool = True, argument: str
     return target
 
 
-def digest(policy_set: Contents) -> str:
-    """SHA-256 over values and arrays, free of everything that depends on the library versions that wrote a file."""
-    arrays = {
-        name: {
-            key: {"shape": list(array.shape), "sha256": manifests.sha256(array.data)} for key, array in group.items()
-        }
-        for name, group in grouped(policy_set).items()
-    }
-    document = {"format": manifests.FORMAT, **manifests.fields(policy_set), "arrays": arrays}
-    return manifests.sha256(manifests.canonical(document))
-
-
-def _encode(policy_set: Contents) -> dict[str, bytes]:
-    """File name -> content, the manifest last; refused here if `load` would refuse it later."""
-    for kind in sorted({policy.kind for policy in policy_set.policies} - {OwnPolicy.kind}):
-        if kind not in DECODERS:
-            raise ArtifactError(
-                f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}; controllers of your "
-                "own can be in a set that policy_set makes, which stores their names"
-            )
-    check_fit("the policy set", policy_set)
-    groups = grouped(policy_set)
-    contents = {name: safetensors.numpy.save(_narrowed(arrays)) for name, arrays in groups.items()}
-    manifest = manifests.encode(policy_set, {name: (contents[name], groups[name]) for name in groups})
-    return {**contents, MANIFEST: manifest}
-
-
-def _narrowed(arrays: Arrays) -> Arrays:
-    """As they are written: `_read_arrays` finds the same numbers."""
-    single = {name: arrays[name].astype("<f4") for name in manifests.NARROWED & arrays.keys()}
-    return {**arrays, **{name: array for name, array in single.items() if (array == arrays[name]).all()}}
-
-
 def _refuse_foreign(target: Path) -> None:
     """Only a policy set, or an empty folder, may be replaced: never anything of the user's."""
     if not target.exists():
@@ -171,28 +136,13 @@ def _swap(fresh: Path, target: Path, replaced: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- loading
 
 
-def load(
-    path: str | PathLike[str],
-    make: Callable[..., AnyContents],
-    controllers: Mapping[str, Any] | None = None,
-    features: OwnFunction | None = None,
-) -> AnyContents:
-    """What `make` makes of the contents in the folder `path`, or an ArtifactError that says what is wrong with them.
-
-    Args:
-        controllers: by name, those of somebody's own; refused if they are not the ones that the set was made with.
-        features: the function that reads episodes, if it is somebody's own; refused likewise.
-    """
-    folder = Path(path)
+def read(folder: Path) -> tuple[Manifest, dict[str, Arrays]]:
+    """The manifest in the folder and the arrays of each file, or an ArtifactError that says what is wrong with them."""
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder; a policy set is a folder with {MANIFEST} and {POLICIES}")
-    try:
-        manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
-        _refuse_strays(folder, manifest)
-        groups = {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
-        return _rebuild(folder, manifest, groups, make, controllers or {}, features)
-    except MemoryError:
-        raise ArtifactError(f"{folder}: does not fit into memory; load it on a larger machine") from None
+    manifest = manifests.parse(folder / MANIFEST, _read(folder / MANIFEST, manifests.MAX_MANIFEST_BYTES))
+    _refuse_strays(folder, manifest)
+    return manifest, {name: _read_arrays(folder / name, record) for name, record in manifest.files.items()}
 
 
 def _read(path: Path, limit: int, sha256: str | None = None) -> bytes:
@@ -236,92 +186,26 @@ def _read_arrays(path: Path, record: StoredFile) -> Arrays:
     content = _read(path, record.bytes, record.sha256)
     if len(content) != record.bytes:
         raise ArtifactError(f"{path}: has {len(content)} bytes, must have the {record.bytes} that {MANIFEST} records")
-    manifests.check_header(path, content, record.shapes)
+    _check_header(path, content, record.shapes)
     try:
         arrays = safetensors.numpy.load(content)
     except safetensors.SafetensorError as error:
         raise ArtifactError(f"{path}: must be a safetensors file, found: {error}") from None
-    arrays |= {name: arrays[name].astype("<f8") for name in manifests.NARROWED & arrays.keys()}
-    for array in arrays.values():
-        frozen(array)
-    return arrays
+    return {name: frozen(array.astype("<f8") if TYPES.get(name) is NARROW else array) for name, array in arrays.items()}
 
 
-def _rebuild(
-    folder: Path,
-    manifest: Manifest,
-    groups: dict[str, Arrays],
-    make: Callable[..., AnyContents],
-    controllers: Mapping[str, Any],
-    features: OwnFunction | None,
-) -> AnyContents:
-    safe_policy, *policies = _attached(policies_of(folder, manifest, groups[POLICIES]), controllers)
-    cells = None if manifest.cells is None else cells_of(folder / CELLS, manifest.cells, groups[CELLS])
-    if features is not None:
-        cells = _reading(cells, features)
-    try:
-        policy_set = make(
-            entries=tuple(_entry(k, *pair) for k, pair in enumerate(zip(manifest.entries, policies, strict=True))),
-            safe_policy=safe_policy,
-            units=Units(
-                manifest.discount,
-                (manifest.reward_range[0], manifest.reward_range[1]),
-                np.array(manifest.cost_range),
-                np.array(manifest.budget),
-                manifest.horizon,
-                None
-                if manifest.reward_sum_range is None
-                else (manifest.reward_sum_range[0], manifest.reward_sum_range[1]),
-                None if manifest.cost_sum_range is None else np.array(manifest.cost_sum_range),
-            ),
-            epsilon=manifest.epsilon,
-            delta=manifest.delta,
-            xi=manifest.xi,
-            task_digest=manifest.task_digest,
-            recipe=manifest.recipe,
-            training=manifest.training,
-            cells=cells,
-            safe_risk=manifest.safe_risk,
-            names=None if manifest.names is None else tuple(manifest.names),
-        )
-    except InvalidInput as error:
-        raise ArtifactError(f"{folder / MANIFEST}: {error}") from None
-    check_fit(folder / CELLS, policy_set)
-    return policy_set
-
-
-def _attached(policies: list[Policy], controllers: Mapping[str, Any]) -> list[Policy]:
-    own = [policy.name for policy in policies if isinstance(policy, OwnPolicy)]
-    unknown = sorted(set(controllers) - set(own))
-    if unknown:
-        raise InvalidInput(f"controllers must be named as in the policy set, {own}, got {unknown[0]!r}")
-    return [
-        policy.with_controller(controllers[policy.name])
-        if isinstance(policy, OwnPolicy) and policy.name in controllers
-        else policy
-        for policy in policies
-    ]
-
-
-def _reading(cells: Cells | None, features: OwnFunction) -> Cells:
-    """The same cells, whose episodes can be read here."""
-    readings = None if cells is None else cells.readings
-    own = None if readings is None else readings.signals.own
-    if cells is None or readings is None or own is None:
-        raise InvalidInput("features must be left out for a policy set without features of one's own, got a function")
-    signals = replace(readings.signals, own=own.found(features))
-    return replace(cells, readings=replace(readings, signals=signals))
-
-
-def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:
-    try:
-        return Entry(
-            np.array(stored.parameter),
-            policy,
-            stored.reward,
-            np.array(stored.margin),
-            stored.safe_reward,
-            np.array(stored.safe_margin),
-        )
-    except InvalidInput as error:
-        raise InvalidInput(f"entries[{k}]: {error}") from None
+def _check_header(path: Path, content: bytes, shapes: dict[str, list[int]]) -> None:
+    """The arrays in a safetensors file are the declared ones; that they fill it exactly is checked by safetensors."""
+    length, available = int.from_bytes(content[:8], "little"), min(len(content) - 8, manifests.MAX_HEADER_BYTES)
+    if length > available:
+        raise ArtifactError(f"{path}: says that its header has {length} bytes, must be at most {available}")
+    header = manifests.validate(path, dict[str, Tensor], manifests.parse_json(path, content[8 : 8 + length]))
+    found = {name: tensor.shape for name, tensor in header.items()}
+    if found != shapes:
+        raise ArtifactError(f"{path}: holds arrays of shapes {reprlib.repr(found)}, must be {reprlib.repr(shapes)}")
+    for name, tensor in header.items():
+        accepted = TYPES.get(name, FLOAT)
+        if tensor.dtype not in accepted:
+            raise ArtifactError(
+                f"{path}: {reprlib.repr(name)} must have dtype {accepted[0]}, found {reprlib.repr(tensor.dtype)}"
+            )

@@ -1,42 +1,60 @@
-"""The arrays of a policy set on disk: which file holds which, and what is made of them again."""
+"""Policies and cells as fields of the manifest and arrays of the safetensors files, and what is made of these again.
+
+`CELL_ARRAYS` is the table of all arrays that cells have: writing, reading, the version of the format and the types that
+are accepted follow from it. The arrays of policies are those of their `to_arrays`.
+"""
 
 from __future__ import annotations
 
 import math
 import pkgutil
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, refuse, taken
 from surefoot.bounds.cells import Cells
+from surefoot.bounds.readings import Readings
+from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.policyset.contents import Contents
-from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, MIXED, POLICIES, stored_densely, uniform
-from surefoot.policyset.stored_fields import MAX_ELEMENTS, Manifest, StoredCells, StoredOwn, StoredPolicy
-from surefoot.policyset.stored_readings import reading_arrays, reading_names, readings_of, typed
+from surefoot.policyset.manifest import (
+    CELLS,
+    MANIFEST,
+    MAX_ELEMENTS,
+    MIXED,
+    POLICIES,
+    Arrays,
+    Manifest,
+    StoredCells,
+    StoredFeatures,
+    StoredOwn,
+    StoredPolicy,
+    StoredReadings,
+)
+from surefoot.signals.signals import OwnFeatures, Signals
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-from surefoot.tabular.transition_model import TransitionModel, structure_of
+from surefoot.tabular.transition_model import LARGEST_TABLE, TransitionModel, structure_of
 
 
-def _insulin(arrays: dict[str, NDArray[Any]]) -> Policy:
+def _insulin(arrays: Arrays) -> Policy:
     """Settings of the laboratory's pump, whose module is imported when a set holds some."""
-    decode: Callable[[dict[str, NDArray[Any]]], Policy] = pkgutil.resolve_name(
-        "surefoot.lab.pump.settings:InsulinSettings.from_arrays"
-    )
+    decode: Callable[[Arrays], Policy] = pkgutil.resolve_name("surefoot.lab.pump.settings:InsulinSettings.from_arrays")
     return decode(arrays)
 
 
-DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
+DECODERS: dict[str, Callable[[Arrays], Policy]] = {
     "tabular": TabularPolicy.from_arrays,
     "timed": TimedPolicy.from_arrays,
     "mlp": MLPPolicy.from_arrays,
@@ -44,34 +62,129 @@ DECODERS: dict[str, Callable[[dict[str, NDArray[Any]]], Policy]] = {
     "insulin": _insulin,
 }
 
-BOUNDS = ("low", "high", "prior", "lower", "upper")
-BY_START = ("start_lower", "start_upper")
-TRANSITIONS = ("row_type", "probability", "radius", "start")
-BY_PAIR = ("reward", "cost")
-SPARSE = ("indptr", "successor", "entry_class")
+# Types on disk, the usual one first. Single precision is for what no guarantee rests on, where it loses nothing: sets
+# that are shipped should be small.
+FLOAT, WHOLE, NARROW = ("F64",), ("I64",), ("F64", "F32")
 
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-
-
-# -------------------------------------------------------------------------------------------------------------- writing
+# The manifest's record of the cells, without what is None.
+Record: TypeAlias = Mapping[str, Any]
 
 
-def grouped(policy_set: Contents) -> dict[str, Arrays]:
-    """File name -> the arrays in it."""
-    groups = {POLICIES: _policy_arrays(policy_set)}
-    if policy_set.cells is not None:
-        groups[CELLS] = _cell_arrays(policy_set.cells)
-    return groups
+@dataclass(frozen=True)
+class Stored:
+    """An array in the file of the cells.
+
+    Attributes:
+        part: what has it: the cells themselves, or their model, readings, signals or features of somebody's own.
+        name: of the array there.
+        types: accepted on disk.
+        since: the version of the format that has it first.
+        announced: whether the record says that it is there.
+    """
+
+    part: str
+    name: str
+    types: tuple[str, ...]
+    since: tuple[int, int]
+    announced: Callable[[Record], bool]
+
+    @property
+    def key(self) -> str:
+        """Its name in the file."""
+        return f"{self.part}.{self.name}" if self.part else self.name
 
 
-def _policy_arrays(policy_set: Contents) -> Arrays:
+def _together(
+    part: str, names: str, types: tuple[str, ...], since: tuple[int, int], announced: Callable[[Record], bool]
+) -> list[Stored]:
+    return [Stored(part, name, types, since, announced) for name in names.split()]
+
+
+def _has_model(cells: Record) -> bool:
+    return bool(cells["model"] != "none")
+
+
+def _has_readings(cells: Record) -> bool:
+    return "readings" in cells
+
+
+def _has_features(cells: Record) -> bool:
+    return _has_readings(cells) and "own" in cells["readings"]
+
+
+CELL_ARRAYS = (
+    *_together("", "low high prior lower upper", FLOAT, (1, 0), lambda c: True),
+    *_together("", "start_lower start_upper", FLOAT, (1, 0), lambda c: c["by_start"]),
+    *_together("", "first_states", WHOLE, (1, 3), lambda c: "first_states" in c),
+    *_together("", "outside", FLOAT, (1, 0), lambda c: c["outside"]),
+    *_together("model", "row_type", WHOLE, (1, 0), _has_model),
+    *_together("model", "probability radius start", FLOAT, (1, 0), _has_model),
+    *_together("model", "classes", WHOLE, (1, 0), lambda c: _has_model(c) and "sparse" not in c),
+    *_together("model", "indptr successor entry_class", WHOLE, (1, 3), lambda c: _has_model(c) and "sparse" in c),
+    *_together("model", "reward cost", FLOAT, (1, 0), lambda c: _has_model(c) and "payments" not in c),
+    *_together("model", "payments", FLOAT, (1, 3), lambda c: _has_model(c) and c.get("payments") == "transitions"),
+    *_together("model", "base slope", FLOAT, (1, 0), lambda c: c["model"] == "affine"),
+    *_together("readings", "lower upper edges values", FLOAT, (1, 4), _has_readings),
+    *_together("readings", "law", NARROW, (1, 4), _has_readings),
+    *_together("signals", "centre scale weights offset low high", FLOAT, (1, 4), _has_readings),
+    *_together("signals", "source", WHOLE, (1, 4), _has_readings),
+    *_together("signals", "keys", WHOLE, (1, 4), lambda c: _has_readings(c) and c["readings"]["kind"] == "transitions"),
+    *_together("features", "observations actions values", FLOAT, (1, 4), _has_features),
+    *_together("features", "steps", WHOLE, (1, 4), _has_features),
+)
+TYPES = {array.key: array.types for array in CELL_ARRAYS}
+
+# Arrays that are not an attribute of that name.
+ELSEWHERE: dict[str, Callable[[Any], NDArray[Any]]] = {
+    "model.classes": lambda model: model.class_table,
+    "model.entry_class": lambda model: model.classes,
+    "model.base": lambda model: model.affine[0],
+    "model.slope": lambda model: model.affine[1],
+    "features.observations": lambda own: _storable("observations", own.probes.observations, own.probes.steps + 1),
+    "features.actions": lambda own: _storable("actions", own.probes.actions, own.probes.steps),
+    "features.steps": lambda own: own.probes.steps,
+}
+
+
+# ----------------------------------------------------------------------------------------------------- writing policies
+
+
+def policy_fields(policies: Sequence[Policy]) -> dict[str, Any]:
+    if _uniform(policies):
+        return {"policy_kind": policies[0].kind}
+    return {"policy_kind": MIXED, "policies": [_stored(policy).model_dump(exclude_none=True) for policy in policies]}
+
+
+def policy_arrays(policies: Sequence[Policy]) -> Arrays:
     """Stacked [1+n, ...] where they are alike, else under a name that begins with the number of the policy."""
-    each = [policy.to_arrays() for policy in policy_set.policies]
-    if uniform(policy_set.policies):
+    each = [policy.to_arrays() for policy in policies]
+    if _uniform(policies):
         return {key: _lossless(key, np.stack([arrays[key] for arrays in each])) for key in sorted(each[0])}
     return {
         f"{k}.{key}": _lossless(key, array) for k, arrays in enumerate(each) for key, array in sorted(arrays.items())
     }
+
+
+def _uniform(policies: Sequence[Policy]) -> bool:
+    """Whether the arrays of all policies can be stacked, and are all that there is of them."""
+    first, *others = ({name: array.shape for name, array in policy.to_arrays().items()} for policy in policies)
+    kinds = {policy.kind for policy in policies}
+    return len(kinds) == 1 and OwnPolicy.kind not in kinds and all(each == first for each in others)
+
+
+def _stored(policy: Policy) -> StoredPolicy:
+    if not isinstance(policy, OwnPolicy):
+        return StoredPolicy(kind=policy.kind)
+    own = StoredOwn(
+        fingerprint=policy.fingerprint,
+        given=policy.given is not None,
+        deterministic=policy.deterministic,
+        asked_likeliest=policy.asked_likeliest,
+        observation_shape=list(policy.observations.shape[1:]),
+        observation_type=policy.observation_type,
+        action_type="float64" if policy.actions.dtype.kind == "f" else "int64",
+    )
+    return StoredPolicy(kind=policy.kind, own=own)
 
 
 def _lossless(name: str, array: NDArray[Any]) -> Floats:
@@ -80,73 +193,121 @@ def _lossless(name: str, array: NDArray[Any]) -> Floats:
     return np.array(array, dtype="<f8", order="C")  # ascontiguousarray would make [1] of a single number
 
 
-def _cell_arrays(cells: Cells) -> Arrays:
-    arrays: Arrays = {name: getattr(cells, name) for name in BOUNDS}
-    if cells.start_lower is not None:
-        arrays |= {name: getattr(cells, name) for name in BY_START}
-    if cells.first_states is not None:
-        arrays["first_states"] = cells.first_states
-    if len(cells.outside):
-        arrays["outside"] = cells.outside
-    if cells.model is not None:
-        arrays |= {f"model.{name}": array for name, array in _model_arrays(cells.model).items()}
-    if cells.readings is not None:
-        arrays |= reading_arrays(cells.readings)
-    return {
-        name: np.ascontiguousarray(array, dtype="<i8" if name in INTEGERS else "<f8") for name, array in arrays.items()
+# -------------------------------------------------------------------------------------------------------- writing cells
+
+
+def cell_fields(cells: Cells) -> dict[str, Any]:
+    """Those of `StoredCells`, but for what is not there."""
+    model = cells.model
+    found = {
+        "source": cells.source,
+        "uncovered": cells.uncovered,
+        "by_start": cells.start_lower is not None,
+        "outside": len(cells.outside) > 0,
+        "first_states": None if cells.first_states is None else True,
+        "model": "none" if model is None else "balls" if model.affine is None else "affine",
+        "sparse": None if model is None or _stored_densely(model) else True,
+        "payments": None if model is None else _payments(model),
+        "readings": None if cells.readings is None else _reading_fields(cells.readings),
     }
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _model_arrays(model: TransitionModel) -> Arrays:
-    arrays: Arrays = {name: getattr(model, name) for name in TRANSITIONS}
-    if stored_densely(model):
-        arrays["classes"] = model.class_table
-    else:
-        arrays |= {"indptr": model.indptr, "successor": model.successor, "entry_class": model.classes}
-    arrays |= {name: getattr(model, name) for name in (*BY_PAIR, "payments") if getattr(model, name) is not None}
-    if model.affine is not None:
-        arrays["base"], arrays["slope"] = model.affine
-    return arrays
+def _stored_densely(model: TransitionModel) -> bool:
+    """Small tables are written as they were before 1.3, so that sets keep their bytes and their digest."""
+    return model.reward is not None and (len(model.indptr) - 1) * model.n_states <= LARGEST_TABLE
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
+def _payments(model: TransitionModel) -> str | None:
+    if model.reward is not None:
+        return None
+    return "unknown" if model.payments is None else "transitions"
+
+
+def _reading_fields(readings: Readings) -> dict[str, Any]:
+    signals, own = readings.signals, readings.signals.own
+    found: dict[str, Any] = {"kind": signals.kind, "steps": signals.steps}
+    if signals.paid:
+        found["paid"] = True
+    if own is not None:
+        types = {"observation_type": own.probes.observations.dtype, "action_type": own.probes.actions.dtype}
+        found["own"] = {"name": own.name, **{name: str(dtype) for name, dtype in types.items()}}
+    return found
+
+
+def format_version(record: Record | None) -> tuple[int, int]:
+    """The first that has all the arrays, and not before 1.3, so that sets without readings keep their bytes."""
+    return max([(1, 3), *(array.since for array in CELL_ARRAYS if record is not None and array.announced(record))])
+
+
+def cell_arrays(cells: Cells) -> Arrays:
+    record, signals = cell_fields(cells), cells.readings and cells.readings.signals
+    parts: dict[str, Any] = {
+        "": cells,
+        "model": cells.model,
+        "readings": cells.readings,
+        "signals": signals,
+        "features": signals and signals.own,
+    }
+    found = {}
+    for array in CELL_ARRAYS:
+        if array.announced(record):
+            value = ELSEWHERE.get(array.key, attrgetter(array.name))(parts[array.part])
+            found[array.key] = np.ascontiguousarray(value, dtype="<i8" if array.types is WHOLE else "<f8")
+    return found
+
+
+def _storable(name: str, rows: NDArray[Any], steps: NDArray[Any]) -> NDArray[Any]:
+    """[n, H, ...] as float64, with zeros after the steps of each episode, where anything may stand."""
+    rest = np.arange(rows.shape[1]) >= steps[:, None]
+    filled = np.where(rest.reshape(*rest.shape, *[1] * (rows.ndim - 2)), 0.0, rows)
+    try:
+        _typed(f"features.{name}", filled, str(rows.dtype))
+    except InvalidInput as error:
+        raise ArtifactError(f"{error}: the episodes that features are recognised by must be numbers") from None
+    return filled
+
+
+# ----------------------------------------------------------------------------------------------------- reading policies
 
 
 def policies_of(folder: Path, manifest: Manifest, arrays: Arrays) -> list[Policy]:
-    path, count = folder / POLICIES, 1 + len(manifest.entries)
+    count = 1 + len(manifest.entries)
     if (manifest.policy_kind == MIXED) != (manifest.policies is not None):
         raise ArtifactError(f"{folder / MANIFEST}: must have policies if and only if policy_kind is {MIXED!r}")
-    if manifest.policies is None:
-        return _stacked_policies(folder, manifest.policy_kind, count, arrays)
-    if len(manifest.policies) != count:
-        raise ArtifactError(
-            f"{folder / MANIFEST}: policies must hold {count}, one per entry and the safe one, "
-            f"found {len(manifest.policies)}"
-        )
+    uniform = manifest.policies is None
+    stored = manifest.policies or [StoredPolicy(kind=manifest.policy_kind)] * (count if uniform else 0)
     names = manifest.names or [""] * count
-    if len(names) != count:
-        raise ArtifactError(f"{folder / MANIFEST}: names must hold {count}, found {len(names)}")
-    parts: dict[str, Arrays] = {str(k): {} for k in range(count)}
-    for key, array in arrays.items():
-        number, _, name = key.partition(".")
-        if number not in parts:
-            raise ArtifactError(f"{path}: arrays must be named as '0.probabilities', found {reprlib.repr(key)}")
-        parts[number][name] = array
-    return [_decoded(folder, k, manifest.policies[k], names[k], parts[str(k)]) for k in range(count)]
+    for what, found, more in (("policies", stored, ", one per entry and the safe one"), ("names", names, "")):
+        if len(found) != count:
+            raise ArtifactError(f"{folder / MANIFEST}: {what} must hold {count}{more}, found {len(found)}")
+    parts = _rows(folder, count, arrays) if uniform else _numbered(folder, count, arrays)
+    return [_policy(folder, k, stored[k], names[k], parts[k]) for k in range(count)]
 
 
-def _stacked_policies(folder: Path, kind: str, count: int, stacked: Arrays) -> list[Policy]:
+def _rows(folder: Path, count: int, stacked: Arrays) -> list[Arrays]:
     for name, array in stacked.items():
         if array.shape[:1] != (count,):
             raise ArtifactError(
                 f"{folder / POLICIES}: {name} has shape {list(array.shape)}, must be [{count}, …]: "
                 f"the safe policy and one per entry of {MANIFEST}"
             )
-    parts = [{name: array[k] for name, array in stacked.items()} for k in range(count)]
-    return [_decoded(folder, k, StoredPolicy(kind=kind), "", part) for k, part in enumerate(parts)]
+    return [{name: array[k] for name, array in stacked.items()} for k in range(count)]
 
 
-def _decoded(folder: Path, k: int, stored: StoredPolicy, name: str, arrays: Arrays) -> Policy:
+def _numbered(folder: Path, count: int, arrays: Arrays) -> list[Arrays]:
+    parts: dict[str, Arrays] = {str(k): {} for k in range(count)}
+    for key, array in arrays.items():
+        number, _, name = key.partition(".")
+        if number not in parts:
+            raise ArtifactError(
+                f"{folder / POLICIES}: arrays must be named as '0.probabilities', found {reprlib.repr(key)}"
+            )
+        parts[number][name] = array
+    return list(parts.values())
+
+
+def _policy(folder: Path, k: int, stored: StoredPolicy, name: str, arrays: Arrays) -> Policy:
     """Policy k, of exactly these arrays."""
     path, decode = folder / POLICIES, DECODERS.get(stored.kind)
     if stored.kind == OwnPolicy.kind and stored.own is not None:
@@ -175,13 +336,15 @@ def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
     nothing = stored.given or stored.fingerprint is None
     observations = np.empty((0, *shape)) if nothing else arrays["observations"]
     actions = np.empty((0, 1)) if nothing else arrays["actions"]
-    if observations.shape[1:] != shape:
+    if not observations.ndim or observations.shape[1:] != shape:
         raise InvalidInput(f"observations must have shape {['n', *shape]}, got {list(observations.shape)}")
+    if not actions.ndim:
+        raise InvalidInput("actions must have shape [n, ...], got []")
     policy = OwnPolicy(
         name,
         stored.deterministic,
-        typed("observations", observations, stored.observation_type),
-        typed("actions", actions, stored.action_type),
+        _typed("observations", observations, stored.observation_type),
+        _typed("actions", actions, stored.action_type),
         stored.asked_likeliest,
         given,
     )
@@ -190,53 +353,102 @@ def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
     return policy
 
 
-def cells_of(path: Path, stored: StoredCells, arrays: Arrays) -> Cells:
-    expected = {
-        *BOUNDS,
-        *(BY_START if stored.by_start else ()),
-        *(("first_states",) if stored.first_states else ()),
-        *(("outside",) if stored.outside else ()),
-        *(f"model.{name}" for name in _model_names(stored)),
-        *reading_names(stored.readings),
-    }
-    if set(arrays) != expected:
+def _typed(name: str, array: NDArray[Any], kind: str) -> NDArray[Any]:
+    """As it was before it became float64."""
+    refuse(name, array, ~np.isfinite(array), "must be finite")
+    if np.dtype(kind).kind != "f":
+        refuse(name, array, np.abs(array) >= 2**53, "must be below 2^53")
+    with np.errstate(over="ignore"):
+        found = array.astype(kind)
+    refuse(name, array, found != array, f"must be of type {kind}")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- reading cells
+
+
+def cells_of(folder: Path, stored: StoredCells, arrays: Arrays) -> Cells:
+    path, record = folder / CELLS, stored.model_dump(exclude_none=True)
+    announced = [array for array in CELL_ARRAYS if array.announced(record)]
+    expected = sorted(array.key for array in announced)
+    if sorted(arrays) != expected:
         raise ArtifactError(
-            f"{path}: must hold exactly the arrays {sorted(expected)} that {MANIFEST} announces, found {sorted(arrays)}"
+            f"{path}: must hold exactly the arrays {expected} that {MANIFEST} announces, found {sorted(arrays)}"
         )
+    parts: dict[str, Arrays] = {array.part: {} for array in announced}
+    for array in announced:
+        parts[array.part][array.name] = arrays[array.key]
+    optional = {"start_lower": None, "start_upper": None, "outside": np.empty((0, *arrays["low"].shape[1:]))}
+    own: dict[str, Any] = optional | parts[""]
     try:
-        bounds: dict[str, Any] = {name: arrays[name] for name in BOUNDS}
         return Cells(
-            **bounds,
-            start_lower=arrays.get("start_lower"),
-            start_upper=arrays.get("start_upper"),
             source=stored.source,
             uncovered=stored.uncovered,
-            model=None if stored.model == "none" else _model(arrays),
-            outside=arrays.get("outside", np.empty((0, *arrays["low"].shape[1:]))),
-            first_states=arrays.get("first_states"),
-            readings=None if stored.readings is None else readings_of(stored.readings, arrays),
+            model=_model_of(parts["model"]) if "model" in parts else None,
+            readings=None if stored.readings is None else _readings_of(stored.readings, parts),
+            **own,
         )
     except InvalidInput as error:
         raise ArtifactError(f"{path}: {error}") from None
 
 
-def _model_names(stored: StoredCells) -> tuple[str, ...]:
-    if stored.model == "none":
-        return ()
-    paid = {None: BY_PAIR, "transitions": ("payments",), "unknown": ()}[stored.payments]
-    structure = SPARSE if stored.sparse else ("classes",)
-    return *TRANSITIONS, *structure, *paid, *(("base", "slope") if stored.model == "affine" else ())
-
-
-def _model(arrays: Arrays) -> TransitionModel:
-    found = {name: arrays[f"model.{name}"] for name in TRANSITIONS}
-    found |= {name: arrays[f"model.{name}"] for name in (*BY_PAIR, "payments") if f"model.{name}" in arrays}
-    affine = (arrays["model.base"], arrays["model.slope"]) if "model.base" in arrays else None
-    try:
-        if "model.classes" in arrays:
-            indptr, successor, classes = structure_of(arrays["model.classes"], len(arrays["model.row_type"]))
+def _model_of(arrays: Arrays) -> TransitionModel:
+    rest = {name: array for name, array in arrays.items() if name not in ("base", "slope", "classes", "entry_class")}
+    affine = (arrays["base"], arrays["slope"]) if "base" in arrays else None
+    with _named_after("model"):
+        if "classes" in arrays:
+            count = len(taken("row_type", arrays["row_type"], "C", {}, np.int64))
+            structure = structure_of(arrays["classes"], count)
+            rest |= dict(zip(("indptr", "successor", "classes"), structure, strict=True))
         else:
-            indptr, successor, classes = (arrays[f"model.{name}"] for name in SPARSE)
-        return TransitionModel(indptr=indptr, successor=successor, classes=classes, affine=affine, **found)
+            rest["classes"] = arrays["entry_class"]
+        return TransitionModel(affine=affine, **rest)
+
+
+def _readings_of(stored: StoredReadings, parts: Mapping[str, Arrays]) -> Readings:
+    own = None if stored.own is None else _features_of(stored.own, **parts["features"])
+    signal_arrays: dict[str, Any] = parts["signals"]
+    with _named_after("signals"):
+        signals = Signals(kind=stored.kind, steps=stored.steps, own=own, paid=stored.paid is True, **signal_arrays)
+    if own is not None and not (signals.paid or own.values.shape[1] == signals.centre.shape[1]):
+        raise InvalidInput(
+            f"features.values must be {signals.centre.shape[1]} for each episode, as signals.centre, "
+            f"got shape {list(own.values.shape)}"
+        )
+    with _named_after("readings"):
+        return Readings(signals, **parts["readings"])
+
+
+def _features_of(
+    stored: StoredFeatures,
+    observations: NDArray[Any],
+    actions: NDArray[Any],
+    steps: NDArray[Any],
+    values: NDArray[Any],
+) -> OwnFeatures:
+    """The name and what they are recognised by; the function is not in the file."""
+    sizes: dict[str, int] = {}
+    steps, values = taken("features.steps", steps, "n", sizes, np.int64), taken("features.values", values, "n F", sizes)
+    for name, rows, more in (("observations", observations, 1), ("actions", actions, 0)):
+        length = actions.shape[1] + more if actions.ndim > 1 else None
+        if rows.shape[:2] != (len(steps), length):
+            raise InvalidInput(
+                f"features.{name} must have shape [n, H{'+1' if more else ''}, ...] with n = {len(steps)}, "
+                f"got {list(rows.shape)}"
+            )
+    refuse("features.steps", steps, (steps < 1) | (steps > actions.shape[1]), f"must lie in [1, {actions.shape[1]}]")
+    probes = Observed(
+        _typed("features.observations", observations, stored.observation_type),
+        _typed("features.actions", actions, stored.action_type),
+        steps,
+    )
+    return OwnFeatures(stored.name, probes, values)
+
+
+@contextmanager
+def _named_after(part: str) -> Iterator[None]:
+    """What is wrong there names the array with its part, as the file does."""
+    try:
+        yield
     except InvalidInput as error:
-        raise InvalidInput(f"model.{error}") from None
+        raise InvalidInput(f"{part}.{error}") from None
