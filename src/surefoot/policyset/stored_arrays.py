@@ -17,8 +17,7 @@ from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset.contents import Contents
 from surefoot.policyset.manifest import CELLS, INTEGERS, MANIFEST, MIXED, POLICIES, stored_densely, uniform
