@@ -28,7 +28,7 @@ from typer.main import get_group
 from surefoot import __version__
 from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
-from surefoot.cli.train import FAMILIES, built
+from surefoot.cli.train import FAMILIES, build_family
 from surefoot.lab.bench import rows as bench
 from surefoot.lab.experiments.gridworld import limit
 from surefoot.lab.experiments.options import options_of
@@ -169,7 +169,7 @@ def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Expe
 def test_the_options_of_a_family_are_its_arguments(name: str) -> None:
     assert list(FAMILIES[name].options) == list(inspect.signature(FAMILIES[name].make).parameters)
     default = {option: FAMILIES[name].default(option) for option in FAMILIES[name].options}
-    assert built(name, default).digest() == FAMILIES[name].make().digest()
+    assert build_family(name, default).digest() == FAMILIES[name].make().digest()
 
 
 # ------------------------------------------------------------------------------------------------------ what it prints

@@ -15,6 +15,7 @@ from surefoot.cli.terminal import (
     SENTENCES,
     Json,
     Seed,
+    drop_none,
     numbers,
     print_json,
     print_lines,
@@ -24,7 +25,7 @@ from surefoot.cli.terminal import (
     show_all,
     show_sentences,
 )
-from surefoot.cli.train import rebuilt
+from surefoot.cli.train import rebuild_family
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.analysis.complexities import Problem, largest_useful_cover, problem, sample_complexities
 from surefoot.lab.experiments.adapt.page import adapt_page, tables
@@ -72,7 +73,7 @@ def adapt_command(
     if out is not None:
         check_folder(out)
     policies = PolicyValueSet.load(path)
-    tasks = rebuilt(policies.recipe)
+    tasks = rebuild_family(policies.recipe)
     if tasks.digest() != policies.task_digest:
         raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
     check_terms(method, [] if risk is None else ["risk"])
@@ -116,19 +117,8 @@ def plan_command(
     if risk is not None:
         fraction("risk", risk)
     policies = None if path is None else PolicyValueSet.load(path)
-    given = {
-        name: value
-        for name, value in (
-            ("states", states),
-            ("actions", actions),
-            ("discount", discount),
-            ("xi", xi),
-            ("epsilon", epsilon),
-            ("cover", cover),
-        )
-        if value is not None
-    }
-    asked = {name: value for name, value in (("episodes", episodes), ("risk", risk)) if value is not None}
+    given = drop_none(states=states, actions=actions, discount=discount, xi=xi, epsilon=epsilon, cover=cover)
+    asked = drop_none(episodes=episodes, risk=risk)
     if table:
         if asked:
             raise InvalidInput(

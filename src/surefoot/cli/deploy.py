@@ -20,6 +20,7 @@ from surefoot.cli.terminal import (
     Json,
     Risk,
     Seed,
+    drop_none,
     input_stream,
     numbers,
     print_json,
@@ -29,7 +30,7 @@ from surefoot.cli.terminal import (
     progress,
     show_warning,
 )
-from surefoot.cli.train import rebuilt
+from surefoot.cli.train import rebuild_family
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.policy_files import write_policy
@@ -109,7 +110,7 @@ def calibrate_command(
     with progress(not as_json) as report:
         found = calibrate(
             policies,
-            rebuilt(policies.recipe),
+            rebuild_family(policies.recipe),
             method=method,
             episodes=episodes,
             risk=risk,
@@ -161,7 +162,7 @@ def count_again(found: Calibration, policies: PolicyValueSet, runs: int) -> tupl
     """A calibration some of whose runs were computed again, drawn with a seed that nobody could know; and in words."""
     seed = secrets.randbits(63)
     with progress(True) as report:
-        found = count_runs(found, policies, rebuilt(policies.recipe), runs=runs, seed=seed, progress=report)
+        found = count_runs(found, policies, rebuild_family(policies.recipe), runs=runs, seed=seed, progress=report)
     share = 1 - math.exp(math.log(found.risk) / runs)
     return found, (
         f"{runs:,} of {found.runs:,} runs computed again, drawn with seed {seed}: all are as the calibration says; if "
@@ -198,7 +199,7 @@ def deploy_command(
 
     With a calibration it is certified if the file has the seal of --key, or if --recount finds its runs as it says.
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "method": method,
         "risk": risk,
         "episodes": episodes,
@@ -211,11 +212,11 @@ def deploy_command(
     try:
         input_stream()
         policies = PolicyValueSet.load(path)
-        given["calibration"] = _calibration(calibration, policies, recount, key)
+        options["calibration"] = _calibration(calibration, policies, recount, key)
         with reading(journal) as observer:
             deployment = Deployment.open(
                 journal,
-                lambda header: _learner(policies, journal, header, given),
+                lambda header: _learner(policies, journal, header, options),
                 key=read_key(key),
                 observer=observer,
             )
@@ -344,7 +345,7 @@ def _learner(
     policies: PolicyValueSet, journal: Path, header: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> Learner:
     """As the journal records, if there is one; options that say otherwise are refused."""
-    given = {name: value for name, value in options.items() if value is not None}
+    given = drop_none(**options)
     if header is None:
         settings = {**DEFAULTS, **given}
         check_terms(settings["method"], given)

@@ -12,6 +12,7 @@ from surefoot.cli.terminal import (
     Json,
     OnDemand,
     Out,
+    drop_none,
     numbers,
     optional,
     print_json,
@@ -59,7 +60,7 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
 
     def command(out: Out, jobs: Jobs = 2, as_json: Json = False, **words: Any) -> None:
         quick = words.pop("quick", None)
-        given = {name: _parsed(name, value, hints[name]) for name, value in words.items() if value is not None}
+        given = {name: _parsed(name, value, hints[name]) for name, value in drop_none(**words).items()}
         settings = experiment.settings(**{**(experiment.quick if quick else {}), **given})
         check_applies(settings, given)
         with progress(not as_json) as report:

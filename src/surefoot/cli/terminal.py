@@ -90,6 +90,11 @@ def optional(hint: Any, *names: str, **told: Any) -> Any:
     return Annotated[kind | None, typer.Option(*names, **told)]
 
 
+def drop_none(**options: Any) -> dict[str, Any]:
+    """The options that were not left out."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def takes_several(hint: Any) -> bool:
     return Ellipsis in get_args(hint)
 

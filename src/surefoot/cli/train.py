@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from surefoot.cli.terminal import Json, Out, Seed, console, optional, print_json, with_options
+from surefoot.cli.terminal import Json, Out, Seed, console, drop_none, optional, print_json, with_options
 from surefoot.errors import Infeasible, InvalidInput, meant
 from surefoot.files import check_folder
 from surefoot.policyset.certifiable import advice
@@ -94,8 +94,8 @@ def train_command(
 
     check_folder(out)
     check_target(out, force=force, argument="out")
-    given = {name: value for name, value in options.items() if value is not None}
-    tasks = built(family, given)
+    given = drop_none(**options)
+    tasks = build_family(family, given)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi)
     if guard.samples is not None and guard.samples > MOST_SAMPLES:
         raise InvalidInput(
@@ -125,7 +125,7 @@ def train_command(
         )
 
 
-def built(name: str, given: Mapping[str, Any]) -> TaskDistribution:
+def build_family(name: str, given: Mapping[str, Any]) -> TaskDistribution:
     """The family of this name with the options given; those that it does not take are refused."""
     if name not in FAMILIES:
         raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400] + meant(name, FAMILIES))
@@ -137,7 +137,7 @@ def built(name: str, given: Mapping[str, Any]) -> TaskDistribution:
     return family.make(**given)
 
 
-def rebuilt(recipe: Mapping[str, Any]) -> TaskDistribution:
+def rebuild_family(recipe: Mapping[str, Any]) -> TaskDistribution:
     """The family of a policy set, from its recipe: its name, and the arguments of the function of that name."""
     name, arguments = recipe.get("family"), {key: value for key, value in recipe.items() if key != "family"}
     if not isinstance(name, str) or (name in FAMILIES and arguments.keys() != FAMILIES[name].options.keys()):
@@ -146,7 +146,7 @@ def rebuilt(recipe: Mapping[str, Any]) -> TaskDistribution:
             f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; use this set from Python"
         )
     try:
-        return built(name, arguments)
+        return build_family(name, arguments)
     except (TypeError, ArithmeticError) as error:
         raise InvalidInput(f"SET must carry a recipe with arguments of {name}, got {arguments} ({error})") from None
 
