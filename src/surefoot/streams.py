@@ -5,7 +5,7 @@ change the episodes there. Their numbers are fixed: another number would change 
 
 NumPy pads short entropy with zeros: `default_rng([seed, k])` and `default_rng([seed, k, 0])` are the same stream. A new
 stream therefore takes a number that is not in this table and `SeedSequence(seed, spawn_key=(stream, k))`, which does
-not pad.
+not pad. `calibration` and `simulate.runner`, whose seeds are their own, have always done so.
 """
 
 from __future__ import annotations
