@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
 
 import pytest
 from hypothesis import settings
@@ -43,3 +48,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
     place = {name: number for number, name in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+# -------------------------------------------------------------------------------------------------------------- forking
+# JAX has threads, and a process with threads must not be forked: its child may wait for a lock that nobody holds.
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Tests that fork run in a process of their own, all of one file together, where other tests have loaded JAX."""
+    if "jax" not in sys.modules or pyfuncitem.get_closest_marker("forks") is None:
+        return None
+    chosen = str(pyfuncitem.config.option.markexpr) or "forks"
+    outcomes, said = _forking_tests(str(pyfuncitem.path), str(pyfuncitem.config.rootpath), chosen)
+    outcome = outcomes.get(pyfuncitem.nodeid)
+    if outcome == "SKIPPED":
+        pytest.skip("skipped in a process of its own")
+    assert outcome == "PASSED", said
+    return True
+
+
+@cache
+def _forking_tests(file: str, folder: str, chosen: str) -> tuple[Mapping[str, str], str]:
+    """PASSED, SKIPPED or FAILED of every test of the file that forks, by its name; and all that was printed."""
+    marks = f"forks and ({chosen})"
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks, file]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    return dict(re.findall(r"^(\S.*?::.*?) (PASSED|SKIPPED|FAILED|ERROR)\b", said, re.MULTILINE)), said
+
+
+def _fork_without_jax() -> int:
+    if "jax" in sys.modules:
+        raise RuntimeError("a process that has loaded JAX must not be forked: mark the test with pytest.mark.forks")
+    return _fork()
+
+
+if hasattr(os, "fork"):
+    _fork, os.fork = os.fork, _fork_without_jax

@@ -19,8 +19,8 @@ from scipy.special import ndtr
 
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Values
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.values import Values
 from surefoot.control.mlp_policy import MLPPolicy
 
 START, PULL, NOISE, EDGE, JITTER = 0.2, 0.8, 0.1, 1.0, 0.05

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.cli.calibrating import _lines
+from surefoot.cli.deploy import _calibration_lines
 from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.verify import read_header
@@ -32,7 +32,7 @@ def test_what_is_written_is_what_deploy_takes(policies: Path, tmp_path: Path, mo
     assert answer.code == 0, answer.err
     assert "level 0.5: 0 of 12 simulated tasks unsafe, passed" in answer.out
     assert "certified-likelihood at level 0.5, risk 0.4, at most 20 episodes" in answer.out
-    monkeypatch.setattr("surefoot.cli.deployment._lines", lambda: iter([b'{"do": "ask"}\n']))
+    monkeypatch.setattr("surefoot.cli.deploy._lines", lambda: iter([b'{"do": "ask"}\n']))
     given = ["--method", "certified-likelihood", "--risk", "0.4", "--calibration", file]
     assert surefoot("deploy", policies, "--journal", journal, *given).code == 0
     assert "claimed calibration" in surefoot("deploy", policies, "--journal", journal, *given).err
@@ -47,7 +47,7 @@ def test_a_sealed_or_recounted_one_is_certified(
     file, key = tmp_path / "calibration.json", tmp_path / "key"
     key.write_bytes(b"k" * 32)
     assert surefoot("calibrate", policies, *SMALL, "--out", file, "--key", key).code == 0
-    monkeypatch.setattr("surefoot.cli.deployment._lines", lambda: iter([b'{"do": "ask"}\n']))
+    monkeypatch.setattr("surefoot.cli.deploy._lines", lambda: iter([b'{"do": "ask"}\n']))
     given = ("--method", "certified-likelihood", "--risk", "0.4", "--calibration", file)
     for name, how, standing in (("a", ("--key", key), "sealed"), ("b", ("--recount", "5"), "recounted")):
         answer = surefoot("deploy", policies, "--journal", tmp_path / name, *given, *how)
@@ -67,7 +67,7 @@ def test_a_changed_one_is_found_out(policies: Path, tmp_path: Path, monkeypatch:
     content = surefoot("calibrate", policies, *SMALL, "--out", file, "--json").json
     content |= {"counts": [[0.5, 2]], "unsafe_runs": [[0, 1]]}  # unlike in truth: any difference will do
     file.write_text(json.dumps(content))
-    monkeypatch.setattr("surefoot.cli.deployment._lines", lambda: iter([b'{"do": "ask"}\n']))
+    monkeypatch.setattr("surefoot.cli.deploy._lines", lambda: iter([b'{"do": "ask"}\n']))
     given = ("--method", "certified-likelihood", "--risk", "0.4", "--calibration", file)
     assert "are not as it says" in surefoot("deploy", policies, "--journal", journal, *given, "--recount", "12").err
     assert not journal.exists()
@@ -81,11 +81,13 @@ def test_a_changed_one_is_found_out(policies: Path, tmp_path: Path, monkeypatch:
 
 def test_what_falling_back_costs_is_said(policies: Path, tmp_path: Path) -> None:
     found = Calibration("certified-likelihood", 20, 0.05, 0.0, None, 19, ((0.1, 1),), 20, "0" * 64)
-    said = " ".join(_lines(found))
+    said = " ".join(_calibration_lines(found))
     assert "no level passed: use certified-likelihood as it is proved" in said
     assert "joint risk of at most 0.068 instead of 0.05" in said
     assert "elsewhere its risk is joint over the training" in said
-    assert "calibrating again is attempt 3" in " ".join(_lines(replace(found, attempt=2, runs=200, counts=((0.1, 9),))))
+    assert "calibrating again is attempt 3" in " ".join(
+        _calibration_lines(replace(found, attempt=2, runs=200, counts=((0.1, 9),)))
+    )
 
 
 def test_a_file_that_holds_null_is_refused(policies: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from typer.main import get_group
 from surefoot import __version__
 from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
-from surefoot.cli.families import FAMILIES, built
+from surefoot.cli.train import FAMILIES, build_family
 from surefoot.lab.bench import rows as bench
 from surefoot.lab.experiments.gridworld import limit
 from surefoot.lab.experiments.options import options_of
@@ -169,7 +169,7 @@ def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Expe
 def test_the_options_of_a_family_are_its_arguments(name: str) -> None:
     assert list(FAMILIES[name].options) == list(inspect.signature(FAMILIES[name].make).parameters)
     default = {option: FAMILIES[name].default(option) for option in FAMILIES[name].options}
-    assert built(name, default).digest() == FAMILIES[name].make().digest()
+    assert build_family(name, default).digest() == FAMILIES[name].make().digest()
 
 
 # ------------------------------------------------------------------------------------------------------ what it prints
@@ -510,7 +510,7 @@ def test_an_existing_policy_set_is_replaced_only_when_forced(workplace: Path, tm
     shutil.copytree(workplace / "set", tmp_path / "set")
     before = PolicyValueSet.load(tmp_path / "set").digest()
     words = ("train", "gridworld", "--out", tmp_path / "set", "--epsilon", "0.02")
-    with mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained")):
+    with mock.patch("surefoot.training.training_phase.train", side_effect=AssertionError("trained")):
         message = refused(*words)
     assert "out must be a new folder" in message
     assert str(tmp_path / "set") in message
@@ -531,9 +531,9 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         "train": ("train", "gridworld"),
         "adapt": ("adapt", workplace / "set", "--task", "0.3"),
     }[command]
-    trained = mock.patch("surefoot.cli.training.train", side_effect=AssertionError("trained"))
+    trained = mock.patch("surefoot.training.training_phase.train", side_effect=AssertionError("trained"))
     reproduced = mock.patch("surefoot.lab.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
-    adapted = mock.patch("surefoot.cli.adapting.adapt_one", side_effect=AssertionError("adapted"))
+    adapted = mock.patch("surefoot.cli.adapt.adapt_one", side_effect=AssertionError("adapted"))
     with trained, reproduced, adapted:
         message = refused(*words, "--out", tmp_path)
     assert ("mine.txt" if command == "train" else "out must be a file") in message
@@ -583,7 +583,7 @@ def test_a_path_that_is_no_text_is_refused(
 
 
 def test_running_out_of_memory_is_one_sentence(workplace: Path) -> None:
-    with mock.patch("surefoot.cli.adapting.plan", side_effect=MemoryError("Unable to allocate 15 GiB")):
+    with mock.patch("surefoot.cli.adapt.plan", side_effect=MemoryError("Unable to allocate 15 GiB")):
         assert "Unable to allocate 15 GiB" in refused("plan", workplace / "set")
 
 

@@ -145,6 +145,7 @@ def test_without_force_an_existing_file_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ leftovers
 
 
+@pytest.mark.forks
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_what_a_kill_leaves_is_removed_by_whoever_writes_next(tmp_path: Path) -> None:
     child = os.fork()

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from surefoot.cmdp.controllers import Controller, controller
     from surefoot.cmdp.episode import Outcome, Outcomes
     from surefoot.cmdp.policy import EpisodeMixture, Predictor
-    from surefoot.cmdp.task import ReadableTask, Task
+    from surefoot.cmdp.task import ReadableTask, Task, Values
     from surefoot.cmdp.units import Units
-    from surefoot.cmdp.values import Values
     from surefoot.deploy.session import Deployment
     from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
     from surefoot.learning.certified.calibrated import Calibration
@@ -46,9 +45,8 @@ else:  # each is imported from its module when it is first used
             "cmdp.controllers": "Controller controller",
             "cmdp.episode": "Outcome Outcomes",
             "cmdp.policy": "EpisodeMixture Predictor",
-            "cmdp.task": "ReadableTask Task",
+            "cmdp.task": "ReadableTask Task Values",
             "cmdp.units": "Units",
-            "cmdp.values": "Values",
             "deploy.session": "Deployment",
             "errors": "ArtifactError Infeasible InvalidInput SurefootError",
             "learning.certified.calibrated": "Calibration",

@@ -33,37 +33,37 @@ def number(name: str, value: Any) -> float:
     try:
         plain = float(value)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+        raise InvalidInput(f"{name} must be a number, got {value!r}", argument=name) from None
     if not np.isfinite(plain):
-        raise InvalidInput(f"{name} must be finite, got {plain}")
+        raise InvalidInput(f"{name} must be finite, got {plain}", argument=name)
     return plain
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
     """`value` as a plain whole number of at least `least`: NumPy's integers are none to JSON, and True is not 1."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}", argument=name)
     return int(value)
 
 
 def fraction(name: str, value: Any) -> float:
     """`value` as a number strictly between 0 and 1: a probability that is neither excluded nor certain."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
-        raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value!r}")
+        raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value!r}", argument=name)
     return float(value)
 
 
 def flag(name: str, value: Any) -> bool:
     """`value` as True or False: the string "no" would count as yes."""
     if not isinstance(value, bool | np.bool_):
-        raise InvalidInput(f"{name} must be True or False, got {value!r}")
+        raise InvalidInput(f"{name} must be True or False, got {value!r}", argument=name)
     return bool(value)
 
 
 def generator(name: str, value: Any) -> np.random.Generator:
     """`value` as a source of randomness: a seed, or NumPy's global state, would be drawn from unseen."""
     if not isinstance(value, np.random.Generator):
-        raise InvalidInput(f"{name} must be a numpy.random.Generator, got {type(value).__name__}")
+        raise InvalidInput(f"{name} must be a numpy.random.Generator, got {type(value).__name__}", argument=name)
     return value
 
 
@@ -75,7 +75,7 @@ def finite_array(name: str, value: Any) -> Floats:
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}") from None
+        raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}", argument=name) from None
     refuse(name, array, ~np.isfinite(array), "must be finite")
     return array
 
@@ -100,7 +100,9 @@ def taken(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = 
     array = np.asarray(value)
     if array.dtype.kind not in ("iu" if kind is np.int64 else "iuf"):
         what = "whole numbers" if kind is np.int64 else "numbers"
-        raise InvalidInput(f"{name} must be an array of {what}, got {type(value).__name__} of type {array.dtype}")
+        raise InvalidInput(
+            f"{name} must be an array of {what}, got {type(value).__name__} of type {array.dtype}", argument=name
+        )
     labels = axes.split()
     known = [sizes.get(label, "any" if label.endswith("'") else "≥ 1") for label in labels]
     fits = array.ndim == len(labels) and all(
@@ -109,7 +111,8 @@ def taken(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = 
     )
     if not fits:
         raise InvalidInput(
-            f"{name} must have shape [{', '.join(labels)}] = [{', '.join(map(str, known))}], got {list(array.shape)}"
+            f"{name} must have shape [{', '.join(labels)}] = [{', '.join(map(str, known))}], got {list(array.shape)}",
+            argument=name,
         )
     borrowed = array.flags.writeable and not array.flags.owndata  # changing what it is a view of would change it
     array = np.array(array, dtype=kind, order="C", copy=True if borrowed else None)
@@ -128,7 +131,7 @@ def check_indices(name: str, values: Integers, size: int) -> None:
     """An index that does not exist would be counted as another one."""
     outside = (values < 0) | (values >= size)
     if outside.any():
-        raise InvalidInput(f"{name} must lie in [0, {size}), got {values[outside].flat[0]}")
+        raise InvalidInput(f"{name} must lie in [0, {size}), got {values[outside].flat[0]}", argument=name)
 
 
 def refuse(
@@ -144,7 +147,7 @@ def refuse(
     flat = int(np.argmax(bad))
     index = place(flat) if place else np.unravel_index(flat, bad.shape)
     where = f"{name}[{', '.join(map(str, index))}]" if len(index) else name
-    raise InvalidInput(f"{where} {rule}, got {values.flat[flat].item()!r}")
+    raise InvalidInput(f"{where} {rule}, got {values.flat[flat].item()!r}", argument=name)
 
 
 # -------------------------------------------------------------------------------------------------------- probabilities
@@ -155,7 +158,7 @@ def distributions(name: str, value: Any, shape: str) -> Floats:
     its sum, which must be 1 within `ROW_SUM_TOLERANCE`."""
     array = finite_array(name, value)
     if array.ndim != shape.count(",") + 1 or 0 in array.shape:
-        raise InvalidInput(f"{name} must have shape {shape}, got {list(array.shape)}")
+        raise InvalidInput(f"{name} must have shape {shape}, got {list(array.shape)}", argument=name)
     refuse(name, array, array < 0, "must not be negative")
     check_sums(name, array.sum(axis=-1))
     return frozen(normalised(array))
@@ -168,7 +171,8 @@ def check_sums(name: str, sums: Any) -> None:
         index = tuple(bad[0].tolist()) if bad.size else ()
         where = f"{name}[{', '.join(map(str, index))}]" if index else name
         raise InvalidInput(
-            f"{where} must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {float(np.asarray(sums)[index]):.12g}"
+            f"{where} must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {float(np.asarray(sums)[index]):.12g}",
+            argument=name,
         )
 
 

@@ -16,9 +16,8 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes, first_breach
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Episodes, ReadableTask, Task
+from surefoot.cmdp.task import Episodes, ReadableTask, Task, Values
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.values import Values
 from surefoot.confidence import Betting, State
 from surefoot.errors import InvalidInput
 

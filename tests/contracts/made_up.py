@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from surefoot.cmdp.task import Values
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.values import Values
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP

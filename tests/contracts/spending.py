@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.task import Values
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 

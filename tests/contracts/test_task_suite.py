@@ -10,7 +10,7 @@ import pytest
 
 from contracts.spending import HORIZON, Dial, OpenSpending, Spending, Tosses
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.values import Values
+from surefoot.cmdp.task import Values
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks import gridworld, inventory
 from surefoot.testing import task_suite

@@ -14,8 +14,7 @@ from scipy.optimize import minimize
 
 from bandit_world import BUDGET, STEPS, BanditWorld
 from surefoot.cmdp.units import Units
-from surefoot.control.cpo import constrained_step, cpo
-from surefoot.control.crpo import crpo
+from surefoot.control.cpo import constrained_step, cpo, crpo
 from surefoot.control.improvement import Settings, Trained, Update, improve
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian

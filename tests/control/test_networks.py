@@ -17,12 +17,27 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from surefoot.cmdp.world import Shapes
-from surefoot.control.advantages import generalised_advantages
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.control.networks import Actor, actor_of, deployed, divergence, entropy, log_probability, new_actor
-from surefoot.control.normaliser import Normaliser
-from surefoot.control.trust_region import Region, climbed, compared, moved, natural_step, slope, solved
+from surefoot.control.critics import generalised_advantages
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
+from surefoot.control.networks import (
+    Actor,
+    Normaliser,
+    actor_of,
+    divergence,
+    entropy,
+    log_probability,
+    new_actor,
+    numpy_policy,
+)
+from surefoot.control.trust_region import (
+    Region,
+    apply_step,
+    conjugate_gradient,
+    divergence_and_gains,
+    natural_step,
+    slope,
+    trpo_update,
+)
 from surefoot.policyset.export import write_policy
 
 seeds = st.integers(0, 10**6)
@@ -41,7 +56,7 @@ def random_actor(seed: int, discrete: bool) -> tuple[Actor, Normaliser, np.rando
 @few
 def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None:
     actor, normaliser, rng = random_actor(seed, discrete)
-    policy, seen = deployed(actor, normaliser), 3 + 4 * rng.standard_normal((20, 4))
+    policy, seen = numpy_policy(actor, normaliser), 3 + 4 * rng.standard_normal((20, 4))
     inputs = jnp.asarray(normaliser(seen), jnp.float32)
     if isinstance(policy, CategoricalPolicy):
         logits = policy.logits(seen)
@@ -53,7 +68,7 @@ def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None
         actions = policy.act(seen, 0, rng)
         expected = norm.logpdf(actions, policy.mean(seen), np.exp(policy.log_std)).sum(axis=1)
         np.testing.assert_allclose(log_probability(actor, inputs, jnp.asarray(actions)), expected, rtol=1e-3, atol=1e-3)
-    again = deployed(actor_of(policy), normaliser)
+    again = numpy_policy(actor_of(policy), normaliser)
     for name, array in policy.to_arrays().items():
         np.testing.assert_array_equal(array, again.to_arrays()[name])
 
@@ -68,7 +83,7 @@ def test_divergence_and_entropy_are_those_of_the_distributions(seed: int, discre
     if discrete:
         actions, weight = jnp.arange(3), np.exp(log_probability(old, jnp.repeat(inputs, 3, 0), jnp.arange(3)))
     else:
-        policy = deployed(old, Normaliser.new(4))
+        policy = numpy_policy(old, Normaliser.new(4))
         actions = jnp.asarray(policy.act(np.repeat(np.asarray(inputs), 40_000, 0), 0, rng), jnp.float32)
         weight = np.full(40_000, 1 / 40_000)
     many = jnp.repeat(inputs, len(actions), 0)
@@ -81,7 +96,7 @@ def test_divergence_and_entropy_are_those_of_the_distributions(seed: int, discre
 
 def test_choices_are_drawn_as_often_as_their_probabilities_say() -> None:
     actor, normaliser, rng = random_actor(1, True)
-    policy = deployed(actor, normaliser)
+    policy = numpy_policy(actor, normaliser)
     assert isinstance(policy, CategoricalPolicy)
     one = rng.standard_normal(4)
     drawn = np.bincount(policy.act(np.tile(one, (40_000, 1)), 0, rng), minlength=3) / 40_000
@@ -134,30 +149,34 @@ def test_conjugate_gradients_solve_with_the_hessian_of_the_divergence(discrete: 
     hessian = jax.hessian(lambda changed: jnp.mean(divergence(actor, restore(changed), inputs)))(flat)
     vector = jnp.asarray(rng.standard_normal(flat.shape), jnp.float32)
     expected = np.linalg.solve(np.asarray(hessian, np.float64) + 0.1 * np.eye(len(flat)), np.asarray(vector))
-    found = solved(actor, inputs, vector, 0.1, 200)
+    found = conjugate_gradient(actor, inputs, vector, 0.1, 200)
     assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected)
 
 
 def test_slopes_are_those_of_the_surrogate_and_steps_stay_in_the_region() -> None:
     actor, _, rng = random_actor(5, False)
     inputs = jnp.asarray(rng.standard_normal((400, 4)), jnp.float32)
-    actions = jnp.asarray(deployed(actor, Normaliser.new(4)).act(np.asarray(inputs), 0, rng), jnp.float32)
+    actions = jnp.asarray(numpy_policy(actor, Normaliser.new(4)).act(np.asarray(inputs), 0, rng), jnp.float32)
     advantages = jnp.asarray(rng.standard_normal(400), jnp.float32)
     gradient = np.asarray(slope(actor, inputs, actions, advantages))
     for _ in range(5):
         direction = rng.standard_normal(len(gradient)).astype(np.float32)
         ahead, behind = (
-            float(compared(actor, moved(actor, h * direction), inputs, actions, advantages[:, None])[1][0])
+            float(
+                divergence_and_gains(actor, apply_step(actor, h * direction), inputs, actions, advantages[:, None])[1][
+                    0
+                ]
+            )
             for h in (1e-3, -1e-3)
         )
         assert (ahead - behind) / 2e-3 == pytest.approx(float(gradient @ direction), rel=0.05, abs=0.02)
     region = Region(divergence=0.01, damping=1e-4)
-    step = natural_step(gradient, solved(actor, inputs, gradient, 1e-4, 50), region)
-    apart, (gain,) = compared(actor, moved(actor, step), inputs, actions, advantages[:, None])
+    step = natural_step(gradient, conjugate_gradient(actor, inputs, gradient, 1e-4, 50), region)
+    apart, (gain,) = divergence_and_gains(actor, apply_step(actor, step), inputs, actions, advantages[:, None])
     assert 0.5 * region.divergence < float(apart) < 2 * region.divergence
-    better = climbed(actor, inputs, actions, advantages, region)
+    better = trpo_update(actor, inputs, actions, advantages, region)
     assert better is not None
-    apart, (gain,) = compared(actor, better, inputs, actions, advantages[:, None])
+    apart, (gain,) = divergence_and_gains(actor, better, inputs, actions, advantages[:, None])
     assert 0 < float(apart) < 1.5 * region.divergence
     assert gain > 0
 
@@ -171,7 +190,7 @@ def test_networks_that_do_not_fit_are_refused() -> None:
 
 def test_choices_are_exported_with_the_normaliser_inside(tmp_path: Path) -> None:
     actor, normaliser, rng = random_actor(3, True)
-    policy = deployed(actor, normaliser)
+    policy = numpy_policy(actor, normaliser)
     assert isinstance(policy, CategoricalPolicy)
     write_policy(policy, tmp_path / "policy.onnx")
     seen = 3 + 4 * rng.standard_normal((7, 4))

@@ -22,7 +22,10 @@ import bombs
 import deployments
 from mutations import forge
 
-from surefoot.cli import benchmarks, deployment, journals, reporting, watching  # noqa: F401  (inherited by every child)
+import surefoot.cli.deploy
+import surefoot.deploy.page
+import surefoot.deploy.watch
+import surefoot.lab.experiments.results  # noqa: F401  (inherited by every child)
 from surefoot.cli.commands import run
 from surefoot.deploy.chain import canonical
 from surefoot.deploy.follow import Follower

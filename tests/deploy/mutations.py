@@ -20,7 +20,7 @@ from typing import Any
 import deployments
 import numpy as np
 
-from surefoot.cli.deployment import _made, _recorded
+from surefoot.cli.deploy import _made, _recorded
 from surefoot.cli.journals import export_lines
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import BEGINNING, Row, canonical, chained, read

@@ -133,6 +133,7 @@ def test_an_alarm_is_seen_right_after_it_was_told(tmp_path: Path, kind: str, loo
         assert deployment.ask().policy_index == 0
 
 
+@pytest.mark.forks
 @needs_fork
 @pytest.mark.parametrize("kind", RAISED)
 def test_an_alarm_is_seen_after_a_kill(tmp_path: Path, kind: str) -> None:
@@ -157,6 +158,7 @@ def test_an_abandoned_episode_is_seen_at_once(tmp_path: Path, look: str) -> None
         assert "abandoned 1" in text or '"abandoned": 1' in text
 
 
+@pytest.mark.forks
 @needs_fork
 @pytest.mark.parametrize("what", WITHHELD)
 def test_what_was_refused_is_known_to_the_process_and_left_to_be_told(tmp_path: Path, what: str) -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from views import READERS, VIEWS
 
 from surefoot.cli import app
-from surefoot.cli.deployment import learner_of
+from surefoot.cli.deploy import learner_of
 from surefoot.deploy.assumptions import assumptions
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.follow import Follower

@@ -165,6 +165,7 @@ def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) ->
         ),
     ],
 )
+@pytest.mark.forks
 def test_killed_before_every_system_call_that_writes(
     driver: Driver, tmp_path: Path, stored: Path, how: str, start: str, episodes: int, every: int
 ) -> None:
@@ -195,6 +196,7 @@ def test_killed_before_every_system_call_that_writes(
         shutil.rmtree(path.parent)
 
 
+@pytest.mark.forks
 @pytest.mark.long
 @pytest.mark.parametrize("asset", ["journal-1.0-returns.journal", "journal-1.0-paper.journal"])
 def test_killed_while_an_early_journal_is_taken_over(tmp_path: Path, asset: str) -> None:

@@ -230,6 +230,7 @@ def test_going_on_without_what_was_lost_must_be_asked_for(tmp_path: Path) -> Non
         backup(tmp_path / "saved", tmp_path / "more", accept_loss=True)
 
 
+@pytest.mark.forks
 def test_a_kill_while_the_mode_changes_is_put_right_by_whoever_comes(tmp_path: Path) -> None:
     """A rollback journal that is left behind: readers undo the transaction that was cut short, too."""
     path = tmp_path / "journal"

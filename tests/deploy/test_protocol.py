@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot import bounded_json
-from surefoot.cli import deployment as commands
+from surefoot.cli import deploy as commands
 from surefoot.deploy import protocol
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import Deployment

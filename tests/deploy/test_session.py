@@ -245,6 +245,7 @@ def test_another_policy_set_or_setting_is_refused(tmp_path: Path) -> None:
         Deployment.open(path, used)
 
 
+@pytest.mark.forks
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Deployment.open(path, fresh()) as deployment:

@@ -151,6 +151,7 @@ def test_a_lock_that_was_removed_while_somebody_waited_is_made_anew(
     assert not path.exists()
 
 
+@pytest.mark.forks
 @needs_fork
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_what_a_kill_leaves_while_a_journal_is_begun_is_removed(tmp_path: Path, when: str) -> None:
@@ -243,6 +244,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     assert verify(path, fresh()).holds
 
 
+@pytest.mark.forks
 @needs_fork
 def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal"
@@ -261,6 +263,7 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     assert verify(path, fresh()).holds
 
 
+@pytest.mark.forks
 @needs_fork
 def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path: Path) -> None:
     path, ready = tmp_path / "journal", tmp_path / "ready"

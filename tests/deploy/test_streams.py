@@ -105,7 +105,7 @@ def test_another_encoding(tmp_path: Path, locale: str) -> None:
 def test_a_line_that_memory_cannot_hold_is_answered(folder: Path) -> None:
     """With little more memory than it takes to start: what is too much for it gets an answer, and the rest goes on."""
     code = (
-        "import resource, sys; from surefoot.cli import deployment; from surefoot.cli.commands import run; "
+        "import resource, sys; from surefoot.cli import deploy; from surefoot.cli.commands import run; "
         "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
         "size = taken + 2**20 * int(sys.argv.pop(1)); "
         "resource.setrlimit(resource.RLIMIT_AS, (size, size)); sys.argv[0] = 'surefoot'; run()"

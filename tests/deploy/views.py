@@ -11,7 +11,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from surefoot.cli import app
-from surefoot.cli.deployment import _verdict_lines
+from surefoot.cli.deploy import _verdict_lines
 from surefoot.deploy.follow import Follower
 from surefoot.deploy.page import View, deployment_page, read_history, view
 from surefoot.deploy.protocol import answer

@@ -11,8 +11,8 @@ import pytest
 from bandit_world import BUDGET, STEPS, BanditEpisodes, BanditTask
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.control.crpo import crpo
-from surefoot.control.improvement import Settings, improve, taken_up
+from surefoot.control.cpo import crpo
+from surefoot.control.improvement import Settings, improve, resume
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
@@ -73,7 +73,7 @@ def test_the_safe_policy_begins_with_the_mildest_expert(mildest_first: bool) -> 
     settings = replace(QUICK.settings, steps=4_000)
     brief = replace(QUICK, settings=settings, warm_steps=4_000)
     pushes = (0.15, 0.6, 1.5) if mildest_first else (1.5, 0.6, 0.15)
-    solved = [(tasks[0], taken_up(pushing(push), tasks[0].world(1), settings, rng)) for push in pushes]
+    solved = [(tasks[0], resume(pushing(push), tasks[0].world(1), settings, rng)) for push in pushes]
     found = learned_safe_policy(brief, solved)(tasks, 0.0, 0.1, rng)
     assert (found.margin > 0).all()
     assert gain_of(found.policy) == pytest.approx(0.15, abs=0.1)

@@ -14,10 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import cartpole
 import pendulum
 from bandit_world import BanditTask
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.crpo import crpo
+from surefoot.control.cpo import crpo
 from surefoot.control.improvement import Settings
-from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
 from surefoot.oracles import learned_experts, learned_safe_policy

@@ -13,7 +13,7 @@ import pytest
 from drifting_point import PointMass, policy_set, truth
 from scipy.optimize import brentq
 
-from surefoot.cli import commands, families
+from surefoot.cli import commands, train
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.adapt.page import adapt_page, tables
@@ -210,7 +210,7 @@ def test_the_command_prints_what_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy_set(BORDER).save(tmp_path / "set")
-    monkeypatch.setattr(families, "FAMILIES", {"point-mass": families.Family(drifting_point.masses)})
+    monkeypatch.setattr(train, "FAMILIES", {"point-mass": train.Family(drifting_point.masses)})
     words = ["surefoot", "adapt", str(tmp_path / "set"), "--task", "0", "--method", "pce", "--episodes", "40"]
     with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit) as stop:
         commands.run()

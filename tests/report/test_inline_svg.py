@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from surefoot.errors import InvalidInput
 from surefoot.report.figures import svg
-from surefoot.report.inline_svg import inlined, is_svg
+from surefoot.report.page import inlined, is_svg
 from surefoot.report.palette import COLOURS, INK, PAPER
 
 HOSTILE = "<script>alert('x')</script>&\"'"

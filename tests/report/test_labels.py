@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from surefoot.report.labels import spread
+from surefoot.report.figures import spread
 
 PLACES = st.lists(st.floats(0, 100), min_size=1, max_size=8)
 

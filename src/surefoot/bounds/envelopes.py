@@ -32,6 +32,7 @@ from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs, workers
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 from surefoot.tasks.affine_detection import affinity
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -100,7 +101,7 @@ def build_cells(
             simulation = Simulation(tasks, tuple(policies), settings, seed, ready, show, lesson)
         if isinstance(distribution, Finite):
             return finite_cells(tasks, policies, settings, simulation)
-        rng = np.random.default_rng([seed, 2, settings.attempt])
+        rng = Stream.HELD_OUT_TASKS.rng(seed, settings.attempt)
         if simulation is not None:
             return simulated_cells(tasks, simulation, rng, settings, show)
         return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, found, show)
@@ -131,7 +132,7 @@ def safe_policy_risk(
     """
     check_jobs(jobs)
     settings, distribution = envelopes.settled(tasks.example), tasks.distribution
-    rng = np.random.default_rng([seed, 3, settings.attempt])
+    rng = Stream.SAFE_POLICY_TASKS.rng(seed, settings.attempt)
     parameters = distribution.points if isinstance(distribution, Finite) else tasks.sample(settings.holdout, rng)
     doubtful: Mask
     if settings.simulated:

@@ -17,13 +17,13 @@ from surefoot.bounds.exact import Evaluator, cells_of_bounds, evaluator, first_s
 from surefoot.bounds.readings import Readings
 from surefoot.bounds.settings import DEFAULT, Settled
 from surefoot.bounds.simulation import (
-    FINITE_STAGE,
     Simulated,
     Simulation,
 )
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 from surefoot.tabular.expansion import ROUNDING, rounding
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import ball_model
@@ -56,7 +56,7 @@ def finite_cells(
         values = evaluator(tasks, policies)
         found = [Simulated(*values(task)) for task in members]
     else:
-        found = list(simulation.of_all("simulating every task", FINITE_STAGE, distribution.points))
+        found = list(simulation.of_all("simulating every task", Stream.SIMULATED_EVERY_TASK, distribution.points))
     lower, upper = np.stack([each.lower for each in found]), np.stack([each.upper for each in found])
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     if settings.simulated and not feasible.any():

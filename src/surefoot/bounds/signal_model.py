@@ -28,10 +28,10 @@ from surefoot.fan_out import Workers
 from surefoot.progress import Progress
 from surefoot.signals.features import Keys, frequent_transitions, of_states
 from surefoot.signals.signals import FURTHEST, Kind, OwnFeatures, Signals, bins, features_of, own_values
+from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 
 # Random numbers of their own: for the tasks, and for their episodes.
-LEARN_STAGE, LEARN_EPISODES_STAGE = 11, 12
 
 MOST_TRANSITIONS = 400  # that are counted
 LOOK_TASKS = 8  # at which it is looked which transitions occur
@@ -101,10 +101,10 @@ def learned(
     where tasks do not show what they would be read from, and need not, or where there is nothing to tell apart."""
     if not _shown(tasks.example, policies[0], settings, seed):
         return None
-    parameters = tasks.sample(settings.tasks, np.random.default_rng([seed, LEARN_STAGE]))
+    parameters = tasks.sample(settings.tasks, Stream.SIGNAL_TASKS.rng(seed))
     keys, own = _what_to_look_at(tasks, policies, parameters, settings, seed)
     work = partial(_heard, tasks, tuple(policies), settings.episodes, keys, own, settings.paid)
-    calls = [(parameter, [seed, LEARN_EPISODES_STAGE, k]) for k, parameter in enumerate(parameters)]
+    calls = [(parameter, [seed, Stream.SIGNAL_EPISODES, k]) for k, parameter in enumerate(parameters)]
     heard = list(workers.each("learning to read episodes", work, calls, show))
     features = np.stack([each.features for each in heard], axis=1)  # [P, T, E, F]
     sums = np.stack([each.sums for each in heard], axis=1)  # [P, T, E, 1+m]
@@ -126,7 +126,7 @@ def learned(
 def _shown(task: Task, policy: Policy, settings: LearnedSignals, seed: int) -> bool:
     """Whether a task shows what was observed step by step."""
     run = task.episodes(policy, task.units.episode_length).run
-    outcomes = run(1, np.random.default_rng([seed, LEARN_STAGE]), transitions=True)
+    outcomes = run(1, Stream.SIGNAL_FIRST_EPISODE.rng(seed), transitions=True)
     shown = outcomes.observed is not None or (outcomes.states is not None and outcomes.actions is not None)
     if not shown and not settings.if_possible:
         raise InvalidInput(
@@ -148,7 +148,7 @@ def _what_to_look_at(
     own = settings.features or settings.signals
     seen = []
     for k, parameter in enumerate(parameters[: 1 if own else LOOK_TASKS]):
-        task, rng = tasks.task(parameter), np.random.default_rng([seed, LEARN_STAGE, k])
+        task, rng = tasks.task(parameter), Stream.SIGNAL_FEATURE_EPISODES.rng(seed, k)
         for policy in policies[: 1 if own else None]:
             seen.append(_episodes(task, policy, settings.episodes, rng).watched())
     if own is not None:

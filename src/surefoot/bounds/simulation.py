@@ -30,12 +30,12 @@ from surefoot.errors import InvalidInput
 from surefoot.estimates import Intervals, bounds_in_rounds, check_ranges
 from surefoot.fan_out import Workers
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 
 SAFE = 0  # the place of π_s among the policies
 
 # What is simulated for different purposes has random numbers of its own; 2 and 3 draw parameters.
-FINITE_STAGE, SAMPLE_STAGE, HOLDOUT_STAGE, SAFE_STAGE = 4, 5, 6, 7
 
 MANY = 2**17  # episodes with which nothing more is shown than with any number
 
@@ -106,7 +106,7 @@ class Simulation:
 
     def look(self, parameters: Floats) -> Iterator[Looked]:
         """What tasks of parameters [n, d] look like: no bounds."""
-        calls = [(parameter, self._entropy(SAMPLE_STAGE, k)) for k, parameter in enumerate(parameters)]
+        calls = [(parameter, self._entropy(Stream.SIMULATED_SAMPLE, k)) for k, parameter in enumerate(parameters)]
         episodes = max(1, math.floor(LOOK_PART * self.settings.episodes))
         work = partial(_look_at_one, self.tasks, self.policies, episodes, self.lesson)
         what = f"simulating the tasks that cells are made of, {self._steps(len(calls), episodes)}"
@@ -116,7 +116,7 @@ class Simulation:
         """Held-out tasks of parameters [n, d], each with the policies of which something is claimed [n, P], after a
         part of the episodes; numbers are expected to be spread [n, P, k'] like this."""
         calls = [
-            (parameter, self._stake(spread), wanted, self._entropy(HOLDOUT_STAGE, k))
+            (parameter, self._stake(spread), wanted, self._entropy(Stream.SIMULATED_HELD_OUT, k))
             for k, (parameter, spread, wanted) in enumerate(zip(parameters, spreads, claimed, strict=True))
         ]
         work = partial(_begun_on_one, self.tasks, self.policies, self.first_episodes, self.lesson)
@@ -172,7 +172,7 @@ class Simulation:
 
     def shown_feasible(self, parameters: Floats) -> Mask:
         """[n] whether the safe policy is shown to be feasible on the task of each parameter [n, d]."""
-        calls = [(parameter, self._entropy(SAFE_STAGE, k)) for k, parameter in enumerate(parameters)]
+        calls = [(parameter, self._entropy(Stream.SIMULATED_SAFE_POLICY, k)) for k, parameter in enumerate(parameters)]
         work = partial(_feasible_on_one, self.tasks, self.policies[SAFE], self.settings)
         what = f"simulating the safe policy, {self._steps(len(calls), self.settings.episodes)}"
         return np.fromiter(self.workers.each(what, work, calls, self.show), dtype=bool, count=len(calls))

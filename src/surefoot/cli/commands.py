@@ -26,21 +26,22 @@ from surefoot.cli.terminal import (
 from surefoot.errors import SurefootError
 
 # Recent releases of typer carry a click of their own, so its usage errors are named through what typer exports.
-UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+UsageError = cast(type[Exception], typer.BadParameter.__base__)
 
 
 def run() -> NoReturn:
     """The command that was typed; what the user can mend is one sentence on standard error and exit code 2."""
     warnings.showwarning = show_warning
+    words = sys.argv[1:]
     try:
         prepare_streams()
-        check_words(sys.argv[1:])
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        check_words(words)
+        code = app(words or ["--help"], standalone_mode=False)
         flush()
     except SurefootError as error:
         code = complain(str(error))
     except UsageError as error:
-        code = complain(usage_message(error))
+        code = complain(usage_message(error, words))
     except MemoryError as error:
         why = f" ({error})" if str(error) else ""
         code = complain(f"this takes more memory than there is{why}; use smaller numbers or a larger machine")
@@ -69,32 +70,30 @@ class Command:
 
 COMMANDS = {
     "reproduce": Command("reproduce", "Reproduce an experiment of the paper, or one about the certified methods."),
-    "train": Command("training", "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
-    "plan": Command("adapting", "How many episodes each method needs before it may leave the safe policy."),
+    "train": Command("train", "Algorithm 1: a policy-value set for a family of tasks, saved to --out."),
+    "plan": Command("adapt", "How many episodes each method needs before it may leave the safe policy."),
     "methods": Command(
-        "listing", "Every method: what it needs, what it promises or that it is uncertified, and what it costs."
+        "adapt", "Every method: what it needs, what it promises or that it is uncertified, and what it costs."
     ),
-    "calibrate": Command(
-        "calibrating", "How far simulated tasks let a method's level be raised, before it is deployed."
-    ),
-    "adapt": Command("adapting", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
-    "report": Command("reporting", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
+    "calibrate": Command("deploy", "How far simulated tasks let a method's level be raised, before it is deployed."),
+    "adapt": Command("adapt", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
+    "report": Command("journals", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
     "deploy": Command(
-        "deployment", "Ask and tell in JSON lines on standard input and output, for controllers in any language."
+        "deploy", "Ask and tell in JSON lines on standard input and output, for controllers in any language."
     ),
     "status": Command("journals", "Where a deployment stands, while it runs or afterwards."),
     "watch": Command(
-        "watching",
+        "journals",
         "Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it.",
     ),
     "verify": Command(
-        "deployment",
+        "deploy",
         "Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.",
     ),
     "export": Command("journals", "The rows of a journal as JSON lines."),
     "backup": Command("journals", "A copy of a journal as one file, also while a deployment writes to it."),
-    "export-policy": Command("deployment", "One policy as a file of its own."),
-    "bench": Command("benchmarks", "Speed against the plain way of doing the same, as ratios."),
+    "export-policy": Command("deploy", "One policy as a file of its own."),
+    "bench": Command("reproduce", "Speed against the plain way of doing the same, as ratios."),
 }
 
 

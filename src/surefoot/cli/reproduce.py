@@ -1,4 +1,4 @@
-"""`surefoot reproduce …`: a command for every experiment, made from the table of them."""
+"""`surefoot reproduce …`, a command for every experiment, made from the table of them; and `surefoot bench`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 import typer
 from typer.main import get_group
 
-from surefoot.cli.signatures import with_options
-from surefoot.cli.terminal import Json, OnDemand, Out, numbers, print_json, print_path, progress, show_all
+from surefoot.cli.terminal import (
+    Json,
+    OnDemand,
+    Out,
+    drop_none,
+    numbers,
+    optional,
+    print_json,
+    print_path,
+    progress,
+    show,
+    show_all,
+    takes_several,
+    with_options,
+)
 from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
 
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
@@ -47,7 +60,7 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
 
     def command(out: Out, jobs: Jobs = 2, as_json: Json = False, **words: Any) -> None:
         quick = words.pop("quick", None)
-        given = {name: _parsed(name, value, hints[name]) for name, value in words.items() if value is not None}
+        given = {name: _parsed(name, value, hints[name]) for name, value in drop_none(**words).items()}
         settings = experiment.settings(**{**(experiment.quick if quick else {}), **given})
         check_applies(settings, given)
         with progress(not as_json) as report:
@@ -59,27 +72,36 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
         print_path(out / "report.html", experiment.beside)
 
     command.__doc__ = experiment.help
-    options = {name: _option(hints[name], told) for name, told in options_of(experiment.options).items()}
+    options = {name: optional(hints[name], **told) for name, told in options_of(experiment.options).items()}
     return with_options(command, {**({"quick": _quick(experiment)} if experiment.quick else {}), **options})
-
-
-def _option(hint: Any, told: dict[str, Any]) -> Any:
-    """An option of a field's type; several values are one text, separated by commas."""
-    kinds = () if _several(hint) else (hint, *get_args(hint))
-    kind: Any = next((each for each in (bool, int, float) if each in kinds), str)
-    return Annotated[kind | None, typer.Option(**told)]
 
 
 def _quick(experiment: Experiment) -> Any:
     sizes = ", ".join(f"{name} {value}" for name, value in experiment.quick.items())
-    return Annotated[bool | None, typer.Option("--quick", help=f"For a first look: {sizes}, unless given.")]
+    return optional(bool, "--quick", help=f"For a first look: {sizes}, unless given.")
 
 
 def _parsed(name: str, value: Any, hint: Any) -> Any:
-    if not _several(hint):
+    if not takes_several(hint):
         return value
     return numbers(name, value) if float in get_args(hint) else tuple(part.strip() for part in value.split(","))
 
 
-def _several(hint: Any) -> bool:
-    return Ellipsis in get_args(hint)
+@app.command("bench")
+def bench_command(
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, for a first look.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Speed against the plain way of doing the same, as ratios.
+
+    Both sides are measured in this one run.
+    """
+    from surefoot.lab.bench.rows import table_of
+    from surefoot.lab.bench.run import run
+
+    with progress(not as_json) as report:
+        rows = run(quick=quick, progress=report)
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+    else:
+        show(table_of(rows))

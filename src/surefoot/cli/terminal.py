@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache
+from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -61,6 +62,41 @@ class OnDemand(Listing):
 
     def load(self, name: str) -> Any:
         raise NotImplementedError
+
+
+def with_options(command: Callable[..., None], options: Mapping[str, Any]) -> Callable[..., None]:
+    """A command that takes further options by keyword, with these options in its signature, where typer looks.
+
+    Args:
+        options: the annotation of each; their default is None, for "not given".
+    """
+    own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    further = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in options.items()]
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + further
+
+    def called(**words: Any) -> None:
+        command(**words)
+
+    called.__doc__ = command.__doc__
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+def optional(hint: Any, *names: str, **told: Any) -> Any:
+    """An option of this type that may be left out; one of several values is a text, separated by commas."""
+    kinds = () if takes_several(hint) else (hint, *get_args(hint))
+    kind: Any = next((each for each in (bool, int, float) if each in kinds), str)
+    return Annotated[kind | None, typer.Option(*names, **told)]
+
+
+def drop_none(**options: Any) -> dict[str, Any]:
+    """The options that were not left out."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def takes_several(hint: Any) -> bool:
+    return Ellipsis in get_args(hint)
 
 
 @cache
@@ -159,19 +195,18 @@ def numbers(name: str, text: str) -> tuple[float, ...]:
         ) from None
 
 
-def usage_message(error: Any) -> str:
-    """What typer found wrong with the arguments, the value given, and where to read what would be right."""
+def usage_message(error: Any, words: Sequence[str]) -> str:
+    """What typer found wrong with the words typed, the value given, and where to read what would be right."""
     command = error.ctx.command_path if error.ctx else "surefoot"
     message = error.format_message().rstrip(".")
-    written = given(getattr(getattr(error, "param", None), "opts", ()))
+    written = _value_of(getattr(getattr(error, "param", None), "opts", ()), words)
     if written is not None and repr(written) not in message:
         message += f", got {written!r}"
     return f"{message} (help: {command} --help)"
 
 
-def given(names: Sequence[str]) -> str | None:
-    """What the user wrote for an option, which typer's messages leave out."""
-    words = sys.argv[1:]
+def _value_of(names: Sequence[str], words: Sequence[str]) -> str | None:
+    """The word typed for an option of these names, which typer's errors do not carry."""
     for name, word in zip(words, [*words[1:], None], strict=True):
         if name in names:
             return word

@@ -6,14 +6,32 @@ Every task can be simulated. Some can also be read (`ReadableTask`): their value
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.values import Values
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Expected discounted values in the user's units; `margin = budget - cost` is what must not be negative.
+
+    For n policies at once the shapes are reward [n], cost [n, m], margin [n, m].
+
+    Attributes:
+        error: [1+m] by how much reward and margins may be off, each in both directions, with the probability that
+            whoever estimated them states; None where they are exact.
+    """
+
+    reward: Any  # float, or [n]
+    cost: Floats  # [m]
+    margin: Floats  # [m]
+    error: Floats | None = None
 
 
 class Episodes(Protocol):

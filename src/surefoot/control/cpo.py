@@ -1,11 +1,16 @@
-"""Constrained policy optimisation (Achiam, Held, Tamar and Abbeel 2017), for the worst of several groups.
+"""Updates in a trust region that keep budgets, for the worst of several groups: CPO and CRPO.
 
-One update solves, in the linear model of reward and cost and the quadratic one of the divergence,
+One update of constrained policy optimisation (CPO: Achiam, Held, Tamar and Abbeel 2017) solves, in the linear model of
+reward and cost and the quadratic one of the divergence,
 
     max gᵀx   subject to   c + bᵀx ≤ 0,   ½ xᵀHx ≤ δ,
 
 by its dual in closed form; where no x in the region keeps the constraint, it descends the cost. With several costs or
 groups the one most above its budget, in units of its spread, is the constraint of this update.
+
+Constraint-rectified policy optimisation (CRPO: Xu, Liang and Lan 2021) climbs the reward while every budget is kept,
+and otherwise descends the cost that is most above its budget. With several groups that is the worst-case policy
+gradient: one policy for all tasks, pressed down wherever it is worst.
 """
 
 from __future__ import annotations
@@ -19,21 +24,42 @@ from surefoot.control.networks import Actor
 from surefoot.control.trust_region import (
     Region,
     as_numbers,
-    compared,
+    conjugate_gradient,
+    divergence_and_gains,
     line_search,
     natural_step,
     slope,
-    solved,
-    thinned,
+    subsample,
+    trpo_update,
 )
 
 
 def cpo(region: Region | None = None) -> Update:
-    """The update, for `improvement.improve`."""
+    """The update of CPO, for `improvement.improve`."""
     within = region or Region()
 
     def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
-        return updated(actor, lesson, within), memory
+        return cpo_update(actor, lesson, within), memory
+
+    return update
+
+
+def crpo(tolerance: float = 0.0, region: Region | None = None) -> Update:
+    """The update of CRPO, for `improvement.improve`.
+
+    Args:
+        tolerance: how far above its budget a cost may be before it is descended, as a part of its spread.
+    """
+    within = region or Region()
+
+    def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
+        group, j = most_pressing(lesson)
+        if lesson.excess[group, j] <= tolerance * lesson.size[j]:
+            advantages = lesson.reward
+        else:
+            advantages = -lesson.cost[:, j] * lesson.weight[group] / lesson.size[j]
+        found = trpo_update(actor, lesson.inputs, lesson.actions, advantages, within)
+        return actor if found is None else found, memory
 
     return update
 
@@ -79,22 +105,22 @@ def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> St
     return Step(off, 0.0, False)
 
 
-def updated(actor: Actor, lesson: Lesson, region: Region) -> Actor:
-    """One update; the policy itself if its line search accepts no step."""
+def cpo_update(actor: Actor, lesson: Lesson, region: Region) -> Actor:
+    """One update of CPO; the policy itself if its line search accepts no step."""
     group, j = most_pressing(lesson)
     excess = float(lesson.excess[group, j])
     inputs, actions = lesson.inputs, lesson.actions
     cost = lesson.cost[:, j] * lesson.weight[group] / lesson.weight[group].mean()
     g, b = slope(actor, inputs, actions, lesson.reward), slope(actor, inputs, actions, cost)
-    few = thinned(inputs, region)
-    x, p = (solved(actor, few, each, region.damping, region.iterations) for each in (g, b))
+    few = subsample(inputs, region)
+    x, p = (conjugate_gradient(actor, few, each, region.damping, region.iterations) for each in (g, b))
     q, r, s = as_numbers(g @ x, g @ p, b @ p)
     step = constrained_step(q, r, s, excess, region.divergence)
     direction = -natural_step(b, p, region) if step.recovering else (x - step.multiplier * p) / step.lagrange
     advantages = np.stack([lesson.reward, cost], axis=1)
 
     def allowed(tried: Actor) -> bool:
-        apart, (gain, dearer) = compared(actor, tried, inputs, actions, advantages)
+        apart, (gain, dearer) = divergence_and_gains(actor, tried, inputs, actions, advantages)
         return bool(apart <= region.divergence * 1.5 and dearer <= max(-excess, 0.0) and (gain > 0 or excess > 0))
 
     found = line_search(actor, direction, region, allowed)

@@ -1,4 +1,4 @@
-"""Critics: how much reward and how much of each cost is still to come, as networks of what is observed."""
+"""Critics, networks that predict the reward and each cost still to come, and generalised advantages made of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Mask
 from surefoot.control.networks import Network, forward, new_network
 
 HIDDEN = (64, 64)
 LEARNING_RATE = 1e-3
 PASSES, MINIBATCHES = 8, 8  # over the samples of one batch
-FORGETTING = 0.3  # of the size of what is predicted, from batch to batch
+FORGETTING = 0.3  # of the size of what is predict_values, from batch to batch
 
 
 class Critics(NamedTuple):
@@ -35,14 +35,14 @@ def new_critics(observations: int, signals: int, rng: np.random.Generator) -> Cr
     return Critics(networks, _adam().init(networks), np.zeros(signals), np.ones(signals))
 
 
-def predicted(critics: Critics, inputs: Floats) -> Floats:
+def predict_values(critics: Critics, inputs: Floats) -> Floats:
     """[..., 1+m] at normalised observations [..., o]."""
     flat = inputs.reshape(-1, inputs.shape[-1])
     raw = np.asarray(_outputs(critics.networks, jnp.asarray(flat, jnp.float32)), np.float64)
     return (critics.centre + critics.spread * raw.T).reshape(*inputs.shape[:-1], -1)
 
 
-def fitted(critics: Critics, inputs: Floats, targets: Floats, rng: np.random.Generator) -> Critics:
+def fit_critics(critics: Critics, inputs: Floats, targets: Floats, rng: np.random.Generator) -> Critics:
     """After a few passes over n samples: inputs [n, o], targets [n, 1+m]."""
     first = not critics.centre.any()
     keep = 0.0 if first else 1 - FORGETTING
@@ -51,7 +51,7 @@ def fitted(critics: Critics, inputs: Floats, targets: Floats, rng: np.random.Gen
     size = max(1, len(inputs) // MINIBATCHES)
     order = np.concatenate([rng.permutation(len(inputs))[: size * MINIBATCHES] for _ in range(PASSES)])
     aims = jnp.asarray((targets - centre) / spread, jnp.float32)
-    networks, optimiser = _descended(
+    networks, optimiser = _adam_steps(
         critics.networks,
         critics.optimiser,
         jnp.asarray(inputs, jnp.float32),
@@ -59,6 +59,28 @@ def fitted(critics: Critics, inputs: Floats, targets: Floats, rng: np.random.Gen
         jnp.asarray(order.reshape(-1, size)),
     )
     return Critics(networks, optimiser, centre, spread)
+
+
+def generalised_advantages(
+    signal: Floats, values: Floats, after: Floats, terminated: Mask, ended: Mask, discount: float, trace: float
+) -> Floats:
+    """[T, ...] Σ_l (γλ)^l δ_{t+l} up to the episode's end or the last step, δ_t = g_t + γ V(s_{t+1}) - V(s_t)
+    (Schulman, Moritz, Levine, Jordan and Abbeel 2016, Eq. 16).
+
+    Args:
+        signal: [T, ...] reward or cost of each step.
+        values, after: [T, ...] of the states before and after it; nothing follows a state where the system ended.
+        terminated, ended: [T, ...] whether the system ended there, and whether the episode did.
+        discount, trace: γ and λ.
+    """
+    errors = signal + discount * np.where(terminated, 0.0, after) - values
+    goes_on = discount * trace * ~ended
+    advantages = np.empty_like(errors)
+    following = np.zeros(errors.shape[1:])
+    for t in reversed(range(len(errors))):
+        following = errors[t] + goes_on[t] * following
+        advantages[t] = following
+    return advantages
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -79,7 +101,7 @@ def _output(network: Network, inputs: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _descended(
+def _adam_steps(
     networks: Network, optimiser: optax.OptState, inputs: jax.Array, aims: jax.Array, order: jax.Array
 ) -> tuple[Network, optax.OptState]:
     """One step of Adam for each row of `order`, which holds the samples of a minibatch."""

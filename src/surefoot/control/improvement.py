@@ -14,15 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from surefoot.arrays import Floats, Integers
-from surefoot.cmdp.world import World
-from surefoot.control.advantages import generalised_advantages
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.collection import Batch, Collector
-from surefoot.control.critics import Critics, fitted, new_critics, predicted
-from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.control.networks import Actor, actor_of, deployed, new_actor
-from surefoot.control.normaliser import Normaliser
+from surefoot.arrays import Floats, Integers, Mask
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.world import Actions, World
+from surefoot.control.critics import Critics, fit_critics, generalised_advantages, new_critics, predict_values
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
+from surefoot.control.networks import Actor, Normaliser, actor_of, new_actor, numpy_policy
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Trained:
 
     @property
     def policy(self) -> MLPPolicy | CategoricalPolicy:
-        return deployed(self.actor, self.normaliser)
+        return numpy_policy(self.actor, self.normaliser)
 
 
 def improve(
@@ -128,7 +125,7 @@ def improve(
         recent = _excess(batch, group, allowed, recent)
         lesson, targets = _lesson(batch, now, group, recent, allowed, settings)
         actor, memory = update(now.actor, lesson, now.memory, rng)
-        critics = fitted(now.critics, np.asarray(lesson.inputs, np.float64), targets, rng)
+        critics = fit_critics(now.critics, np.asarray(lesson.inputs, np.float64), targets, rng)
         history.append(_progress(batch, recent, history))
         now = Trained(actor, _seen(now.normaliser, batch, settings), critics, memory, tuple(history))
         if observer is not None:
@@ -136,7 +133,7 @@ def improve(
     return now
 
 
-def taken_up(
+def resume(
     policy: MLPPolicy | CategoricalPolicy, world: World, settings: Settings, rng: np.random.Generator
 ) -> Trained:
     """A finished policy, to be trained further: its critics begin anew, its normaliser stays as it is."""
@@ -183,7 +180,7 @@ def _lesson(
 ) -> tuple[Lesson, Floats]:
     """And what critics should have said [n, 1+m]."""
     inputs = now.normaliser(batch.observations)
-    values, after = predicted(now.critics, inputs), predicted(now.critics, now.normaliser(batch.after))
+    values, after = predict_values(now.critics, inputs), predict_values(now.critics, now.normaliser(batch.after))
     signals = np.concatenate([batch.reward[..., None], batch.cost], axis=-1)
     advantages = generalised_advantages(
         signals, values, after, batch.terminated[..., None], batch.ended[..., None], settings.discount, settings.trace
@@ -226,3 +223,64 @@ def _seen(normaliser: Normaliser, batch: Batch, settings: Settings) -> Normalise
     if normaliser.count >= settings.normaliser_steps:
         return normaliser
     return normaliser.seen(batch.observations.reshape(-1, batch.observations.shape[-1]))
+
+
+# ------------------------------------------------------------------------------------------------------ steps collected
+# Episodes go on from one batch to the next.
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """T steps of n lanes.
+
+    Attributes:
+        observations: [T, n, o] before each step.
+        after: [T, n, o] after it, of ended episodes the last one.
+        actions: [T, n, k], or [T, n] where they are choices; before they were moved into a box.
+        reward, cost: [T, n] and [T, n, m].
+        terminated, ended: [T, n] whether the system ended there, and whether the episode did.
+        sums: [E, 1+m] reward and costs, as the budget counts them, of the episodes that ended.
+        lengths, lane: [E] their steps, and where they ran.
+    """
+
+    observations: Floats
+    after: Floats
+    actions: Actions
+    reward: Floats
+    cost: Floats
+    terminated: Mask
+    ended: Mask
+    sums: Floats
+    lengths: Integers
+    lane: Integers
+
+
+class Collector:
+    """A world with episodes under way in every lane."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self.world, self.rng = world, rng
+        self.steps = np.zeros(world.lanes, np.int64)
+        self.observation = world.begin(np.ones(world.lanes, np.bool_), rng)
+
+    def collect(self, policy: Policy, steps: int) -> Batch:
+        """`steps` further steps in every lane."""
+        rows, sums, lengths, lane = [], [], [], []
+        for _ in range(steps):
+            before = self.observation
+            actions = policy.act(before, self.steps, self.rng)
+            step = self.world.step(actions)
+            self.steps += 1
+            rows.append((before, step.observation, actions, step.reward, step.cost, step.terminated, step.ended))
+            self.observation = step.observation
+            if step.ended.any():
+                sums.append(step.sums[step.ended])
+                lengths.append(self.steps[step.ended])
+                lane.append(np.flatnonzero(step.ended))
+                self.steps[step.ended] = 0
+                self.observation = self.world.begin(step.ended, self.rng)
+        before, after, taken, reward, cost, terminated, ended = (np.stack(column) for column in zip(*rows, strict=True))
+        finished = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (lengths, lane)]
+        none = np.zeros((0, 1 + len(self.world.units.budget)))
+        all_sums = np.concatenate([none, *sums])
+        return Batch(before, after, taken, reward, cost, terminated, ended, all_sums, *finished)

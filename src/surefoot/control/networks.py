@@ -1,23 +1,25 @@
 """Policies and critics in JAX, for training: plain trees of arrays and pure functions of them.
 
-What is trained here is deployed by `mlp_policy` and `categorical_policy`, in NumPy: `deployed` makes the one from the
-other, and collection already acts with what will be deployed.
+What is trained here is deployed by `mlp_policy`, in NumPy: `numpy_policy` makes the one from the other, and collection
+already acts with what will be deployed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from surefoot.arrays import Floats
 from surefoot.cmdp.world import Shapes
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.control.normaliser import CLIP, Normaliser
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 
+CLIP = 5.0  # largest normalised observation
+LEAST_SCALE = 1e-4  # that observations are divided by
 LAST_LAYER = 0.01  # scale of a new policy's last layer: its first actions hardly depend on what it observes
 
 
@@ -42,6 +44,46 @@ class Actor(NamedTuple):
     @property
     def discrete(self) -> bool:
         return self.log_std.shape[-1] == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Normaliser:
+    """Running mean of `count` observations [o], and sum of squared differences from it: part of a trained policy."""
+
+    count: int
+    mean: Floats
+    squares: Floats
+
+    @classmethod
+    def new(cls, size: int) -> Normaliser:
+        return cls(0, np.zeros(size), np.zeros(size))
+
+    @classmethod
+    def kept(cls, shift: Floats, scale: Floats, count: int) -> Normaliser:
+        """That of a policy which was trained before, as after so many observations."""
+        return cls(count, shift, scale**2 * count)
+
+    @property
+    def shift(self) -> Floats:
+        return self.mean
+
+    @property
+    def scale(self) -> Floats:
+        if self.count < 2:
+            return np.ones_like(self.mean)
+        return np.maximum(np.sqrt(self.squares / self.count), LEAST_SCALE)
+
+    def __call__(self, observations: Floats) -> Floats:
+        """[..., o] as the policy's network sees them."""
+        return np.clip((observations - self.shift) / self.scale, -CLIP, CLIP)
+
+    def seen(self, observations: Floats) -> Normaliser:
+        """After [n, o] more of them (Chan, Golub and LeVeque 1979)."""
+        n = len(observations)
+        mean, total = observations.mean(axis=0), self.count + n
+        apart = mean - self.mean
+        squares = self.squares + ((observations - mean) ** 2).sum(axis=0) + apart**2 * self.count * n / total
+        return Normaliser(total, self.mean + apart * n / total, squares)
 
 
 def new_actor(shapes: Shapes, hidden: Sequence[int], rng: np.random.Generator, log_std: float = -0.5) -> Actor:
@@ -93,7 +135,7 @@ def entropy(actor: Actor, inputs: jax.Array) -> jax.Array:
     return jnp.sum(actor.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
 
 
-def deployed(actor: Actor, normaliser: Normaliser) -> MLPPolicy | CategoricalPolicy:
+def numpy_policy(actor: Actor, normaliser: Normaliser) -> MLPPolicy | CategoricalPolicy:
     """The same policy in NumPy, with the normaliser inside."""
     weights, biases = (tuple(np.asarray(each, np.float64) for each in part) for part in actor.network)
     if actor.discrete:

@@ -66,14 +66,14 @@ def ppo_lagrangian(clipping: Clipping | None = None) -> Update:
         excess = lesson.excess / np.maximum(np.abs(lesson.budget), SMALL_BUDGET * lesson.size)
         integral = np.clip(memory.integral + rules.integral * excess, 0.0, rules.most)
         multipliers = np.clip(integral + rules.proportional * excess, 0.0, rules.most)
-        advantages = penalised(lesson, multipliers)
-        actor, optimiser = _climbed(actor, memory.optimiser, lesson, advantages, rules, rng)
+        advantages = penalised_advantages(lesson, multipliers)
+        actor, optimiser = _ppo_epochs(actor, memory.optimiser, lesson, advantages, rules, rng)
         return actor, Multipliers(integral, optimiser)
 
     return update
 
 
-def penalised(lesson: Lesson, multipliers: Floats) -> jax.Array:
+def penalised_advantages(lesson: Lesson, multipliers: Floats) -> jax.Array:
     """[n] (A_r - Σ λ_g A_cg)/(1 + Σ λ_g), costs in units of their spread."""
     per_group = (lesson.cost / lesson.size) @ jnp.asarray(multipliers.T, jnp.float32)  # [n, G]
     share = lesson.weight.T / jnp.maximum(lesson.weight.mean(axis=1), 1e-9)
@@ -83,7 +83,7 @@ def penalised(lesson: Lesson, multipliers: Floats) -> jax.Array:
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _climbed(
+def _ppo_epochs(
     actor: Actor,
     optimiser: optax.OptState,
     lesson: Lesson,

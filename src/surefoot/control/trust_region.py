@@ -42,6 +42,20 @@ class Region:
     samples: int = 4_000
 
 
+def trpo_update(
+    actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, region: Region
+) -> Actor | None:
+    """One update of TRPO on advantages [n]; None if its line search accepts no step."""
+    gradient = slope(actor, inputs, actions, advantages)
+    direction = conjugate_gradient(actor, subsample(inputs, region), gradient, region.damping, region.iterations)
+
+    def better(tried: Actor) -> bool:
+        apart, (gain,) = divergence_and_gains(actor, tried, inputs, actions, advantages[:, None])
+        return bool(apart <= region.divergence * 1.5 and gain > 0)
+
+    return line_search(actor, natural_step(gradient, direction, region), region, better)
+
+
 def surrogate(
     actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, acted: jax.Array
 ) -> jax.Array:
@@ -58,8 +72,10 @@ def slope(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.A
 
 
 @partial(jax.jit, static_argnames=("iterations",))
-def solved(actor: Actor, inputs: jax.Array, vector: jax.Array, damping: float, iterations: int) -> jax.Array:
-    """[p] (H + damping)⁻¹ vector."""
+def conjugate_gradient(
+    actor: Actor, inputs: jax.Array, vector: jax.Array, damping: float, iterations: int
+) -> jax.Array:
+    """[p] (H + damping)⁻¹ vector, by conjugate gradients."""
     flat, restore = ravel_pytree(actor)
 
     def mean_divergence(changed: jax.Array) -> jax.Array:
@@ -73,7 +89,7 @@ def solved(actor: Actor, inputs: jax.Array, vector: jax.Array, damping: float, i
     return found
 
 
-def moved(actor: Actor, step: jax.Array | Floats) -> Actor:
+def apply_step(actor: Actor, step: jax.Array | Floats) -> Actor:
     """The policy with parameters changed by `step` [p]."""
     flat, restore = ravel_pytree(actor)
     changed: Actor = restore(flat + jnp.asarray(step, flat.dtype))
@@ -83,14 +99,14 @@ def moved(actor: Actor, step: jax.Array | Floats) -> Actor:
 def line_search(actor: Actor, step: jax.Array | Floats, region: Region, accept: Accept) -> Actor | None:
     """The policy after the first of the shrinking steps that is accepted; None if none is."""
     for k in range(region.tries):
-        tried = moved(actor, region.shrink**k * jnp.asarray(step))
+        tried = apply_step(actor, region.shrink**k * jnp.asarray(step))
         if accept(tried):
             return tried
     return None
 
 
 @jax.jit
-def compared(
+def divergence_and_gains(
     old: Actor, new: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Mean divergence, and the surrogates of each column of advantages [n, q]: what `new` does better than `old`."""
@@ -104,20 +120,8 @@ def natural_step(gradient: jax.Array, direction: jax.Array, region: Region) -> j
     return direction * jnp.sqrt(2 * region.divergence / jnp.maximum(gradient @ direction, 1e-12))
 
 
-def climbed(actor: Actor, inputs: jax.Array, actions: jax.Array, advantages: jax.Array, region: Region) -> Actor | None:
-    """One update of TRPO on advantages [n]; None if its line search accepts no step."""
-    gradient = slope(actor, inputs, actions, advantages)
-    direction = solved(actor, thinned(inputs, region), gradient, region.damping, region.iterations)
-
-    def better(tried: Actor) -> bool:
-        apart, (gain,) = compared(actor, tried, inputs, actions, advantages[:, None])
-        return bool(apart <= region.divergence * 1.5 and gain > 0)
-
-    return line_search(actor, natural_step(gradient, direction, region), region, better)
-
-
-def thinned(inputs: jax.Array, region: Region) -> jax.Array:
-    """Every so-manieth sample, `region.samples` at most."""
+def subsample(inputs: jax.Array, region: Region) -> jax.Array:
+    """Every k-th sample, `region.samples` at most."""
     return inputs[:: max(1, -(-len(inputs) // region.samples))]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from surefoot.arrays import Floats, fraction
 from surefoot.cmdp.world import World
-from surefoot.control.crpo import crpo
+from surefoot.control.cpo import crpo
 from surefoot.control.improvement import Progress, Settings, Trained, Update, improve
 from surefoot.control.ppo_lagrangian import ppo_lagrangian
 from surefoot.errors import Infeasible, InvalidInput

@@ -12,8 +12,7 @@ import safetensors.numpy
 
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.files import write_file
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

@@ -26,8 +26,7 @@ from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset.manifest import (
     CELLS,

@@ -14,8 +14,7 @@ import numpy as np
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import EpisodeMixture
-from surefoot.cmdp.task import Episodes, ReadableTask, Task
-from surefoot.cmdp.values import Values
+from surefoot.cmdp.task import Episodes, ReadableTask, Task, Values
 from surefoot.errors import InvalidInput
 from surefoot.estimates import Judgement
 from surefoot.learning.learner import Learner

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture
-from surefoot.cmdp.values import Values
+from surefoot.cmdp.task import Values
 from surefoot.tabular.policy import PolicyLike, TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.tables import Tables, averaged
 

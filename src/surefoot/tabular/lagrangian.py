@@ -16,7 +16,7 @@ import scipy.sparse.linalg as spla
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.arrays import Floats, finite_array
-from surefoot.cmdp.values import Values
+from surefoot.cmdp.task import Values
 from surefoot.errors import Infeasible, InvalidInput, SurefootError
 from surefoot.tabular.evaluate import evaluate, occupancy, step_visits
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

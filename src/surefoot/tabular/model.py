@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.values import Values
+from surefoot.cmdp.task import Values
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy

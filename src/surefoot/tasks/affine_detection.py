@@ -16,6 +16,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
+from surefoot.streams import Stream
 from surefoot.tabular.affine import AffineTables, affine_of_arrays, affine_through, far_apart
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Finite
@@ -29,7 +30,6 @@ FRESH, FRESH_LARGE, LARGE = 400, 96, 1500  # LARGE: rows of transitions
 MOST_FRESH = 200_000  # tasks of a test
 # Tasks among which those are chosen that are fitted.
 POOL = 256
-AFFINE_STAGE = 13  # of random numbers, apart from those of training
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ def affinity(tasks: TaskDistribution, seed: int, attempt: int = 1) -> Affinity:
     guess = affine_tables(tasks)
     if guess is None or tasks.affine is not None:
         return Affinity(guess)
-    fresh = tasks.sample(sample_size(tasks, attempt), np.random.default_rng([seed, AFFINE_STAGE, attempt]))
+    fresh = tasks.sample(sample_size(tasks, attempt), Stream.AFFINE_TASKS.rng(seed, attempt))
     return Affinity(guess if _all_agree(guess, tasks, tasks.example, fresh) else None, detection_doubt(tasks))
 
 

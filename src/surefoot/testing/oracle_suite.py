@@ -19,6 +19,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.estimates import value_bounds
 from surefoot.oracles.interface import CheckOracle, FeasibleOracle, FeasiblePolicy, OptimalOracle, PolicyValues
+from surefoot.streams import Stream
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.testing.require import require
@@ -97,7 +98,7 @@ def _check_values(task: Task, policy: Policy, reward: float, margin: Floats, eps
         slack = EVALUATION * (np.abs(low) + np.array([1.0, *np.full(constraints, task.units.cost_scale.max())]))
     else:
         steps = task.units.episode_length
-        outcomes = task.episodes(policy, steps).run(EPISODES, np.random.default_rng([seed, 1]))
+        outcomes = task.episodes(policy, steps).run(EPISODES, Stream.SUITE_ORACLE_EPISODES.rng(seed))
         low, high = value_bounds(outcomes, task.units, steps, FALSE_ALARM)
         slack = epsilon * np.array([task.units.reward_scale, *task.units.cost_scale])
     require(

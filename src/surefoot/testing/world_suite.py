@@ -12,6 +12,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Actions, Stepped, World
+from surefoot.streams import Stream
 from surefoot.testing.require import refused, require
 
 Build: TypeAlias = Callable[[], World]
@@ -106,7 +107,7 @@ def lanes_begin_by_themselves(build: Build, cost_discount: float | None = None, 
     """Beginning one lane leaves the others where they are, and counts anew in it alone."""
     world = build()
     _begun(world, seed)
-    rng = np.random.default_rng([seed, 2])
+    rng = Stream.SUITE_WORLD_ACTIONS.rng(seed)
     before = world.step(_actions(world, rng))
     one = np.arange(world.lanes) == world.lanes - 1
     shown = world.begin(one, rng)
@@ -143,7 +144,7 @@ def _begun(world: World, seed: int) -> Floats:
 
 def _episode(world: World, seed: int) -> Iterator[Stepped]:
     """Random actions until all lanes have ended, or one step more than the horizon allows."""
-    rng = np.random.default_rng([seed, 1])
+    rng = Stream.SUITE_WORLD_EPISODES.rng(seed)
     for _ in range(world.units.episode_length + 1):
         step = world.step(_actions(world, rng))
         yield step

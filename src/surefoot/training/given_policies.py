@@ -15,12 +15,12 @@ from surefoot.cmdp.own_policy import OwnPolicy, Watched, recognised
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.errors import InvalidInput
+from surefoot.streams import Stream
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 
 SAFE_NAME = "safe"
 WATCHED_EPISODES = 4  # in which a controller meets the observations by which it is recognised
-WATCHED_STAGE = 10  # of random numbers, apart from those of `training.simulation` and `training.policy_set`
 
 
 def named(safe: Any, candidates: Any) -> tuple[tuple[str, ...], list[Any]]:
@@ -118,7 +118,7 @@ def _one_hot(example: TabularCMDP, actions: Any, name: str) -> Floats:
 def _recognised(example: Task, own: Controller, seed: int) -> OwnPolicy:
     def simulate(watched: Watched) -> None:
         steps = example.units.episode_length
-        example.episodes(watched, steps).run(WATCHED_EPISODES, np.random.default_rng([seed, WATCHED_STAGE]))
+        example.episodes(watched, steps).run(WATCHED_EPISODES, Stream.GIVEN_POLICY_EPISODES.rng(seed))
 
     policy = recognised(own, simulate)
     if policy.fingerprint is None:

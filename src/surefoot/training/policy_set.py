@@ -17,6 +17,7 @@ from surefoot.fan_out import check_jobs, each
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
+from surefoot.streams import Stream
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.given_policies import named, usable
@@ -26,7 +27,6 @@ from surefoot.training.given_policies import named, usable
 TRIED_TASKS, TRIED_EPISODES = 16, 64
 
 # Random numbers of their own, apart from those of `training.simulation`: for the tasks, and for their episodes.
-TRIED_STAGE, TRIED_EPISODES_STAGE = 8, 9
 
 
 def policy_set(
@@ -105,8 +105,8 @@ def _tried(
     if isinstance(distribution, Finite) and (distribution.weights > 0).sum() <= TRIED_TASKS:
         parameters = distribution.points[distribution.weights > 0]
     else:
-        parameters = np.unique(tasks.sample(TRIED_TASKS, np.random.default_rng([seed, TRIED_STAGE])), axis=0)
-    calls = [(tasks, parameter, policies, [seed, TRIED_EPISODES_STAGE, k]) for k, parameter in enumerate(parameters)]
+        parameters = np.unique(tasks.sample(TRIED_TASKS, Stream.TRIED_TASKS.rng(seed)), axis=0)
+    calls = [(tasks, parameter, policies, [seed, Stream.TRIED_EPISODES, k]) for k, parameter in enumerate(parameters)]
     found = each("trying every controller on a few tasks", _values_on, calls, jobs, show)
     return parameters, np.stack(list(found))
 

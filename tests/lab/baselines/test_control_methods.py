@@ -19,7 +19,7 @@ from point_mass import speed
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.units import Units
-from surefoot.control.critics import new_critics, predicted
+from surefoot.control.critics import new_critics, predict_values
 from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import actor_of
@@ -77,7 +77,7 @@ def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, leng
     observed: Any = outcomes.observed
     expected: list[Floats] = []
     for k, length in enumerate(lengths):
-        values = predicted(critics, observed.observations[k, : length + 1])
+        values = predict_values(critics, observed.observations[k, : length + 1])
         expected.append(_by_hand(observed.paid[k, :length], values, length < horizon))
     np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-5)
     assert targets.shape == found.shape

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from surefoot.arrays import number, whole
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.told_episodes import AdaptedNetworks, ToldEpisodes
 from surefoot.learning.method import Method

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.control.cpo import updated
+from surefoot.control.cpo import cpo_update
 from surefoot.control.networks import Actor
 from surefoot.control.trust_region import Region
 from surefoot.lab.baselines.control_specs import CpoRules
@@ -28,4 +28,4 @@ def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **optio
 
 def adapt(actor: Actor, samples: Samples, rules: CpoRules) -> Actor:
     region = Region(divergence=rules.divergence, damping=rules.damping)
-    return updated(actor, lesson_of(samples, np.zeros(samples.excess.shape)), region)
+    return cpo_update(actor, lesson_of(samples, np.zeros(samples.excess.shape)), region)

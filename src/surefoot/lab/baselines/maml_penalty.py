@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, log_probability
-from surefoot.control.trust_region import Region, line_search, natural_step, solved, surrogate, thinned
+from surefoot.control.trust_region import Region, conjugate_gradient, line_search, natural_step, subsample, surrogate
 from surefoot.lab.baselines.control_specs import PenaltyRules
 from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
 from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
@@ -101,7 +101,7 @@ def _climbed(meta: Actor, seen: Experience, rules: PenaltyRules, region: Region)
     """TRPO: the natural gradient, shortened until the objective is larger and the policy near; None if it never is."""
     inputs = pooled(seen.before[0]).inputs
     now, gradient = _with_slope(meta, seen.before, seen.after, rules)
-    direction = solved(meta, thinned(inputs, region), gradient, region.damping, region.iterations)
+    direction = conjugate_gradient(meta, subsample(inputs, region), gradient, region.damping, region.iterations)
 
     def better(tried: Actor) -> bool:
         near = apart(meta, tried, inputs) <= 1.5 * region.divergence

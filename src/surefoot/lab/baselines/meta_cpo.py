@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor
-from surefoot.control.trust_region import line_search, moved, surrogate
+from surefoot.control.trust_region import apply_step, line_search, surrogate
 from surefoot.lab.baselines.control_specs import MetaCpoRules
 from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
 from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
@@ -41,7 +41,7 @@ def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **optio
 
 @partial(jax.jit, static_argnames=("rules",))
 def adapt(actor: Actor, samples: Samples, rules: MetaCpoRules) -> Actor:
-    return moved(actor, inner_step(*slopes(actor, samples), rules.divergence))
+    return apply_step(actor, inner_step(*slopes(actor, samples), rules.divergence))
 
 
 def trained_meta_cpo(

@@ -17,11 +17,9 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.world import World
-from surefoot.control.collection import Batch, Collector
-from surefoot.control.critics import Critics, fitted, new_critics
-from surefoot.control.improvement import steps_worth
-from surefoot.control.networks import Actor, actor_of, deployed, divergence, new_actor
-from surefoot.control.normaliser import Normaliser
+from surefoot.control.critics import Critics, fit_critics, new_critics
+from surefoot.control.improvement import Batch, Collector, steps_worth
+from surefoot.control.networks import Actor, Normaliser, actor_of, divergence, new_actor, numpy_policy
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.control_specs import BatchRules
@@ -121,7 +119,7 @@ def meta_trained(
         seen.normalise()
     if not accepted:
         raise _no_step_error(rules, settings)
-    return MetaTrained(deployed(meta, seen.normaliser), tuple(history), accepted)
+    return MetaTrained(numpy_policy(meta, seen.normaliser), tuple(history), accepted)
 
 
 def pooled(samples: Samples) -> Samples:
@@ -176,13 +174,13 @@ class _Watching:
     def run(self, actors: Actor, stage: int) -> tuple[Samples, Floats]:
         """Samples and mean sums [G, 1+m] of fresh episodes of one policy per task, actors [G, ...]."""
         each = [jax.tree.map(lambda part, g=g: part[g], actors) for g in range(len(self.lanes))]
-        policy = _OnePerTask(tuple(deployed(actor, self.normaliser) for actor in each), self.lanes)
+        policy = _OnePerTask(tuple(numpy_policy(actor, self.normaliser) for actor in each), self.lanes)
         batch = Collector(self.world, self.rng).collect(policy, self.steps)
         self._observations.append(batch.observations.reshape(-1, batch.observations.shape[-1]))
         inputs, after = (self.normaliser(part) for part in (batch.observations, batch.after))
         advantages, targets = weighed(_steps(batch), self.critics[stage], inputs, after, self.rules)
         flat_inputs, flat_targets = (part.reshape(-1, part.shape[-1]) for part in (inputs, targets))
-        self.critics[stage] = fitted(self.critics[stage], flat_inputs, flat_targets, self.rng)
+        self.critics[stage] = fit_critics(self.critics[stage], flat_inputs, flat_targets, self.rng)
         sums, excess = zip(*(self._of_task(batch, lanes) for lanes in self.lanes), strict=True)
         parts = []
         for actor, lanes, over in zip(each, self.lanes, excess, strict=True):

@@ -24,7 +24,7 @@ import optax
 
 from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, divergence, log_probability
-from surefoot.control.trust_region import climbed
+from surefoot.control.trust_region import trpo_update
 from surefoot.lab.baselines.control_specs import SafeMetaRules
 from surefoot.lab.baselines.maml_penalty import saturating_ratio
 from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, meta_trained, pooled
@@ -116,5 +116,5 @@ def _safe_first(meta: Actor, seen: Experience, recent: tuple[Any, ...], settings
     task, j = np.unravel_index(np.argmax(over / spread), over.shape)
     if over[task, j] > 0:
         dear = -before.advantages[task, :, 1 + j]
-        return climbed(meta, before.inputs[task], before.actions[task], dear, settings.region)
-    return climbed(meta, after.inputs, after.actions, after.advantages[:, 0], settings.region)
+        return trpo_update(meta, before.inputs[task], before.actions[task], dear, settings.region)
+    return trpo_update(meta, after.inputs, after.actions, after.advantages[:, 0], settings.region)

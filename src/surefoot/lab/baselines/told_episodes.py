@@ -17,8 +17,7 @@ from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.control.categorical_policy import CategoricalPolicy
-from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step

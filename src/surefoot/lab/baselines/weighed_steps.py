@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.units import Units
-from surefoot.control.advantages import generalised_advantages
-from surefoot.control.critics import Critics, fitted, new_critics, predicted
+from surefoot.control.critics import Critics, fit_critics, generalised_advantages, new_critics, predict_values
 from surefoot.control.improvement import Lesson, steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import Actor, actor_of, log_probability
@@ -89,7 +88,7 @@ def told_samples(
     critics = new_critics(inputs.shape[-1], steps.paid.shape[-1], rng)
     for _ in range(CRITIC_ROUNDS):
         _, targets = weighed(steps, critics, inputs, after, rules)
-        critics = fitted(critics, inputs, targets, rng)
+        critics = fit_critics(critics, inputs, targets, rng)
     advantages, _ = weighed(steps, critics, inputs, after, rules)
     n = len(inputs) if len(inputs) < 10 * GRAIN else len(inputs) // GRAIN * GRAIN
     excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.paid[:, 1:], told.sums, told.steps)
@@ -109,10 +108,10 @@ def told_steps(told: ToldEpisodes, horizon: int) -> Steps:
 
 def weighed(steps: Steps, critics: Critics, inputs: Floats, after: Floats, rules: BatchRules) -> tuple[Floats, Floats]:
     """Advantages [T, ..., 1+m], and what critics should have said; at normalised observations before and after."""
-    values = predicted(critics, inputs)
+    values = predict_values(critics, inputs)
     terminated, ended = (each[..., None] for each in (steps.terminated, steps.ended))
     advantages = generalised_advantages(
-        steps.paid, values, predicted(critics, after), terminated, ended, rules.discount, rules.trace
+        steps.paid, values, predict_values(critics, after), terminated, ended, rules.discount, rules.trace
     )
     return advantages, values + advantages
 

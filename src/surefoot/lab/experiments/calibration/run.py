@@ -23,10 +23,9 @@ from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.report.metrics import binomial_interval
+from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.training_phase import train
-
-FRESH_TASKS, FRESH_SEEDS = 31, 32  # stages of random numbers
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -79,8 +78,8 @@ def _published(settings: Settings) -> list[tuple[float, int]]:
 
 
 def _fresh(settings: Settings) -> list[tuple[float, int]]:
-    noises: Floats = gridworld().sample(settings.fresh, np.random.default_rng([settings.seed, FRESH_TASKS]))[:, 0]
-    seeds = np.random.SeedSequence([settings.seed, FRESH_SEEDS]).generate_state(settings.fresh)
+    noises: Floats = gridworld().sample(settings.fresh, Stream.CALIBRATION_TASKS.rng(settings.seed))[:, 0]
+    seeds = np.random.SeedSequence([settings.seed, Stream.CALIBRATION_RUNS]).generate_state(settings.fresh)
     return list(zip(noises.tolist(), seeds.tolist(), strict=True))
 
 

@@ -19,10 +19,10 @@ from surefoot.lab.experiments.covering.settings import ERROR, FAMILIES, FINEST_I
 from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.oracles.exact import ParameterDistance, exact_check
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.cover import cover_until_enough
 
-SAMPLE_STAGE, COVER_STAGE = 21, 22  # of random numbers
 LEFT = 3  # δ that Algorithm 1 may leave of its samples: what its cover is to be held against
 
 
@@ -66,9 +66,9 @@ def counted(name: str, epsilon: float, settings: Settings) -> dict[str, Any]:
     check = exact_check(tasks)
     if not isinstance(check, ParameterDistance):
         raise InvalidInput(f"families must have coordinates, got {name}, which has none")
-    points = check.coordinates(tasks.sample(settings.points, np.random.default_rng([settings.seed, SAMPLE_STAGE])))
+    points = check.coordinates(tasks.sample(settings.points, Stream.COVERING_SAMPLE.rng(settings.seed)))
     lower, upper = sampled_covering_number(points, epsilon, settings.delta, ERROR)
-    rng = np.random.default_rng([settings.seed, COVER_STAGE])
+    rng = Stream.COVERING_COVER.rng(settings.seed)
     samples, centres = cover_until_enough(tasks, epsilon, settings.delta, check, rng, silent)
     exact, as_left = (_exact(tasks, check, epsilon, part * settings.delta) for part in (1, LEFT))
     return {

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.fan_out import check_jobs, each
@@ -21,6 +19,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.report.metrics import summarise
 from surefoot.simulate.run import Run
+from surefoot.streams import Stream
 from surefoot.tasks import TaskDistribution
 from surefoot.training.training_phase import train
 
@@ -55,7 +54,7 @@ def run_family(name: str, settings: Settings, jobs: int, show: Progress) -> tupl
     shares = {1.0, *(variant(method).cells for method in settings.methods)}
     sets = {share: _trained(tasks, round(share * settings.cells), settings, show) for share in sorted(shares)}
     policies = sets[1.0]
-    parameters = tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1]))
+    parameters = tasks.sample(settings.tasks, Stream.FAMILIES_TASKS.rng(settings.seed))
     trained = time.perf_counter()
     runs, seconds = run_methods(sets, name, parameters, settings, jobs, show)
     results = experiment_results(

@@ -12,11 +12,11 @@ from surefoot.lab.pump.days import DAY_SPREAD
 from surefoot.lab.pump.family import glucose
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress
+from surefoot.streams import Stream
 
 PATIENTS = ((1.7, 55.0), (1.0, 55.0), (0.6, 55.0))  # sensitivity and minutes
 STEP = 0.1  # in the logarithm of the sensitivity, to either side
 DAYS = 1000
-STAGE = 8  # of random numbers
 LEAST_VARIANCE = 1e-10  # of a number that never changes
 
 
@@ -48,7 +48,7 @@ def _numbers(policies: PolicyValueSet, patient: tuple[float, float], policy: int
     """[days, 2+q] sums of each day, then its signals; both patients live the same days."""
     task = glucose().task(patient)
     watched = task.episodes(policies.policies[policy], task.units.episode_length)
-    outcomes = watched.run(DAYS, np.random.default_rng([seed, STAGE]), transitions=True)
+    outcomes = watched.run(DAYS, Stream.GLUCOSE_INFORMATION.rng(seed), transitions=True)
     readings = None if policies.cells is None else policies.cells.readings
     signals = np.empty((DAYS, 0)) if readings is None else readings.signals.of(policy, outcomes.watched())
     return np.column_stack([outcomes.reward, outcomes.cost, signals])

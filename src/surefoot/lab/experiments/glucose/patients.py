@@ -18,10 +18,10 @@ from surefoot.lab.pump.family import glucose
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.streams import Stream
 
 # Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
 NEAR, PRECISE = 0.01, 0.0005
-JUDGE_STAGE = 7  # of random numbers, apart from those of the days that methods learn from
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def live(
 ) -> Lived:
     """Patient `number` with every contender, all of whom see the same days under the same settings."""
     task = glucose().task(parameter)
-    seed = int(np.random.SeedSequence([settings.seed, 2, number]).generate_state(1)[0])
+    seed = Stream.GLUCOSE_RUNS.seed(settings.seed, number)
     learners = [
         learner(policies, method=KNOWN[each.method], episodes=settings.days, risk=each.risk, seed=seed)
         for each in contenders
     ]
     days = Days(task, policies.policies, settings.days, seed)
     deployed = np.stack([day_by_day(each, days) for each in learners])
-    judge = Judge(task, policies.policies, [settings.seed, JUDGE_STAGE, number], settings.judged_days)
+    judge = Judge(task, policies.policies, [settings.seed, Stream.GLUCOSE_EVALUATION, number], settings.judged_days)
     mixtures = np.unique(deployed.reshape(-1, deployed.shape[-1]), axis=0)
     judge.decide(mixtures, settings.most_judged_days, near=NEAR, precise=PRECISE)
     mean = judge.mean

@@ -26,6 +26,7 @@ from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
 
 SHOWN = (1.7, 1.0, 0.6)  # patients in the figure: those whose sensitivity is closest
@@ -97,7 +98,7 @@ def adapted(
     policies: PolicyValueSet, contenders: Sequence[Contender], settings: Settings, jobs: int, show: Progress
 ) -> list[Lived]:
     """Every patient with every contender; those at other risks with the first patients only."""
-    parameters = glucose().sample(settings.patients, np.random.default_rng([settings.seed, 1]))
+    parameters = glucose().sample(settings.patients, Stream.GLUCOSE_PATIENTS.rng(settings.seed))
     everywhere = [one for one in contenders if one.label in settings.methods]
     calls = [
         (policies, contenders if k < settings.compared_patients else everywhere, parameter, k, settings)

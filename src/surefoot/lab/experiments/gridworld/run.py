@@ -21,6 +21,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.report.metrics import Final, summarise, totals
 from surefoot.simulate.run import Run
+from surefoot.streams import Stream
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
@@ -90,7 +91,7 @@ def noises_under_test(settings: Settings) -> Floats:
     extra = settings.tasks - len(published)
     if not extra:
         return published
-    fresh = gridworld().sample(extra, np.random.default_rng([settings.seed, 1]))[:, 0]
+    fresh = gridworld().sample(extra, Stream.GRIDWORLD_TASKS.rng(settings.seed))[:, 0]
     return np.concatenate([published, fresh])
 
 
@@ -104,8 +105,8 @@ def run_methods(
 
 def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Progress) -> Mapping[str, Sequence[Final]]:
     """What each method came to on each of the fresh tasks; the runs themselves would fill the memory."""
-    noises = gridworld().sample(settings.fresh, np.random.default_rng([settings.seed, 2]))[:, 0]
-    seeds = np.random.SeedSequence([settings.seed, 5]).generate_state(settings.fresh)
+    noises = gridworld().sample(settings.fresh, Stream.GRIDWORLD_FRESH_TASKS.rng(settings.seed))[:, 0]
+    seeds = np.random.SeedSequence([settings.seed, Stream.GRIDWORLD_FRESH_RUNS]).generate_state(settings.fresh)
     tasks = [(float(noise), int(seed)) for noise, seed in zip(noises, seeds, strict=True)]
     return _by_method("fresh tasks", _final, policies, tasks, settings, jobs, show)
 

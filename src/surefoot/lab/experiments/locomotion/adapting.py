@@ -24,8 +24,8 @@ from surefoot.learning.method import Deployed
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.streams import Stream
 
-LEARN_STAGE, JUDGE_STAGE, EXPERT_STAGE = 2, 3, 4  # of random numbers
 CHUNK = 40  # episodes simulated at once
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 1024
 
@@ -73,14 +73,16 @@ def face(
 ) -> Faced:
     """Task `number` with every method, all of which see the same episodes of the same policies."""
     task, policies = FAMILIES[family].tasks().task(parameter), school.policies
-    pool = Pool(task, policies, settings, [settings.seed, LEARN_STAGE, number])
+    pool = Pool(task, policies, settings, [settings.seed, Stream.LOCOMOTION_LEARNING, number])
     followed = {
         name: _followed(policies, KNOWN[name], pool, settings, number, _options(school, family, name))
         for name in methods
         if name not in NETWORKS or number < settings.network_tasks
     }
     courses = {name: _course(*found, list(pool.policies), settings.episodes) for name, found in followed.items()}
-    judge = Judge(task, list(pool.policies.values()), [settings.seed, JUDGE_STAGE, number], settings.judged_idle)
+    judge = Judge(
+        task, list(pool.policies.values()), [settings.seed, Stream.LOCOMOTION_EVALUATION, number], settings.judged_idle
+    )
     for name, course in courses.items():
         enough = settings.judged if KNOWN[name].certified else settings.judged_others
         judge.watch_until(np.flatnonzero(course.weights.any(axis=0)), enough)
@@ -113,7 +115,7 @@ def _with_expert(
     # Imported when it is needed: training takes JAX, adapting does not.
     from surefoot.lab.experiments.locomotion.own_expert import own_expert
 
-    seed = [settings.seed, EXPERT_STAGE, number]
+    seed = [settings.seed, Stream.LOCOMOTION_EXPERT, number]
     start = first_network(policies, policies.policies[int(_best_of(mean, task).argmax())])
     found = own_expert(FAMILIES[family], task, start, np.random.default_rng(seed))
     judged = Judge(task, [found], seed, settings.judged).mean

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.control.improvement import improve, taken_up
+from surefoot.control.improvement import improve, resume
 from surefoot.lab.baselines.told_episodes import NetworkPolicy
 from surefoot.lab.experiments.locomotion.families import Family
 from surefoot.oracles.learned import Schooling, side_by_side
@@ -26,5 +26,5 @@ def own_expert(family: Family, task: Any, start: NetworkPolicy, rng: np.random.G
         settings=replace(rules.settings, steps=family.warm_steps),
         rng=rng,
         budget=course.budget,
-        start=taken_up(start, course.world, rules.settings, rng),
+        start=resume(start, course.world, rules.settings, rng),
     ).policy

@@ -25,8 +25,7 @@ from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-
-TASK_STAGE = 1  # of random numbers
+from surefoot.streams import Stream
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -58,7 +57,7 @@ def adapted(name: str, school: School, settings: Settings, jobs: int, show: Prog
     """One family: every method on fresh tasks."""
     began, policies = time.perf_counter(), school.policies
     methods, refused = available(policies, settings)
-    parameters = FAMILIES[name].tasks().sample(settings.tasks, np.random.default_rng([settings.seed, TASK_STAGE]))
+    parameters = FAMILIES[name].tasks().sample(settings.tasks, Stream.LOCOMOTION_TASKS.rng(settings.seed))
     calls = [(school, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
     tasks = list(each(f"adapting, {name}", face, calls, jobs, show))
     return {

@@ -11,8 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
@@ -29,6 +27,7 @@ from surefoot.learning.method import Method
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 
 MODEL_FREE = "certified-model-free"
 
@@ -72,8 +71,8 @@ def reproduce(
 def count_family(number: int, settings: RandomSettings) -> list[FamilyCount]:
     """Family number `number`, all methods and risks on the same fresh tasks."""
     kind = tuple(KINDS)[number % len(KINDS)] if settings.kind == EVERY else settings.kind
-    family = random_family(kind, np.random.default_rng([settings.seed, 0, number]))
-    parameters = family.tasks.sample(settings.tasks, np.random.default_rng([settings.seed, 1, number]))
+    family = random_family(kind, Stream.PROMISE_FAMILIES.rng(settings.seed, number))
+    parameters = family.tasks.sample(settings.tasks, Stream.PROMISE_FAMILY_TASKS.rng(settings.seed, number))
     return count_tasks(family, number, parameters, settings)
 
 
@@ -125,7 +124,7 @@ def _runs(
             family.tasks.task(parameter),
             safe=family.safe,
             episodes=settings.episodes * (settings.patience if method.name == MODEL_FREE else 1),
-            seed=int(np.random.SeedSequence([settings.seed, 2, number, place]).generate_state(1)[0]),
+            seed=Stream.PROMISE_FAMILY_RUNS.seed(settings.seed, number, place),
             horizon=family.steps,
             cell=cell,
         )

@@ -25,6 +25,7 @@ from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
+from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
 
@@ -55,7 +56,7 @@ def reproduce(
 
 def count(policies: PolicyValueSet, method: str, settings: Settings, jobs: int, show: Progress) -> list[dict[str, Any]]:
     """One method at every risk on fresh tasks, the same for all; its twin knows no risk, so it is run once."""
-    noises = gridworld().sample(settings.tasks, np.random.default_rng([settings.seed, 3]))[:, 0]
+    noises = gridworld().sample(settings.tasks, Stream.PROMISE_GRIDWORLD_TASKS.rng(settings.seed))[:, 0]
     began = time.perf_counter()
     few = [(policies, noises, batch, method, settings) for batch in _batches(min(settings.twins, settings.tasks))]
     twin = list(chain.from_iterable(each(f"{method}, overconfident", _twin_batch, few, jobs, show)))
@@ -123,7 +124,7 @@ def _twin_batch(
 
 
 def _seed(settings: Settings, number: int) -> int:
-    return int(np.random.SeedSequence([settings.seed, 4, number]).generate_state(1)[0])
+    return Stream.PROMISE_GRIDWORLD_RUNS.seed(settings.seed, number)
 
 
 def _finite_mean(values: Sequence[float]) -> float:

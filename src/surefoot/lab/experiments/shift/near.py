@@ -13,6 +13,7 @@ from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import binomial_interval
 from surefoot.simulate.run import Run
+from surefoot.streams import Stream
 from surefoot.tabular.distance import distance
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -20,20 +21,19 @@ from surefoot.tabular.robust import worst_within
 from surefoot.tasks.gridworld_tasks import gridworld
 
 MODEL_FREE = "certified-model-free"
-TASK_STAGE, RUN_STAGE = 6, 7  # of random numbers
 
 
 def near_runs(policies: PolicyValueSet, method: str, shift: float, settings: Settings) -> dict[str, Any]:
     """One method with one shift, on fresh tasks of the distribution and on the same tasks moved against it by `shift`:
     what the shift costs on the former, whether it keeps its promise on the latter, and what happens without it."""
     tasks = gridworld()
-    parameters = tasks.sample(settings.near, np.random.default_rng([settings.seed, TASK_STAGE]))
+    parameters = tasks.sample(settings.near, Stream.SHIFT_NEAR_TASKS.rng(settings.seed))
     regret, never, margins, untold, farthest = [], [], [], [], 0.0
     for k, parameter in enumerate(parameters):
         task: TabularCMDP = tasks.task(parameter)
         moved = worst_within(task, nearest_candidate(policies, float(parameter[0])), shift)
         farthest = max(farthest, distance(task, moved))
-        seed = int(np.random.SeedSequence([settings.seed, RUN_STAGE, k]).generate_state(1)[0])
+        seed = Stream.SHIFT_NEAR_RUNS.seed(settings.seed, k)
         common: dict[str, Any] = {"method": method, "episodes": settings.episodes, "risk": settings.risk, "seed": seed}
         run = adapt(policies, task, shift=shift, **common)
         regret.append(float(run.regret[-1]))
@@ -63,7 +63,7 @@ def model_free_runs(policies: PolicyValueSet, name: str, settings: Settings) -> 
         return None
     margins, gained = [], []
     for k in range(settings.runs):
-        seed = int(np.random.SeedSequence([settings.seed, RUN_STAGE, k]).generate_state(1)[0])
+        seed = Stream.SHIFT_NEAR_RUNS.seed(settings.seed, k)
         run = adapt(
             policies,
             task,

@@ -27,10 +27,9 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
+from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
-
-FRESH_STAGE = 8  # of random numbers
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -68,7 +67,7 @@ def _runs(policies: PolicyValueSet, name: str, method: str, test: str, settings:
     """What happened in all runs of one method, with a test beside it or without, under one shift."""
     alarms, before, after, safe_margin = [], [], [], 0.0
     for k, task in enumerate(_tasks(name, settings)):
-        seed = int(np.random.SeedSequence([settings.seed, 5, k]).generate_state(1)[0])
+        seed = Stream.SHIFT_RUNS.seed(settings.seed, k)
         agent = learner(policies, method=method, risk=settings.risk, seed=seed)
         if test:
             watched = Watched(agent.method, ShiftTest(_known_to(policies, test), settings.risk))
@@ -102,7 +101,7 @@ def _tasks(name: str, settings: Settings) -> Sequence[Task]:
     if name != FROM_D:
         return [shifted(name)] * settings.runs
     tasks = gridworld()
-    return [tasks.task(p) for p in tasks.sample(settings.fresh, np.random.default_rng([settings.seed, FRESH_STAGE]))]
+    return [tasks.task(p) for p in tasks.sample(settings.fresh, Stream.SHIFT_FRESH_TASKS.rng(settings.seed))]
 
 
 def _known_to(policies: PolicyValueSet, test: str) -> PolicyValueSet:

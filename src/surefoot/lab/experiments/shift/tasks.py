@@ -9,9 +9,8 @@ import numpy as np
 
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Episodes, ReadableTask
+from surefoot.cmdp.task import Episodes, ReadableTask, Values
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.values import Values
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy

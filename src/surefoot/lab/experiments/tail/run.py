@@ -19,6 +19,7 @@ from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.simulate.run import Run
+from surefoot.streams import Stream
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.cvar_tasks import Tail, conditional_value_at_risk, cost_distribution, cvar
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -27,7 +28,6 @@ from surefoot.training.training_phase import train
 
 METHOD = "certified"
 EPSILON, DELTA = 0.02, 0.05  # of the cover
-TASK_STAGE = 31  # of random numbers
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     families: dict[str, tuple[TaskDistribution, Tail | None]] = {"mean": (base, None), "tail": (cvar(base, tail), tail)}
     show("training", 0, 1)
     sets = {name: trained(tasks, settings.seed, jobs, show) for name, (tasks, _) in families.items()}
-    parameters = base.sample(settings.tasks, np.random.default_rng([settings.seed, TASK_STAGE]))
+    parameters = base.sample(settings.tasks, Stream.TAIL_TASKS.rng(settings.seed))
     rows: list[dict[str, Any]] = []
     for k, parameter in enumerate(parameters):
         for name, (tasks, own) in families.items():

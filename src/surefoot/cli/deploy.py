@@ -1,8 +1,10 @@
-"""The commands that run and check deployments: parsing and printing only."""
+"""The commands that prepare, run and check deployments: parsing and printing only."""
 
 from __future__ import annotations
 
 import json
+import math
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,10 +13,25 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from surefoot.cli.calibrating import Recount, count_again
+from surefoot.calibration import calibrate
+from surefoot.calibration import recount as count_runs
 from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, reading
-from surefoot.cli.terminal import Json, input_stream, print_json, printable, progress, show_warning
-from surefoot.deploy.calibration_files import read_calibration
+from surefoot.cli.terminal import (
+    Json,
+    Risk,
+    Seed,
+    drop_none,
+    input_stream,
+    numbers,
+    print_json,
+    print_lines,
+    print_path,
+    printable,
+    progress,
+    show_warning,
+)
+from surefoot.cli.train import rebuild_family
+from surefoot.deploy.calibration_files import read_calibration, write_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import recorded_settings
@@ -22,8 +39,11 @@ from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import certificate_in_words, order_in_words
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.files import check_file
 from surefoot.interrupts import held_back
+from surefoot.lab.experiments.options import MOST_EPISODES
 from surefoot.learning.certified.calibrated import CLAIMED, Calibration, told_calibration
+from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, check_terms, learner
 from surefoot.policyset.export import write_policy
@@ -31,6 +51,22 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The policy set that was deployed.")]
+Attempt = Annotated[
+    int,
+    typer.Option(
+        min=0, help="1, one more each time that one calibrates again; 0 if there will be no other, come what may."
+    ),
+]
+SealingKey = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="File with a key to seal it, for deploy with the same.")
+]
+Recount = Annotated[
+    int | None,
+    typer.Option(
+        "--recount", min=1, metavar="N", help="Compute so many runs of the calibration again, drawn at random."
+    ),
+]
+
 
 PIECE = 2**16  # bytes of a line that are read at once
 
@@ -39,6 +75,99 @@ DEFAULTS: dict[str, Any] = {"method": "certified", "risk": 0.05, "episodes": Non
 MOST_ALARMS = 20  # that are printed
 
 app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("calibrate")
+def calibrate_command(
+    path: SetPath,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="JSON file for deploy --calibration.")],
+    episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="The most that will be deployed.")],
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(EVIDENCE)}.")] = "certified-likelihood",
+    risk: Risk = 0.05,
+    runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each level.")] = 2000,
+    levels: Annotated[
+        str | None,
+        typer.Option(help="Levels to try, increasing, comma-separated; 1.2 to 6 risks by default."),
+    ] = None,
+    error: Annotated[
+        float, typer.Option(help="Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
+    ] = 0.0,
+    attempt: Attempt = 1,
+    seed: Seed = 0,
+    key: SealingKey = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """How far simulated tasks let a method's level be raised, before it is deployed.
+
+    What is promised then is joint over the calibration, the task and at most so many episodes. Where one calibration
+    is to serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
+    Whoever calibrates again after seeing the result makes another --attempt, for which less may be unsafe.
+    """
+    check_file(out)
+    sealing = read_key(key)
+    policies = PolicyValueSet.load(path)
+    with progress(not as_json) as report:
+        found = calibrate(
+            policies,
+            rebuild_family(policies.recipe),
+            method=method,
+            episodes=episodes,
+            risk=risk,
+            runs=runs,
+            levels=None if levels is None else numbers("levels", levels),
+            error=error,
+            attempt=attempt,
+            seed=seed,
+            jobs=jobs,
+            progress=report,
+        )
+    content = write_calibration(out, found, sealing)
+    if as_json:
+        print_json(content)
+        return
+    print_lines(_calibration_lines(found))
+    print_path(out)
+
+
+def _calibration_lines(found: Calibration) -> list[str]:
+    which = f"attempt {found.attempt}" if found.attempt else "the only attempt"
+    tried = [
+        f"level {level:g}: {unsafe:,} of {found.runs:,} simulated tasks unsafe, passed"
+        if found.passes(unsafe)
+        else f"level {level:g}: {unsafe:,} or more of {found.runs:,} simulated tasks unsafe, failed"
+        for level, unsafe in found.counts
+    ]
+    tried.append(f"{which}: up to {found.allowed:,} of {found.runs:,} may be unsafe")
+    if found.level is None:
+        return [*tried, *_without_a_level(found)]
+    return [
+        *tried,
+        f"{found.method} at level {found.level:g}, risk {found.risk:g}, at most {found.episodes:,} episodes",
+    ]
+
+
+def _without_a_level(found: Calibration) -> tuple[str, ...]:
+    """What is left to do, and what it costs."""
+    again = "" if found.attempt == 0 else f"; calibrating again is attempt {found.attempt + 1}"
+    return (
+        f"no level passed: use {found.method} as it is proved, without a calibration{again}",
+        f"falling back like this has a joint risk of at most {found.fallback_risk:.3f} instead of {found.risk:g}, "
+        "if the method alone keeps to it on this policy set, as is proved for tables of affine and finite families; "
+        "elsewhere its risk is joint over the training",
+    )
+
+
+def count_again(found: Calibration, policies: PolicyValueSet, runs: int) -> tuple[Calibration, str]:
+    """A calibration some of whose runs were computed again, drawn with a seed that nobody could know; and in words."""
+    seed = secrets.randbits(63)
+    with progress(True) as report:
+        found = count_runs(found, policies, rebuild_family(policies.recipe), runs=runs, seed=seed, progress=report)
+    share = 1 - math.exp(math.log(found.risk) / runs)
+    return found, (
+        f"{runs:,} of {found.runs:,} runs computed again, drawn with seed {seed}: all are as the calibration says; if "
+        f"{100 * share:.2g} % of them were not, this would have had a probability of at most {found.risk:g}"
+    )
 
 
 @app.command("deploy")
@@ -70,7 +199,7 @@ def deploy_command(
 
     With a calibration it is certified if the file has the seal of --key, or if --recount finds its runs as it says.
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "method": method,
         "risk": risk,
         "episodes": episodes,
@@ -83,11 +212,11 @@ def deploy_command(
     try:
         input_stream()
         policies = PolicyValueSet.load(path)
-        given["calibration"] = _calibration(calibration, policies, recount, key)
+        options["calibration"] = _calibration(calibration, policies, recount, key)
         with reading(journal) as observer:
             deployment = Deployment.open(
                 journal,
-                lambda header: _learner(policies, journal, header, given),
+                lambda header: _learner(policies, journal, header, options),
                 key=read_key(key),
                 observer=observer,
             )
@@ -216,7 +345,7 @@ def _learner(
     policies: PolicyValueSet, journal: Path, header: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> Learner:
     """As the journal records, if there is one; options that say otherwise are refused."""
-    given = {name: value for name, value in options.items() if value is not None}
+    given = drop_none(**options)
     if header is None:
         settings = {**DEFAULTS, **given}
         check_terms(settings["method"], given)

@@ -1,18 +1,21 @@
-"""`surefoot plan` and `surefoot adapt`: parsing and printing only."""
+"""`surefoot plan`, `surefoot adapt` and `surefoot methods`: parsing and printing only."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from textwrap import wrap
+from typing import Annotated, Any
 
 import typer
 
 from surefoot.arrays import fraction
-from surefoot.cli.families import rebuilt
 from surefoot.cli.terminal import (
+    SENTENCES,
     Json,
     Seed,
+    drop_none,
     numbers,
     print_json,
     print_lines,
@@ -22,6 +25,7 @@ from surefoot.cli.terminal import (
     show_all,
     show_sentences,
 )
+from surefoot.cli.train import rebuild_family
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.analysis.complexities import Problem, largest_useful_cover, problem, sample_complexities
 from surefoot.lab.experiments.adapt.page import adapt_page, tables
@@ -29,11 +33,22 @@ from surefoot.lab.experiments.adapt.run import adapt_one
 from surefoot.lab.experiments.adapt.settings import Settings
 from surefoot.lab.experiments.options import MOST_EPISODES
 from surefoot.lab.experiments.results import check_folder, complexity_table, plain_plan, plan_table, write_report
-from surefoot.methods import METHODS, check_terms, plan
+from surefoot.methods import METHODS, check_terms, plan, spec_of, specs
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.table import Table
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
+
+MARGIN = 10  # columns of the words before a sentence
+PROMISE = "nothing unsafe is ever deployed, with probability at least 1 - risk"
+TOLD = {
+    "sums": "sums",
+    "first-state": "first state, sums",
+    "signals": "signals, sums",
+    "transitions": "transitions",
+    "steps": "every step",
+}
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -58,7 +73,7 @@ def adapt_command(
     if out is not None:
         check_folder(out)
     policies = PolicyValueSet.load(path)
-    tasks = rebuilt(policies.recipe)
+    tasks = rebuild_family(policies.recipe)
     if tasks.digest() != policies.task_digest:
         raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
     check_terms(method, [] if risk is None else ["risk"])
@@ -102,19 +117,8 @@ def plan_command(
     if risk is not None:
         fraction("risk", risk)
     policies = None if path is None else PolicyValueSet.load(path)
-    given = {
-        name: value
-        for name, value in (
-            ("states", states),
-            ("actions", actions),
-            ("discount", discount),
-            ("xi", xi),
-            ("epsilon", epsilon),
-            ("cover", cover),
-        )
-        if value is not None
-    }
-    asked = {name: value for name, value in (("episodes", episodes), ("risk", risk)) if value is not None}
+    given = drop_none(states=states, actions=actions, discount=discount, xi=xi, epsilon=epsilon, cover=cover)
+    asked = drop_none(episodes=episodes, risk=risk)
     if table:
         if asked:
             raise InvalidInput(
@@ -145,3 +149,53 @@ def _show_table(problem: Problem, as_json: bool) -> None:
     print_lines([", ".join(f"{name} {value:g}" for name, value in asdict(problem).items())])
     show(complexity_table(rows))
     print_lines([f"by this table training pays as long as {useful:.3g} tasks or fewer cover the distribution"])
+
+
+@app.command("methods")
+def methods_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, in detail.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Every method: what it needs, what it promises or that it is uncertified, and what it costs."""
+    if name is not None:
+        found = spec_of(name).described()
+        if as_json:
+            print_json(found)
+        else:
+            print_lines(_detail(found))
+        return
+    rows = [spec.described() for spec in specs()]
+    if as_json:
+        print_json(rows)
+        return
+    show_sentences(_table(rows))
+    print_lines(["", "surefoot methods NAME says it in detail; docs/guarantees.md has the theorems"])
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    cells = tuple(
+        (
+            row["method"],
+            "certified" if row["certified"] else "uncertified",
+            TOLD[row["observes"]],
+            f"{row['promises']}. Needs {', '.join(row['needs'])}. Costs: {row['costs']}.",
+        )
+        for row in rows
+    )
+    return Table(("method", "promise", "told of an episode", "why, needs and costs"), cells)
+
+
+def _detail(row: Mapping[str, Any]) -> list[str]:
+    sentences = {
+        "needs": "; ".join(row["needs"]),
+        "told": f"{TOLD[row['observes']]} of every episode",
+        "promises": f"{PROMISE if row['certified'] else 'uncertified'}: {row['promises']}",
+        "proof": f"docs/guarantees.md, {', '.join(row['proof'])}" if row["proof"] else "none",
+        "costs": row["costs"],
+        "options": ", ".join(row["options"]) or "none",
+    }
+    lines = [row["method"]]
+    for word, sentence in sentences.items():
+        first, *rest = wrap(sentence, SENTENCES - MARGIN)
+        lines += [f"{word:<{MARGIN}}{first}", *(" " * MARGIN + part for part in rest)]
+    return lines
