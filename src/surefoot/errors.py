@@ -15,7 +15,15 @@ class SurefootError(Exception):
 
 
 class InvalidInput(SurefootError, ValueError):
-    """An argument is wrong; the message says which, what was received and what would be right."""
+    """An argument is wrong; the message says which, what was received and what would be right.
+
+    Attributes:
+        argument: its name, for callers that act on it; None where nobody does.
+    """
+
+    def __init__(self, message: str, *, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 class Infeasible(SurefootError):

@@ -23,7 +23,8 @@ def check_holdout(settings: Settled) -> None:
     if settings.holdout < needed:
         raise InvalidInput(
             f"holdout must be at least {math.ceil(needed)} for uncovered={settings.uncovered:g} in "
-            f"attempt {settings.attempt}, got {settings.holdout}"
+            f"attempt {settings.attempt}, got {settings.holdout}",
+            argument="holdout",
         )
 
 
@@ -61,7 +62,8 @@ def _quantile_or_largest(scores: Floats, level: float, further: Sequence[float])
         raise InvalidInput(
             "holdout must leave tasks on which the safe policy is feasible, got none; take a safer safe policy (xi), "
             "and where tasks are simulated more episodes. A new draw is another attempt, to be declared and paid for "
-            "as such"
+            "as such",
+            argument="holdout",
         )
     beyond = len(scores) - min(_rank(len(scores), level), len(scores))  # scores that may be larger
     return float(np.sort(np.append(scores, further))[-1 - beyond])

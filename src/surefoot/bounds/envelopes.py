@@ -37,7 +37,7 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 
 
-def guarantees(
+def build_value_bounds(
     tasks: TaskDistribution,
     policies: Sequence[Policy],
     envelopes: Envelopes,

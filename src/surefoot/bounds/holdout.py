@@ -62,7 +62,8 @@ def finite_cells(
     if settings.simulated and not feasible.any():
         raise InvalidInput(
             "episodes must be enough to show that the safe policy is feasible on at least one task, got "
-            f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)"
+            f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)",
+            argument="episodes",
         )
     points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
     upper = np.maximum(upper, lower)  # intersections of wrong intervals may be empty

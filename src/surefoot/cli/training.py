@@ -15,7 +15,7 @@ from surefoot.files import check_folder
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.storage import check_target
 from surefoot.training.preflight import preflight
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 MOST_SAMPLES = 5 * 10**7
 

@@ -16,8 +16,7 @@ from surefoot.oracles.interface import CheckOracle, Oracles
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.cover import samples_tested_afresh
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.cover import expected_samples, greedy_cover
 
 # The pilot that predicts |U|: enough tasks to see the cover's size, few enough to cost nothing, also where each must
 # be built.
@@ -174,7 +173,7 @@ def _pilot(
     size, power = _extrapolated(
         lambda radius: len(greedy_cover(within(pilot, pilot, radius), uncovered=3 * delta)), epsilon, len(pilot)
     )
-    return size, samples_tested_afresh(size, delta), power
+    return size, expected_samples(size, delta), power
 
 
 def _extrapolated(cover_size: Callable[[float], int], epsilon: float, samples: int) -> tuple[int, float]:

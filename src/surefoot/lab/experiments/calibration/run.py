@@ -24,7 +24,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.report.metrics import binomial_interval
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 FRESH_TASKS, FRESH_SEEDS = 31, 32  # stages of random numbers
 

@@ -24,7 +24,7 @@ from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 T = TypeVar("T")
 

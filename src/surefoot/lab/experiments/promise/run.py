@@ -26,7 +26,7 @@ from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 BATCH = 20  # tasks per unit of parallel work
 
