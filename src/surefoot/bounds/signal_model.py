@@ -22,7 +22,6 @@ from surefoot.bounds.settings import LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import Workers
 from surefoot.progress import Progress
@@ -59,6 +58,12 @@ class SignalModel:
         least, most = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
         return Readings(self.signals, least, most, self.edges, self.values, round_law(seen))
 
+    def count(self, numbers: Floats) -> Floats:
+        """[k, L] how many of the numbers [n, k] of episodes are in each bin."""
+        counts = np.zeros(self.values.shape)
+        np.add.at(counts, (np.arange(len(counts)), bins(self.edges, numbers)), 1.0)
+        return counts
+
 
 def round_law(seen: Floats) -> Floats:
     """[..., L] how often things were seen, as parts of 1 in steps of 1/`PARTS` that sum to 1 exactly. Bets need no
@@ -66,20 +71,6 @@ def round_law(seen: Floats) -> Floats:
     upto = np.cumsum(seen, axis=-1)
     law: Floats = np.diff(np.round(PARTS * upto / upto[..., -1:]), axis=-1, prepend=0.0) / PARTS
     return law
-
-
-class SignalReader:
-    """Signals of episodes of one policy, which counts what it reads."""
-
-    def __init__(self, model: SignalModel, policy: int, units: Units) -> None:
-        self.model, self.policy, self.units = model, policy, units
-        self.counts = np.zeros(model.values.shape)  # [k, L]
-
-    def __call__(self, outcomes: Outcomes) -> Floats:
-        signals = self.model.signals.of(self.policy, outcomes.watched())
-        found = bins(self.model.edges, np.concatenate([self.units.scaled(outcomes.sums), signals], axis=1))
-        np.add.at(self.counts, (np.arange(len(self.counts)), found), 1.0)
-        return signals
 
 
 class EpisodeFeatures(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 
 from surefoot.arrays import Floats, Mask
 from surefoot.bounds.settings import FEWEST_EPISODES, MISS_RATE, USUAL_STEPS, ResolvedBounds
-from surefoot.bounds.signal_model import SignalModel, SignalReader
+from surefoot.bounds.signal_model import SignalModel
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
@@ -107,17 +107,10 @@ class Trial:
 
     def pilot(self, parameter: Floats, entropy: list[int], episodes: int) -> PilotStats:
         """What a task looks like: no bounds."""
-        task = self.tasks.task(parameter)
-        readers, generators = self._readers(task), np.random.default_rng(entropy).spawn(len(self.policies))
-        numbers = np.stack(
-            [
-                _numbers(task, policy, reader, episodes, rng)
-                for policy, reader, rng in zip(self.policies, readers, generators, strict=True)
-            ],
-            axis=1,
-        )
-        costs = slice(1, 1 + len(task.units.budget))
-        return PilotStats(numbers.mean(axis=0), numbers.std(axis=0), numbers[..., costs], _counts(readers))
+        task, generators = self.tasks.task(parameter), np.random.default_rng(entropy).spawn(len(self.policies))
+        played, counts = zip(*(self._play(task, p, episodes, rng) for p, rng in enumerate(generators)), strict=True)
+        numbers, costs = np.stack(played, axis=1), slice(1, 1 + len(task.units.budget))
+        return PilotStats(numbers.mean(axis=0), numbers.std(axis=0), numbers[..., costs], self._stack(counts))
 
     def begin(
         self, parameter: Floats, stakes: Floats, claimed: Mask, entropy: list[int], episodes: int
@@ -132,27 +125,27 @@ class Trial:
 
     def extend(self, parameter: Floats, policy: int, held: HoldoutBounds, episodes: int) -> HoldoutBounds:
         """Bounds of one policy after so many more episodes."""
-        task = self.tasks.task(parameter)
-        return held.update(_numbers(task, self.policies[policy], self._reader(task, policy), episodes, held.rng))
+        return held.update(self._play(self.tasks.task(parameter), policy, episodes, held.rng)[0])
 
     def bound(self, parameter: Floats, entropy: list[int], episodes: int, alpha: float) -> TaskBounds:
         """Bounds from `episodes` episodes of each policy; each of these numbers is on the wrong side of the value with
         probability at most `alpha`. Nothing but the whole range where the safe policy is not shown to be feasible."""
-        task = self.tasks.task(parameter)
-        units, readers, values = task.units, self._readers(task), 1 + len(task.units.budget)
+        task, counts = self.tasks.task(parameter), []
+        units, values = task.units, 1 + len(task.units.budget)
         size = values + (0 if self.signals is None else len(self.signals.signals))
         lower, upper = np.zeros((len(self.policies), size)), np.ones((len(self.policies), size))
-        sequence, generators = Betting(2 * alpha), np.random.default_rng(entropy).spawn(len(self.policies))
-        for p, (policy, reader, rng) in enumerate(zip(self.policies, readers, generators, strict=True)):
-            numbers = _numbers(task, policy, reader, episodes, rng)
+        sequence = Betting(2 * alpha)
+        for p, rng in enumerate(np.random.default_rng(entropy).spawn(len(self.policies))):
+            numbers, seen = self._play(task, p, episodes, rng)
             lower[p], upper[p] = sequence.interval(sequence.update(sequence.start((size,)), numbers))
+            counts.append(seen)
             if p == SAFE and not is_feasible(units, lower[p], upper[p]):
                 break
         least, most = _values(units, lower, upper)
         return TaskBounds(
             np.concatenate([least, lower[:, values:]], axis=1)[..., None],
             np.concatenate([most, upper[:, values:]], axis=1)[..., None],
-            _counts(readers),
+            self._stack(counts),
         )
 
     def shows_feasible(self, parameter: Floats, entropy: list[int], episodes: int, alpha: float) -> bool:
@@ -164,27 +157,20 @@ class Trial:
         playing = task.episodes(self.policies[SAFE], steps)
         return _no_negative_margin(*bounds_in_rounds(playing, intervals, episodes, rng, _no_negative_margin))
 
-    def _readers(self, task: Task) -> list[SignalReader | None]:
-        return [self._reader(task, p) for p in range(len(self.policies))]
+    def _play(self, task: Task, policy: int, episodes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Numbers [n, k'] of as many episodes of a policy, and how many of them are in each bin [k', L], if signals
+        were learned."""
+        playing = task.episodes(self.policies[policy], task.units.episode_length)
+        outcomes = playing.run(episodes, rng, transitions=self.signals is not None)
+        check_ranges(outcomes, task.units)
+        sums = task.units.scaled(outcomes.sums)
+        if self.signals is None:
+            return sums, np.empty((sums.shape[1], 0))
+        numbers = np.concatenate([sums, self.signals.signals.of(policy, outcomes.watched())], axis=1)
+        return numbers, self.signals.count(numbers)
 
-    def _reader(self, task: Task, policy: int) -> SignalReader | None:
-        return None if self.signals is None else SignalReader(self.signals, policy, task.units)
-
-
-def _numbers(
-    task: Task, policy: Policy, reader: SignalReader | None, episodes: int, rng: np.random.Generator
-) -> Floats:
-    """[n, k'] of as many episodes."""
-    outcomes = task.episodes(policy, task.units.episode_length).run(episodes, rng, transitions=reader is not None)
-    check_ranges(outcomes, task.units)
-    sums = task.units.scaled(outcomes.sums)
-    return sums if reader is None else np.concatenate([sums, reader(outcomes)], axis=1)
-
-
-def _counts(readers: Sequence[SignalReader | None]) -> Floats | None:
-    """[P, k', L]"""
-    counts = [reader.counts for reader in readers if reader is not None]
-    return np.stack(counts) if counts else None
+    def _stack(self, counts: Sequence[Floats]) -> Floats | None:
+        return None if self.signals is None else np.stack(counts)
 
 
 def is_feasible(units: Units, lower: Floats, upper: Floats) -> bool:

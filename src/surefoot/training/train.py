@@ -76,10 +76,11 @@ def train(
         policies = [safe.policy, *(best.policy for best in optimal)]
         bounds = build_value_bounds(tasks, policies, envelopes, to_learn, seed, jobs, show)
 
-    if guard.satisfied and guard.needed > attained:
-        warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
+    verdict = guard.at_margin(attained)
+    if guard.satisfied and not verdict.satisfied:
+        warnings.warn(verdict.warning, UncertifiedWarning, stacklevel=2)
     entries = _entries(parameters[centres], optimal, safe)
-    record = _record(guard, seed, len(parameters), len(centres), attained)
+    record = {"seed": seed, "samples": len(parameters), "cover_size": len(centres), **verdict.facts}
     made = PolicyValueSet(
         entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
     )
@@ -136,14 +137,3 @@ def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePoli
         Entry(parameter, best.policy, best.reward, best.margin, float(safe_reward), safe_margin)
         for parameter, best, safe_reward, safe_margin in zip(parameters, optimal, safe.reward, safe.margin, strict=True)
     )
-
-
-def _record(guard: Preflight, seed: int, samples: int, cover_size: int, attained: float) -> dict[str, Any]:
-    """How training went, for whoever reads the policy set."""
-    return {
-        "seed": seed,
-        "samples": samples,
-        "cover_size": cover_size,
-        **guard.facts,
-        "precondition_holds": guard.needed <= attained,
-    }
