@@ -405,6 +405,7 @@ def test_too_few_held_out_tasks_are_refused_with_the_number_that_would_do(uncove
     tasks = squared_family(Uniform(0.1, 0.5))
     with pytest.raises(InvalidInput, match="holdout must be at least") as refused:
         small_holdout(tasks, 0, holdout=5, uncovered=uncovered, attempt=attempt)
+    assert refused.value.argument == "holdout"
     needed = int(re.search(r"at least (\d+)", str(refused.value))[1])  # type: ignore[index]
     with pytest.raises(InvalidInput, match="holdout must be at least"):
         small_holdout(tasks, 0, holdout=needed - 1, uncovered=uncovered, attempt=attempt)
