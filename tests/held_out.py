@@ -22,16 +22,16 @@ def cells_and_places(
     seed: int,
     envelopes: Envelopes,
     signals: LearnedSignals | None = None,
-) -> tuple[Cells, simulated_cells.Base]:
+) -> tuple[Cells, simulated_cells.SurrogateBounds]:
     """The cells that `build_cells` makes, and the partition from which they are made."""
-    bases: list[simulated_cells.Base] = []
-    make = simulated_cells._base
+    bases: list[simulated_cells.SurrogateBounds] = []
+    make = simulated_cells.fit_bounds
 
-    def remembered(known: simulated_cells.Known, drawn: Floats, cells: int) -> simulated_cells.Base:
-        bases.append(make(known, drawn, cells))
+    def remembered(surrogate: simulated_cells.Surrogate, drawn: Floats, cells: int) -> simulated_cells.SurrogateBounds:
+        bases.append(make(surrogate, drawn, cells))
         return bases[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulated_cells, "_base", remembered)
+        patch.setattr(simulated_cells, "fit_bounds", remembered)
         cells = build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals)
     return cells, bases[-1]

@@ -18,7 +18,7 @@ from held_out import cells_and_places
 from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
-from surefoot.bounds.simulated import Base
+from surefoot.bounds.simulated import SurrogateBounds
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -119,7 +119,7 @@ def broken(cells: Cells, j: int, task: Lever) -> bool:
 
 def trained(
     tasks: TaskDistribution, seed: int, envelopes: Envelopes, signals: LearnedSignals | None
-) -> tuple[PolicyValueSet, Base]:
+) -> tuple[PolicyValueSet, SurrogateBounds]:
     """A policy set of the levers, and which task belongs to which of its cells."""
     cells, base = cells_and_places(tasks, LEVERS, seed, envelopes, signals)
     middle = tasks.task([0.5])

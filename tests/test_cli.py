@@ -510,7 +510,7 @@ def test_an_existing_policy_set_is_replaced_only_when_forced(workplace: Path, tm
     shutil.copytree(workplace / "set", tmp_path / "set")
     before = PolicyValueSet.load(tmp_path / "set").digest()
     words = ("train", "gridworld", "--out", tmp_path / "set", "--epsilon", "0.02")
-    with mock.patch("surefoot.training.training_phase.train", side_effect=AssertionError("trained")):
+    with mock.patch("surefoot.training.train.train", side_effect=AssertionError("trained")):
         message = refused(*words)
     assert "out must be a new folder" in message
     assert str(tmp_path / "set") in message
@@ -531,7 +531,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         "train": ("train", "gridworld"),
         "adapt": ("adapt", workplace / "set", "--task", "0.3"),
     }[command]
-    trained = mock.patch("surefoot.training.training_phase.train", side_effect=AssertionError("trained"))
+    trained = mock.patch("surefoot.training.train.train", side_effect=AssertionError("trained"))
     reproduced = mock.patch("surefoot.lab.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
     adapted = mock.patch("surefoot.cli.adapt.adapt_one", side_effect=AssertionError("adapted"))
     with trained, reproduced, adapted:

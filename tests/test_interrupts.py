@@ -24,7 +24,7 @@ from surefoot.methods import learner
 from surefoot.policyset import storage
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 

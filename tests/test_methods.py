@@ -25,7 +25,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 TASK = gridworld().task([0.3])
 RISK = 0.3  # more than what is not covered of any family here

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from surefoot.tabular.rollout import Simulator
     from surefoot.tabular.solve import solve, solve_many
     from surefoot.tasks.gym_check import check_env
-    from surefoot.training.greedy_cover import greedy_cover
+    from surefoot.training.cover import greedy_cover
     from surefoot.training.policy_set import policy_set
     from surefoot.training.preflight import preflight
-    from surefoot.training.training_phase import train
+    from surefoot.training.train import train
 else:  # each is imported from its module when it is first used
     __getattr__, __dir__ = taken_from(
         __name__,
@@ -67,11 +67,11 @@ else:  # each is imported from its module when it is first used
             "tabular.rollout": "Simulator",
             "tabular.solve": "solve solve_many",
             "tasks.gym_check": "check_env",
-            "training.greedy_cover": "greedy_cover",
+            "training.cover": "greedy_cover",
             "training.policy_set": "policy_set",
             "training.preflight": "preflight",
             "bounds.settings": "Envelopes LearnedSignals",
-            "training.training_phase": "train",
+            "training.train": "train",
         },
     )
 

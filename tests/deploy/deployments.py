@@ -20,7 +20,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.task_distribution import from_arrays
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 HORIZON = 20
 OPTIONS = ("--method", "certified-returns", "--risk", "0.3", "--seed", "5", "--horizon", str(HORIZON))

@@ -26,7 +26,7 @@ from surefoot.report.metrics import binomial_interval
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 FALSE_ALARM = 1e-4
 LIKELIHOOD, BALL, RETURNS, MODEL_FREE = (

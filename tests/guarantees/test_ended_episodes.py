@@ -19,10 +19,10 @@ from scipy import stats
 from contracts.made_up import made_up_set
 from stopping_machine import COSTLY, CREDITED, STEADY, STEPS, Kind, machines, trained
 from surefoot.arrays import Floats
+from surefoot.bounds import widening
 from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified import widening
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Method
 from surefoot.learning.paper.algorithm_2 import SafeCandidates
@@ -48,9 +48,11 @@ def spread_forgets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_are_cut_off_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    intact = widening.moved_bounds
+    intact = widening.widen_bounds
     monkeypatch.setattr(
-        widening, "moved_bounds", lambda *given, ends, from_start: intact(*given, ends=False, from_start=from_start)
+        widening,
+        "widen_bounds",
+        lambda *given, ends, from_start: intact(*given, ends=False, from_start=from_start),
     )
 
 

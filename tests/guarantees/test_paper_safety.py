@@ -35,7 +35,7 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 FALSE_ALARM = 1e-4
 GROUP = 50  # runs whose episodes are simulated together

@@ -19,9 +19,9 @@ from guarantees import mutants
 from guarantees.mutants import HURT, RICH, STAY_CALM, STAY_RICH
 from surefoot.arrays import Floats
 from surefoot.bounds.envelopes import Envelopes, build_cells
+from surefoot.bounds.widening import without_payments
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
-from surefoot.learning.certified.widening import without_payments
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Method
 from surefoot.methods import learner

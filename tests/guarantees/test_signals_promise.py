@@ -22,18 +22,18 @@ from scipy import stats
 
 from rough_family import BINS, UNITS, Lever, broken, levers, trained
 from surefoot.arrays import Floats, Integers
-from surefoot.bounds import settings, simulation
+from surefoot.bounds import conformal, settings, simulation
 from surefoot.bounds import signal_model as signal_fit
 from surefoot.bounds import simulated as simulated_cells
 from surefoot.bounds.conformal import ALL_SHARE
 from surefoot.bounds.settings import Envelopes, LearnedSignals
-from surefoot.bounds.simulation import Held, Simulation
+from surefoot.bounds.signal_model import LEARN_EPISODES_STAGE
+from surefoot.bounds.simulation import HoldoutBounds, Simulation
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.learning.certified.evidence.signals import FRACTIONS, SignalProcess, SignalState
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 
 FALSE_ALARM = 1e-4
@@ -85,7 +85,7 @@ def trial(
     policies, base = make(tasks, seed if trainings is None else seed % trainings, ENVELOPES[risk], LESSON)
     rng = np.random.default_rng([seed, 1])
     parameter = tasks.sample(1, rng)
-    task, j = tasks.task(parameter[0]), int(base.places.cells(parameter)[0])
+    task, j = tasks.task(parameter[0]), int(base.cell_of(parameter)[0])
     method: Any = learner(policies, method="certified-signals", risk=risk).method
     made = Learner(replace(method, evidence=evidence(method.evidence)), seed=seed)
     margin, lost, unsafe = UNITS.budget - task.cost, False, False
@@ -102,13 +102,13 @@ def trial(
 
 
 @cache
-def _kept_set(seed: int, envelopes: Envelopes) -> tuple[PolicyValueSet, simulated_cells.Base]:
+def _kept_set(seed: int, envelopes: Envelopes) -> tuple[PolicyValueSet, simulated_cells.SurrogateBounds]:
     return trained(levers(), seed, envelopes, LESSON)
 
 
 def _kept(
     tasks: TaskDistribution, seed: int, envelopes: Envelopes, signals: LearnedSignals
-) -> tuple[PolicyValueSet, simulated_cells.Base]:
+) -> tuple[PolicyValueSet, simulated_cells.SurrogateBounds]:
     return _kept_set(seed, envelopes)
 
 
@@ -168,11 +168,11 @@ def count_broken(trials: int, tasks: TaskDistribution, envelopes: Envelopes, sig
         given: Any = tasks.drawn_with(seed) if isinstance(tasks, SameTasks) else tasks
         policies, base = trained(given, seed, envelopes, signals)
         parameter = tasks.distribution.sample(1, np.random.default_rng([seed, 1]))
-        count += broke(policies, int(base.places.cells(parameter)[0]), tasks.task(parameter[0]))
+        count += broke(policies, int(base.cell_of(parameter)[0]), tasks.task(parameter[0]))
     return count
 
 
-def means_for_bounds(held: Held, numbers: Floats) -> Held:
+def means_for_bounds(held: HoldoutBounds, numbers: Floats) -> HoldoutBounds:
     """What a held-out task showed is taken for the truth."""
     mean = numbers.mean(axis=0)
     return replace(held, lower=mean, upper=mean, done=10**9)
@@ -183,9 +183,9 @@ def test_a_widening_of_too_low_rank_is_caught(monkeypatch: pytest.MonkeyPatch) -
     """A score that most exceed in place of one that hardly any does, where no surface follows the tasks and what each
     shows is close to what it is."""
     rough = levers(roughness=0.2)
-    monkeypatch.setattr(Held, "after", means_for_bounds)
+    monkeypatch.setattr(HoldoutBounds, "update", means_for_bounds)
     assert p_value(count_broken(8, rough, ENVELOPES[0.5], LESSON), 8, SPENT[0.5]) > FALSE_ALARM
-    monkeypatch.setattr(simulated_cells, "widening_of", lambda scores, *_: (float(np.quantile(scores, 0.2)), 0.0))
+    monkeypatch.setattr(conformal, "conformal_quantile", lambda scores, *_: (float(np.quantile(scores, 0.2)), 0.0))
     assert p_value(count_broken(12, rough, ENVELOPES[0.5], LESSON), 12, SPENT[0.5]) < FALSE_ALARM
 
 
@@ -222,12 +222,12 @@ def test_signals_fitted_to_the_episodes_that_bound_them_are_caught(monkeypatch: 
     lesson = LearnedSignals(tasks=50, episodes=2)
     monkeypatch.setattr(signal_fit, "frequent_transitions", every_transition)
     monkeypatch.setattr(signal_fit, "SHRINKAGES", np.array([1e-6]))
-    monkeypatch.setattr(Held, "after", means_for_bounds)
+    monkeypatch.setattr(HoldoutBounds, "update", means_for_bounds)
     monkeypatch.setattr(settings, "SAMPLED_PER_HELD_OUT", 1)  # so that all of them can be the same tasks and episodes
     monkeypatch.setattr(simulation, "LOOK_PART", 1.0)
     assert p_value(count_broken(4, tasks, few, lesson), 4, SPENT[0.5]) > FALSE_ALARM
     monkeypatch.setattr(
-        Simulation, "_entropy", lambda simulation, stage, number: [simulation.seed, Stream.SIGNAL_EPISODES, number]
+        Simulation, "_entropy", lambda simulation, stage, number: [simulation.seed, LEARN_EPISODES_STAGE, number]
     )
     same: Any = SameTasks(tasks)
     assert p_value(count_broken(12, same, few, lesson), 12, SPENT[0.5]) < FALSE_ALARM

@@ -31,7 +31,7 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 from wheel import STEPS
 
 HORIZON = 132

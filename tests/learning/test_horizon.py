@@ -25,7 +25,7 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 RUNNING = (
     "safe-only", "paper", "published", "pce", "pce-theory", "certified", "certified-returns", "certified-model-free"

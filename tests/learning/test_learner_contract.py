@@ -25,7 +25,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 LENGTH = 1400  # episodes that each policy of a world has
 EPISODES = 130  # most checks: enough for the first decision of `pce`

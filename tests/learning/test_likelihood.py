@@ -20,7 +20,7 @@ from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.bounds.affine import affine_cells
 from surefoot.bounds.cells import Cells
-from surefoot.bounds.holdout import finite_cells
+from surefoot.bounds.exact import finite_cells
 from surefoot.cmdp.episode import Outcomes, discounted_sum
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.evidence.ball import BallState, TransitionBall

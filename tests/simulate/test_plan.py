@@ -22,7 +22,7 @@ from surefoot.learning.spec import PlanLine
 from surefoot.methods import METHODS, learner, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 UNITS = Units(0.1, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.7 / 0.9]))
 SHORT = made_up_set(UNITS, [(0.6, [0.5], 0.3, [0.6]), (0.8, [0.5], 0.3, [0.7])], epsilon=1e-3)

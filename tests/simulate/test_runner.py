@@ -27,7 +27,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 TABULAR = [name for name in METHODS if name != "certified-signals"]  # that one is for tasks that are no tables
 TASK = gridworld().task([0.25])  # near the most promising candidates, so that none is dropped at once

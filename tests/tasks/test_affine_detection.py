@@ -26,7 +26,7 @@ from surefoot.tasks.affine_detection import affine_tables, affinity, detection_d
 from surefoot.tasks.distribution import Finite, Independent, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution, family
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 Change = Callable[[Floats], Floats]
 

@@ -16,7 +16,7 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.families.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
 from surefoot.tabular.solve import solve
 from surefoot.tasks import windy_gridworld
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.cover import greedy_cover
 
 TASKS = windy_gridworld()
 rates = st.floats(0, 0.25)

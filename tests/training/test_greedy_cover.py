@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.errors import InvalidInput
-from surefoot.training import greedy_cover as module
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training import cover as module
+from surefoot.training.cover import greedy_cover
 
 SHARES = (0.0, 0.05, 0.3)
 

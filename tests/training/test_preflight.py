@@ -17,7 +17,7 @@ from surefoot.tasks.distribution import Normal, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training.preflight import preflight
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 
 @pytest.mark.short_for(epsilon=[0.01])

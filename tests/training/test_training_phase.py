@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from surefoot.errors import Infeasible, InvalidInput
 from surefoot.oracles import Oracles, check_by_enumeration, exact_oracles
 from surefoot.oracles.interface import FeasiblePolicy, PolicyValues, from_neighbour_to_neighbour
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress, silent
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
@@ -26,10 +28,9 @@ from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 from surefoot.training import cover
-from surefoot.training.cover import cover_points, cover_repeated
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.cover import Comparison, cover_by_comparison, cover_points, greedy_cover
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 RANGES = {"reward_range": (-5.0, 15.0), "cost_range": (-2.0, 15.0)}
 
@@ -170,9 +171,17 @@ def test_cover_of_repeated_tasks_is_that_of_all_samples(seed: int, kinds: int, s
     near = rng.random((kinds, kinds)) < 0.4
     near |= near.T | np.eye(kinds, dtype=bool)
     member = rng.integers(kinds, size=samples)
-    present, first, repeats = np.unique(member, return_index=True, return_counts=True)
     expected = greedy_cover(near[np.ix_(member, member)], uncovered=uncovered)
-    assert cover_repeated(near[np.ix_(present, present)], first, repeats, uncovered).tolist() == expected.tolist()
+
+    class OfKinds(Comparison):
+        def prepare(self, parameters: Floats, show: Progress) -> list[Any]:
+            return parameters[:, 0].astype(int).tolist()
+
+        def all_pairs(self, batch: Sequence[Any]) -> np.ndarray:
+            return near[np.ix_(batch, batch)]
+
+    compare = OfKinds(windy(), uncertain_check, 0.1, 0.1, rng)
+    assert cover_by_comparison(compare, member[:, None], uncovered, silent).tolist() == expected.tolist()
 
 
 # ---------------------------------------------------------------------------------------------------- what is returned

@@ -18,7 +18,7 @@ from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.cover import SAMPLED
 from surefoot.training.preflight import LongTrainingWarning, UncertifiedWarning, preflight
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 
 def corridor(slip: float, discount: float = 0.9, states: int = 8) -> TabularCMDP:

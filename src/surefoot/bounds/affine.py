@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from surefoot.arrays import ROW_SUM_ROUNDING, Floats, Integers, Mask
-from surefoot.bounds.cells import Cells
-from surefoot.bounds.exact import cells_of_bounds, first_states
+from surefoot.bounds.cells import Cells, cells_of_bounds
+from surefoot.bounds.exact import first_states
 from surefoot.errors import InvalidInput
 from surefoot.progress import Progress, silent
 from surefoot.tabular.affine import AffineTables

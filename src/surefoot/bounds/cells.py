@@ -110,6 +110,38 @@ class Cells:
         return -smallest
 
 
+def cells_of_bounds(
+    low: Floats,
+    high: Floats,
+    prior: Floats,
+    lower: Floats,
+    upper: Floats,
+    source: Source,
+    uncovered: float,
+    model: TransitionModel | None,
+    outside: Floats | None = None,
+    states: Integers | None = None,
+    readings: Readings | None = None,
+) -> Cells:
+    """Cells from bounds [J, P, 1+m, 1+F] or [J, P, 1+m, 1], the start distribution first, then the first `states`."""
+    by_start = lower.shape[-1] > 1
+    return Cells(
+        low,
+        high,
+        prior,
+        np.ascontiguousarray(lower[..., 0]),
+        np.ascontiguousarray(upper[..., 0]),
+        np.ascontiguousarray(lower[..., 1:]) if by_start else None,
+        np.ascontiguousarray(upper[..., 1:]) if by_start else None,
+        source,
+        uncovered,
+        model,
+        np.empty((0, low.shape[1])) if outside is None else outside,
+        states if by_start else None,
+        readings,
+    )
+
+
 # ------------------------------------------------------------------------------------------------ checks, in call order
 
 

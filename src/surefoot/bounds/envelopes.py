@@ -20,12 +20,12 @@ from surefoot.arrays import Mask
 from surefoot.bounds.affine import BoxesTooWide, affine_cells
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.conformal import DOUBT_SHARE
-from surefoot.bounds.exact import evaluator, expandable_tables
-from surefoot.bounds.holdout import finite_cells, holdout_cells
-from surefoot.bounds.settings import BLIND, DEFAULT, Envelopes, LearnedSignals, Settled
-from surefoot.bounds.signal_model import learned
+from surefoot.bounds.exact import evaluator, expandable_tables, finite_cells
+from surefoot.bounds.holdout import holdout_cells
+from surefoot.bounds.settings import DEFAULT, MISS_RATE, Envelopes, LearnedSignals, ResolvedBounds
+from surefoot.bounds.signal_model import learn_signals
 from surefoot.bounds.simulated import simulated_cells
-from surefoot.bounds.simulation import LOOK_PART, Simulation, affordable, error_of_each
+from surefoot.bounds.simulation import LOOK_PART, Simulation, Trial, alpha_of_each, limit_episodes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.confidence import binomial_upper
@@ -38,7 +38,7 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 
 
-def guarantees(
+def build_value_bounds(
     tasks: TaskDistribution,
     policies: Sequence[Policy],
     envelopes: Envelopes,
@@ -47,11 +47,11 @@ def guarantees(
     jobs: int,
     show: Progress,
 ) -> tuple[Cells | None, float | None]:
-    """Envelopes of every policy, the safe one first; without them at least how often that one fails."""
+    """Cells with bounds on the values of every policy, the safe one first; without cells at least a bound on how often
+    the safe policy is infeasible."""
     if envelopes.cells == 0:
         return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
-    made = build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals, jobs=jobs, show=show)
-    return made, None
+    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals, jobs=jobs, show=show), None
 
 
 def signals_to_learn(signals: bool | LearnedSignals | None, example: Task) -> LearnedSignals | None:
@@ -84,36 +84,37 @@ def build_cells(
     Tasks that must be simulated are, `jobs` at a time; the numbers are the same for any of them.
     """
     check_jobs(jobs)
-    settings, distribution = envelopes.settled(tasks.example, tasks.shared_costs), tasks.distribution
-    tables = expandable_tables(tasks.example, policies)
+    settings = envelopes.resolve(tasks.example, tasks.shared_costs)
     found = affinity(tasks, seed, settings.attempt)
+    tables = expandable_tables(tasks.example, policies)
     if tables is not None and found.tables is not None:
         try:
             return affine_cells(tasks, tables, settings.cells, settings.uncovered, show, found)
         except BoxesTooWide as why:
             warnings.warn(str(why), UserWarning, stacklevel=2)
-    if settings.simulated:
-        settings = _affordable(tasks, len(policies), settings, envelopes.steps)
-    with workers(jobs if settings.simulated else 1) as ready:
-        simulation = None
-        if settings.simulated:
-            lesson = None if signals is None else learned(tasks, policies, signals, seed, ready, show)
-            simulation = Simulation(tasks, tuple(policies), settings, seed, ready, show, lesson)
-        if isinstance(distribution, Finite):
-            return finite_cells(tasks, policies, settings, simulation)
-        rng = Stream.HELD_OUT_TASKS.rng(seed, settings.attempt)
-        if simulation is not None:
-            return simulated_cells(tasks, simulation, rng, settings, show)
+    rng = Stream.HELD_OUT_TASKS.rng(seed, settings.attempt)
+    if not settings.simulated:
+        if isinstance(tasks.distribution, Finite):
+            return finite_cells(tasks, policies, settings)
         return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, found, show)
+    settings = _limit_episodes(tasks, len(policies), settings, envelopes.steps)
+    with workers(jobs) as ready:
+        model = None if signals is None else learn_signals(tasks, policies, signals, seed, ready, show)
+        simulation = Simulation(Trial(tasks, tuple(policies), model), settings, seed, ready, show)
+        if isinstance(tasks.distribution, Finite):
+            return finite_cells(tasks, policies, settings, simulation)
+        return simulated_cells(tasks, simulation, rng, settings)
 
 
-def _affordable(tasks: TaskDistribution, policies: int, settings: Settled, steps: int | None) -> Settled:
+def _limit_episodes(
+    tasks: TaskDistribution, policies: int, settings: ResolvedBounds, steps: int | None
+) -> ResolvedBounds:
     distribution, units = tasks.distribution, tasks.units
     if isinstance(distribution, Finite):
-        count, error = len(distribution.points), error_of_each(settings, policies, units)
+        count, alpha = len(distribution.points), alpha_of_each(settings, policies, units)
     else:
-        count, error = math.ceil(LOOK_PART * settings.sample) + settings.holdout, BLIND
-    return affordable(settings, steps, tasks=count, policies=policies, units=units, error=error)
+        count, alpha = math.ceil(LOOK_PART * settings.sample) + settings.holdout, MISS_RATE
+    return limit_episodes(settings, steps, tasks=count, policies=policies, units=units, alpha=alpha)
 
 
 def safe_policy_risk(
@@ -131,21 +132,25 @@ def safe_policy_risk(
     be wrong by is part of it.
     """
     check_jobs(jobs)
-    settings, distribution = envelopes.settled(tasks.example), tasks.distribution
+    settings, distribution = envelopes.resolve(tasks.example), tasks.distribution
     rng = Stream.SAFE_POLICY_TASKS.rng(seed, settings.attempt)
     parameters = distribution.points if isinstance(distribution, Finite) else tasks.sample(settings.holdout, rng)
     doubtful: Mask
     if settings.simulated:
-        error = settings.error_now / len(tasks.units.budget)
-        settings = affordable(
-            settings, envelopes.steps, tasks=len(parameters), policies=1, units=tasks.units, error=error
+        settings = limit_episodes(
+            settings,
+            envelopes.steps,
+            tasks=len(parameters),
+            policies=1,
+            units=tasks.units,
+            alpha=settings.alpha_spent / len(tasks.units.budget),
         )
         with workers(jobs) as ready:
-            doubtful = ~Simulation(tasks, (safe,), settings, seed, ready, show).shown_feasible(parameters)
+            doubtful = ~Simulation(Trial(tasks, (safe,)), settings, seed, ready, show).shows_feasible(parameters)
     else:
         margins = np.array([tasks.task(parameter).values(safe).margin for parameter in parameters])
         doubtful = np.any(margins < 0, axis=1)
     if isinstance(distribution, Finite):
         return min(1.0, settings.error + math.fsum(distribution.weights[doubtful]))
-    failing = binomial_upper(int(doubtful.sum()), len(doubtful), DOUBT_SHARE * settings.granted)
+    failing = binomial_upper(int(doubtful.sum()), len(doubtful), DOUBT_SHARE * settings.alpha)
     return min(1.0, settings.error + DOUBT_SHARE * (settings.uncovered - settings.error) + failing)

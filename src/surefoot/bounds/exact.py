@@ -1,4 +1,5 @@
-"""Values of the policies on a task that can be read, as bounds that coincide; and cells made of bounds."""
+"""Exact values of the policies on a task that can be read, as bounds that coincide; and the cells of a finite
+distribution: one for each task."""
 
 from __future__ import annotations
 
@@ -9,15 +10,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.bounds.cells import Cells, Source
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Cells, Source, cells_of_bounds
+from surefoot.bounds.settings import DEFAULT, ResolvedBounds
+from surefoot.bounds.simulation import Simulation, TaskBounds
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
+from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import timed_values_of_each, values_of_each
-from surefoot.tabular.expansion import reward_and_margin
+from surefoot.tabular.expansion import ROUNDING, reward_and_margin, rounding
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.transition_classes import ball_model
+from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 
 # values(task) -> lower, upper [P, 1+m, 1+F]: from the start distribution, then from each first state
@@ -88,33 +92,67 @@ def exact_values(policies: Sequence[Policy]) -> Evaluator:
     return values
 
 
-def cells_of_bounds(
-    low: Floats,
-    high: Floats,
-    prior: Floats,
-    lower: Floats,
-    upper: Floats,
-    source: Source,
-    uncovered: float,
-    model: TransitionModel | None,
-    outside: Floats | None = None,
-    states: Integers | None = None,
-    readings: Readings | None = None,
+# -------------------------------------------------------------------------------------------------------- finite cells
+
+
+def finite_cells(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    settings: ResolvedBounds | None = None,
+    simulation: Simulation | None = None,
 ) -> Cells:
-    """Cells from bounds [J, P, 1+m, 1+F] or [J, P, 1+m, 1], the start distribution first, then the first `states`."""
-    by_start = lower.shape[-1] > 1
-    return Cells(
-        low,
-        high,
-        prior,
-        np.ascontiguousarray(lower[..., 0]),
-        np.ascontiguousarray(upper[..., 0]),
-        np.ascontiguousarray(lower[..., 1:]) if by_start else None,
-        np.ascontiguousarray(upper[..., 1:]) if by_start else None,
-        source,
-        uncovered,
-        model,
-        np.empty((0, low.shape[1])) if outside is None else outside,
-        states if by_start else None,
-        readings,
+    """One cell per task of a finite distribution, without those on which the safe policy is not shown to be feasible.
+
+    Simulated intervals are wrong for each single task with probability at most settings.error, hence for the one at
+    hand as well; that all of them are right at once is not needed.
+    """
+    distribution = tasks.distribution
+    if not isinstance(distribution, Finite):
+        raise InvalidInput(f"distribution must be Finite, got {type(distribution).__name__}")
+    settings = settings or DEFAULT.resolve(tasks.example)
+    members = [tasks.task(point) for point in distribution.points]
+    if simulation is None:
+        evaluate = evaluator(tasks, policies)
+        found = [TaskBounds(*evaluate(task)) for task in members]
+    else:
+        found = list(simulation.bound_all(distribution.points))
+    lower, upper = np.stack([each.lower for each in found]), np.stack([each.upper for each in found])
+    feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
+    if settings.simulated and not feasible.any():
+        raise InvalidInput(
+            "episodes must be enough to show that the safe policy is feasible on at least one task, got "
+            f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)",
+            argument="episodes",
+        )
+    points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
+    upper = np.maximum(upper, lower)  # intersections of wrong intervals may be empty
+    readings = None
+    if simulation is not None and simulation.trial.signals is not None:
+        counts = np.array([found[k].counts for k in np.flatnonzero(feasible)])
+        values = [1 + len(tasks.units.budget)]
+        (lower, least), (upper, most) = np.split(lower, values, axis=2), np.split(upper, values, axis=2)
+        readings = simulation.trial.signals.readings(least[..., 0], most[..., 0], counts)
+    members = [members[k] for k in np.flatnonzero(feasible)]
+    sizes = np.maximum(np.abs(lower), np.abs(upper)).max(axis=-1)  # [n, P, 1+m]
+    slack = np.array([_slack(size, task) for size, task in zip(sizes, members, strict=True)]).reshape(sizes.shape)
+    lower, upper = lower - slack[..., None], upper + slack[..., None]
+    lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # just found feasible
+    left_out = max(0.0, 1 - float(prior.sum()))
+    uncovered = min(1.0, left_out + settings.error)
+    prior = prior * ((1 - uncovered) / max(1 - left_out, 1e-300))
+    tabular = members and isinstance(members[0], TabularCMDP)
+    model = ball_model(members, np.zeros(len(members))) if tabular else None
+    source: Source = "monte-carlo" if settings.simulated else "finite"
+    states = first_states(tasks)
+    return cells_of_bounds(
+        points, points, prior, lower, upper, source, uncovered, model, states=states, readings=readings
     )
+
+
+def _slack(size: Floats, task: Any) -> Floats:
+    """[P, 1+m] for the rounding of values of that size: from the tables, or from the ranges where there are none."""
+    if isinstance(task, TabularCMDP):
+        return rounding(size, task)
+    units = task.units
+    allowance: Floats = ROUNDING * (size + np.abs(units.reachable).max(axis=1) + np.abs(np.append(0.0, units.budget)))
+    return allowance

@@ -1,152 +1,204 @@
-"""Cells made of single tasks: all tasks of a finite distribution, or sampled ones with bounds that were widened until
-they held on a second, independent sample (Theorem 1b)."""
+"""Cells of tasks that can be read: bounds over one sample of them, widened until they hold on a second, independent one
+(Theorem 1b; docs/guarantees.md, 2.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import cKDTree
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.bounds.affine import boxes_of_tasks
-from surefoot.bounds.cell_scores import Partition, base_bounds, read
-from surefoot.bounds.cells import Cells, Source
-from surefoot.bounds.conformal import check_holdout, widening_of
-from surefoot.bounds.exact import Evaluator, cells_of_bounds, evaluator, first_states
-from surefoot.bounds.readings import Readings
-from surefoot.bounds.settings import DEFAULT, Settled
-from surefoot.bounds.simulation import (
-    Simulated,
-    Simulation,
-)
-from surefoot.cmdp.policy import Policy
+from surefoot.bounds.cells import Cells, cells_of_bounds
+from surefoot.bounds.conformal import conformal_cells
+from surefoot.bounds.exact import Evaluator, first_states
+from surefoot.bounds.settings import ResolvedBounds
 from surefoot.errors import InvalidInput
 from surefoot.progress import Progress, silent
-from surefoot.streams import Stream
-from surefoot.tabular.expansion import ROUNDING, rounding
+from surefoot.tabular.distance import distance
+from surefoot.tabular.expansion import ROUNDING
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.transition_classes import ball_model
-from surefoot.tabular.transition_model import TransitionModel
 from surefoot.tasks.affine_detection import Affinity
-from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 
 # The first sample holds this many tasks per cell.
 MEMBERS = 4
-
-
-def finite_cells(
-    tasks: TaskDistribution,
-    policies: Sequence[Policy],
-    settings: Settled | None = None,
-    simulation: Simulation | None = None,
-) -> Cells:
-    """One cell per task of a finite distribution, without those on which the safe policy is not shown to be feasible.
-
-    Simulated intervals are wrong for each single task with a probability that is granted to them, hence for the one at
-    hand as well; that all of them are right at once is not needed.
-    """
-    distribution = tasks.distribution
-    if not isinstance(distribution, Finite):
-        raise InvalidInput(f"distribution must be Finite, got {type(distribution).__name__}")
-    settings = settings or DEFAULT.settled(tasks.example)
-    members = [tasks.task(point) for point in distribution.points]
-    if simulation is None:
-        values = evaluator(tasks, policies)
-        found = [Simulated(*values(task)) for task in members]
-    else:
-        found = list(simulation.of_all("simulating every task", Stream.SIMULATED_EVERY_TASK, distribution.points))
-    lower, upper = np.stack([each.lower for each in found]), np.stack([each.upper for each in found])
-    feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
-    if settings.simulated and not feasible.any():
-        raise InvalidInput(
-            "episodes must be enough to show that the safe policy is feasible on at least one task, got "
-            f"{settings.episodes}; simulate more of them or take a safer safe policy (xi)"
-        )
-    points, prior, lower, upper = (each[feasible] for each in (distribution.points, distribution.weights, lower, upper))
-    upper = np.maximum(upper, lower)  # intersections of wrong intervals may be empty
-    seen = np.array([found[k].counts for k in np.flatnonzero(feasible)])
-    lower, upper, readings = _apart(lower, upper, tasks, simulation, seen)
-    members = [members[k] for k in np.flatnonzero(feasible)]
-    sizes = np.maximum(np.abs(lower), np.abs(upper)).max(axis=-1)  # [n, P, 1+m]
-    slack = np.array([_allowance(size, task) for size, task in zip(sizes, members, strict=True)]).reshape(sizes.shape)
-    lower, upper = lower - slack[..., None], upper + slack[..., None]
-    lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # just found feasible
-    left_out = max(0.0, 1 - float(prior.sum()))
-    uncovered = min(1.0, left_out + settings.error)
-    prior = prior * ((1 - uncovered) / max(1 - left_out, 1e-300))
-    model = _balls(members, np.zeros(len(members)))
-    source: Source = "monte-carlo" if settings.simulated else "finite"
-    states = first_states(tasks)
-    return cells_of_bounds(
-        points, points, prior, lower, upper, source, uncovered, model, states=states, readings=readings
-    )
-
-
-def _apart(
-    lower: Floats, upper: Floats, tasks: TaskDistribution, simulation: Simulation | None, seen: Floats | None
-) -> tuple[Floats, Floats, Readings | None]:
-    """Bounds [J, P, 1+m, ...] on values, and what is known of signals, from bounds [J, P, 1+m+q, 1] on both and the
-    bins [J, P, k, L] in which the numbers of episodes were."""
-    if simulation is None or simulation.lesson is None or seen is None:
-        return lower, upper, None
-    values = 1 + len(tasks.units.budget)
-    readings = simulation.lesson.readings(lower[:, :, values:, 0], upper[:, :, values:, 0], seen)
-    return lower[:, :, :values], upper[:, :, :values], readings
-
-
-def _allowance(size: Floats, task: Any) -> Floats:
-    """[P, 1+m] for the rounding of values of that size: from the tables, or from the ranges where there are none."""
-    if isinstance(task, TabularCMDP):
-        return rounding(size, task)
-    units = task.units
-    allowance: Floats = ROUNDING * (size + np.abs(units.reachable).max(axis=1) + np.abs(np.append(0.0, units.budget)))
-    return allowance
-
-
-def _balls(centres: Sequence[Any], radius: Floats) -> TransitionModel | None:
-    """The transitions of cells around tables; None for any other tasks."""
-    return ball_model(centres, radius) if centres and isinstance(centres[0], TabularCMDP) else None
-
-
-# ------------------------------------------------------------------------------------------------------- held-out tasks
+# A cell is widened in proportion to how far the bounds of so many cells reach, itself and its nearest neighbours: where
+# values change fast from task to task by much, elsewhere by little. Any widths that the first sample fixes are valid.
+NEIGHBOURS = 3
 
 
 def holdout_cells(
     tasks: TaskDistribution,
     values: Evaluator,
     rng: np.random.Generator,
-    settings: Settled,
+    settings: ResolvedBounds,
     found: Affinity,
     show: Progress = silent,
 ) -> Cells:
     """Voronoi cells around sampled tasks that can be read, with bounds that a fresh task keeps unless it is among the
     uncovered: on its values, and on its transitions: in a ball around a table, or where these were found to be affine
-    in the parameter, in a box.
+    in the parameter, in a box."""
+    fit = partial(fit_bounds, tasks, values, found, settings.cells, show)
+    return conformal_cells(tasks, fit, MEMBERS * settings.cells, rng, settings)
 
-    The first sample builds cells and bounds. The second only chooses by how much they are widened, so that its scores
-    and that of the test task are exchangeable (Theorem 1b). A task on which the safe policy is infeasible has an
-    infinite score. Where there are too many of these to be among the uncovered, their probability comes on top.
+
+def fit_bounds(
+    tasks: TaskDistribution, values: Evaluator, found: Affinity, cells: int, show: Progress, sample: Floats
+) -> SampledBounds:
+    """The smallest and largest values, and spots, over the sampled members of each cell."""
+    partition = Partition(tasks, np.unique(sample[:cells], axis=0), values, found, show)  # one may be drawn twice
+    size = len(partition.centres)
+    bounds: tuple[Floats, Floats] | None = None
+    nearest, farthest, count = partition.spots.copy(), partition.spots.copy(), np.zeros(size)
+    for j, low, high, spot in partition.measure("the tasks that cells are made of", sample):
+        if bounds is None:
+            bounds = np.full((size, *low.shape), np.inf), np.full((size, *low.shape), -np.inf)
+        lower, upper = bounds
+        lower[j], upper[j] = np.minimum(lower[j], low), np.maximum(upper[j], high)
+        nearest[j], farthest[j] = np.minimum(nearest[j], spot), np.maximum(farthest[j], spot)
+        count[j] += 1
+    if bounds is None:
+        raise InvalidInput("cells must be at least 1 for bounds from sampled tasks, got 0")
+    extent = np.maximum((farthest - nearest).mean(axis=0), partition.least_extent)
+    return SampledBounds(partition, *bounds, nearest, farthest, extent, count)
+
+
+class Measurement(NamedTuple):
+    """Of one task: its cell, lower and upper [P, 1+m, 1+S] on its values, and its spot [e] in the cell."""
+
+    cell: int
+    lower: Floats
+    upper: Floats
+    spot: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Everything that may be drawn, by the nearest of the centres [J, d].
+
+    Where a task has its place in a cell is its spot [e]: in boxes, if transitions are affine in the parameter, the
+    parameter itself; in balls around a table (Theorem 3) the distance from the centre; nothing where there is no
+    transition model.
     """
-    check_holdout(settings)
-    sample = tasks.sample(MEMBERS * settings.cells, rng)
-    centres = np.unique(sample[: settings.cells], axis=0)  # one task may be drawn twice
-    partition = Partition(tasks, centres, found.tables is not None)
-    base = base_bounds(partition, read(values, show, "the tasks that cells are made of", partition, sample))
-    second = tasks.sample(settings.holdout, rng)
-    scores = np.array([base.score(found) for found in read(values, show, "held-out tasks", partition, second)])
-    widening, infeasible = widening_of(scores, settings.granted_seen)
-    lower, upper = base.lower - widening * base.width, base.upper + widening * base.width
-    lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
-    upper = np.maximum(upper, lower)
-    nearest, farthest = base.nearest - widening * base.extent, base.farthest + widening * base.extent
-    low, high, model = centres, centres, None
-    if found.tables is not None:
-        low, high, model = boxes_of_tasks(tasks, found.tables, nearest, farthest)
-    elif partition.tables:
-        model = ball_model(partition.tables, farthest[:, 0])
-    uncovered = min(1.0, settings.uncovered + infeasible + found.doubt)
-    prior = (1 - uncovered) * base.count / base.count.sum()
-    states = first_states(tasks)
-    return cells_of_bounds(low, high, prior, lower, upper, "holdout", uncovered, model, states=states)
+
+    family: TaskDistribution
+    centres: Floats
+    values: Evaluator
+    found: Affinity
+    show: Progress = silent
+
+    def measure(self, what: str, parameters: Floats) -> Iterator[Measurement]:
+        """The tasks of parameters [n, d], each built once, in one process: that several of them have fewer threads each
+        for linear algebra would show in the last digits."""
+        nearest: list[int] = self._tree.query(parameters / self._scale)[1].tolist()
+        for done, (parameter, j) in enumerate(zip(parameters, nearest, strict=True)):
+            task = self.family.task(parameter)
+            spot = parameter if self.affine else np.array([distance(task, self.tables[j])] if self.tables else [])
+            self.show(f"evaluating {what}", done, len(parameters))
+            yield Measurement(j, *self.values(task), spot)
+
+    @property
+    def affine(self) -> bool:
+        return self.found.tables is not None
+
+    @cached_property
+    def spots(self) -> Floats:
+        """[J, e] of the centres."""
+        return self.centres if self.affine else np.zeros((len(self.centres), 1 if self.tables else 0))
+
+    @property
+    def least_extent(self) -> Floats:
+        """[e] how far cells reach at least, where none of them reaches anywhere."""
+        extent = np.ptp(self.family.distribution.support, axis=1) if self.affine else np.ones(self.spots.shape[1])
+        return ROUNDING * extent
+
+    @cached_property
+    def tables(self) -> list[TabularCMDP]:
+        """The tasks at the centres where these have a transition model by balls; none otherwise."""
+        modelled = isinstance(self.family.example, TabularCMDP) and not self.affine
+        return [self.family.task(centre) for centre in self.centres] if modelled else []
+
+    @cached_property
+    def neighbours(self) -> list[Integers]:
+        """Of each cell itself, its nearest neighbour, the next one …: [J] each."""
+        count = min(NEIGHBOURS, len(self.centres))
+        nearest = self._tree.query(self.centres / self._scale, k=np.arange(1, count + 1))[1]
+        return list(nearest.T)
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.centres / self._scale)
+
+    @cached_property
+    def _scale(self) -> Floats:
+        extent = np.ptp(self.family.distribution.support, axis=1)
+        return np.where(extent > 0, extent, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledBounds:
+    """What the first sample says of each cell: bounds [J, P, 1+m, 1+S], the least and largest spots [J, e] of its
+    members and how far these reach on average [e], and the number of members [J]."""
+
+    partition: Partition
+    lower: Floats
+    upper: Floats
+    nearest: Floats
+    farthest: Floats
+    extent: Floats
+    count: Floats
+
+    def scores(self, parameters: Floats) -> tuple[Floats, list[float]]:
+        """[n] by how many widths its cell must grow to hold each task; none is left unresolved."""
+        return np.array([self.score(found) for found in self.partition.measure("held-out tasks", parameters)]), []
+
+    def score(self, found: Measurement) -> float:
+        """By how many widths its cell must grow to hold a task; infinite where the safe policy is infeasible."""
+        j, low, high, spot = found
+        if (low[0, 1:, 0] < 0).any():
+            return math.inf
+        grown = _growth(self.lower[j], self.upper[j], self.width[j], low, high)
+        moved = _growth(self.nearest[j], self.farthest[j], self.extent, spot, spot)
+        return max(0.0, grown, moved)
+
+    @cached_property
+    def width(self) -> Floats:
+        """σ, [J, P, 1+m, 1+S]: how far the bounds of neighbouring cells reach, as a mean over these; a positive number
+        where they do not reach anywhere."""
+        neighbours = self.partition.neighbours
+        highest = reduce(np.maximum, (self.upper[near] for near in neighbours))
+        lowest = reduce(np.minimum, (self.lower[near] for near in neighbours))
+        size = np.maximum(np.abs(self.lower), np.abs(self.upper)).max(axis=(0, 1))
+        reach = (highest - lowest) / len(neighbours)
+        width: Floats = np.maximum(reach, ROUNDING * np.where(size > 0, size, 1.0))
+        return width
+
+    def cells(self, widening: float, uncovered: float) -> Cells:
+        """Also what is in doubt about the transitions being affine counts as uncovered."""
+        tasks, found = self.partition.family, self.partition.found
+        lower, upper = self.lower - widening * self.width, self.upper + widening * self.width
+        lower[:, 0, 1:, 0] = np.maximum(lower[:, 0, 1:, 0], 0.0)  # covered tasks are those where π_s is feasible
+        upper = np.maximum(upper, lower)
+        nearest, farthest = self.nearest - widening * self.extent, self.farthest + widening * self.extent
+        low, high, model = self.partition.centres, self.partition.centres, None
+        if found.tables is not None:
+            low, high, model = boxes_of_tasks(tasks, found.tables, nearest, farthest)
+        elif self.partition.tables:
+            model = ball_model(self.partition.tables, farthest[:, 0])
+        uncovered = min(1.0, uncovered + found.doubt)
+        prior = (1 - uncovered) * self.count / self.count.sum()
+        states = first_states(tasks)
+        return cells_of_bounds(low, high, prior, lower, upper, "holdout", uncovered, model, states=states)
+
+
+def _growth(lower: Floats, upper: Floats, width: Floats, low: Floats, high: Floats) -> float:
+    """By how many widths bounds must grow at least to hold [low, high]; all of one shape, minus infinity for none."""
+    grown = np.maximum((lower - low) / width, (high - upper) / width)
+    return float(grown.max(initial=-np.inf))

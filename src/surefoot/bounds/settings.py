@@ -11,14 +11,14 @@ from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
 from surefoot.signals.signals import OwnFunction
 
-# Of the probability that is granted to tasks that break their bounds, what goes to simulated intervals that are wrong,
-# where these are the bounds themselves.
+# Of the probability of tasks that break their bounds, what goes to simulated intervals that are wrong, where these are
+# the bounds themselves.
 SIMULATION_SHARE = 0.1
 
 # Where simulated bounds of held-out tasks only say how wide the bounds must be, each of them may be wrong as often as
 # this: a task that breaks the bounds is then seen to do so in the other cases. Less often takes as many more held-out
 # tasks, more often wider bounds of each; the two balance about here, and flatly.
-BLIND = 0.2
+MISS_RATE = 0.2
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Envelopes:
         if self.uncovered is not None:
             fraction("uncovered", self.uncovered)
 
-    def settled(self, example: Task, shared_costs: bool = False) -> Settled:
-        """The same without gaps, for tasks like `example`."""
+    def resolve(self, example: Task, shared_costs: bool = False) -> ResolvedBounds:
+        """The same with every default filled in, for tasks like `example`."""
         simulated = not isinstance(example, ReadableTask)
         cells, holdout, uncovered = SIMULATED if simulated else READABLE
-        return Settled(
+        return ResolvedBounds(
             cells if self.cells is None else self.cells,
             holdout if self.holdout is None else self.holdout,
             uncovered if self.uncovered is None else self.uncovered,
@@ -76,7 +76,7 @@ class Envelopes:
 
 # cells, holdout, uncovered. Either holdout suffices for its uncovered even if the safe policy fails now and then.
 READABLE, SIMULATED = (800, 1999, 0.005), (100, 299, 0.03)
-# Tasks through which surfaces are laid; the work for n of them grows as n³, and a thousand show all that is smooth.
+# Tasks that Gaussian processes are fitted to; the work for n grows as n³, and a thousand show all that is smooth.
 FEWEST_TASKS, SAMPLED_PER_HELD_OUT, MOST_TASKS = 50, 3, 1000
 DEFAULT = Envelopes()
 
@@ -85,8 +85,14 @@ MOST_EPISODES, FEWEST_EPISODES, USUAL_STEPS = 500, 50, 20_000_000
 
 
 @dataclass(frozen=True)
-class Settled:
-    """`Envelopes` for one kind of tasks."""
+class ResolvedBounds:
+    """`Envelopes` for one kind of tasks, and the error α that each part of the work may spend.
+
+    Attributes:
+        simulated: whether tasks must be simulated.
+        default_episodes: whether nobody said how many episodes.
+        shared_costs: simulated, and costs are the same on all tasks.
+    """
 
     cells: int
     holdout: int
@@ -94,8 +100,8 @@ class Settled:
     attempt: int = 1
     episodes: int = 500
     simulated: bool = False
-    usual: bool = False  # whether nobody said how many episodes
-    shared_costs: bool = False  # simulated, and the same on all tasks
+    default_episodes: bool = False
+    shared_costs: bool = False
 
     @property
     def sample(self) -> int:
@@ -108,24 +114,24 @@ class Settled:
         return SIMULATION_SHARE * self.uncovered if self.simulated else 0.0
 
     @property
-    def error_now(self) -> float:
-        """The part of `error` that this attempt may spend."""
+    def alpha_spent(self) -> float:
+        """The part of `error` that this attempt spends on simulated intervals."""
         return self.error * 0.5**self.attempt
 
     @property
-    def granted(self) -> float:
+    def alpha(self) -> float:
         """The rest of what this attempt may spend: on what holds for the tasks of a sample only."""
-        return self.uncovered * 0.5**self.attempt - self.error_now
+        return self.uncovered * 0.5**self.attempt - self.alpha_spent
 
     @property
-    def seen(self) -> float:
+    def power(self) -> float:
         """Of the fresh tasks that break their bounds, the share whose own values, exact or simulated, would show it."""
-        return 1 - BLIND if self.simulated else 1.0
+        return 1 - MISS_RATE if self.simulated else 1.0
 
     @property
-    def granted_seen(self) -> float:
-        """The probability that this attempt may spend on fresh tasks that would show that they break their bounds."""
-        return self.seen * (self.granted if self.shared_costs else self.uncovered * 0.5**self.attempt)
+    def alpha_observed(self) -> float:
+        """What this attempt may spend on fresh tasks that would show that they break their bounds."""
+        return self.power * (self.alpha if self.shared_costs else self.uncovered * 0.5**self.attempt)
 
 
 @dataclass(frozen=True, eq=False)

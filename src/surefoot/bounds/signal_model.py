@@ -22,7 +22,6 @@ from surefoot.bounds.settings import LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import Workers
 from surefoot.progress import Progress
@@ -47,7 +46,7 @@ PARTS = 4096  # of which a law gives so many to each bin
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class SignalModel:
     """What is learned before any bound is made: signals, and bins [k, L] for the laws of an episode's numbers."""
 
     signals: Signals
@@ -57,10 +56,16 @@ class Lesson:
     def readings(self, lower: Floats, upper: Floats, seen: Floats) -> Readings:
         """Of cells with bounds [J, P, q] on the means of signals, whose episodes were in bins [J, P, k, L]."""
         least, most = np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
-        return Readings(self.signals, least, most, self.edges, self.values, rounded_law(seen))
+        return Readings(self.signals, least, most, self.edges, self.values, round_law(seen))
+
+    def count(self, numbers: Floats) -> Floats:
+        """[k, L] how many of the numbers [n, k] of episodes are in each bin."""
+        counts = np.zeros(self.values.shape)
+        np.add.at(counts, (np.arange(len(counts)), bins(self.edges, numbers)), 1.0)
+        return counts
 
 
-def rounded_law(seen: Floats) -> Floats:
+def round_law(seen: Floats) -> Floats:
     """[..., L] how often things were seen, as parts of 1 in steps of 1/`PARTS` that sum to 1 exactly. Bets need no
     more, and files of such numbers can be compressed to a fraction of their size."""
     upto = np.cumsum(seen, axis=-1)
@@ -68,62 +73,48 @@ def rounded_law(seen: Floats) -> Floats:
     return law
 
 
-class Reader:
-    """Signals of episodes of one policy, which counts what it reads."""
-
-    def __init__(self, lesson: Lesson, policy: int, units: Units) -> None:
-        self.lesson, self.policy, self.units = lesson, policy, units
-        self.counts = np.zeros(lesson.values.shape)  # [k, L]
-
-    def __call__(self, outcomes: Outcomes) -> Floats:
-        signals = self.lesson.signals.of(self.policy, outcomes.watched())
-        found = bins(self.lesson.edges, np.concatenate([self.units.scaled(outcomes.sums), signals], axis=1))
-        np.add.at(self.counts, (np.arange(len(self.counts)), found), 1.0)
-        return signals
-
-
-class Heard(NamedTuple):
+class EpisodeFeatures(NamedTuple):
     """Of one task: features [P, E, F] of E episodes of every policy, and their scaled sums [P, E, 1+m]."""
 
     features: Floats
     sums: Floats
 
 
-def learned(
+def learn_signals(
     tasks: TaskDistribution,
     policies: Sequence[Policy],
     settings: LearnedSignals,
     seed: int,
     workers: Workers,
     show: Progress,
-) -> Lesson | None:
+) -> SignalModel | None:
     """Signals of every policy: a linear map of features onto what tasks differ in, seen through a few windows. None
     where tasks do not show what they would be read from, and need not, or where there is nothing to tell apart."""
-    if not _shown(tasks.example, policies[0], settings, seed):
+    if not _shows_observations(tasks.example, policies[0], settings, seed):
         return None
     parameters = tasks.sample(settings.tasks, Stream.SIGNAL_TASKS.rng(seed))
-    keys, own = _what_to_look_at(tasks, policies, parameters, settings, seed)
-    work = partial(_heard, tasks, tuple(policies), settings.episodes, keys, own, settings.paid)
+    keys, own = _choose_features(tasks, policies, parameters, settings, seed)
+    work = partial(_episode_features, tasks, tuple(policies), settings.episodes, keys, own, settings.paid)
     calls = [(parameter, [seed, Stream.SIGNAL_EPISODES, k]) for k, parameter in enumerate(parameters)]
-    heard = list(workers.each("learning to read episodes", work, calls, show))
-    features = np.stack([each.features for each in heard], axis=1)  # [P, T, E, F]
-    sums = np.stack([each.sums for each in heard], axis=1)  # [P, T, E, 1+m]
+    found = list(workers.each("learning to read episodes", work, calls, show))
+    features = np.stack([each.features for each in found], axis=1)  # [P, T, E, F]
+    sums = np.stack([each.sums for each in found], axis=1)  # [P, T, E, 1+m]
     targets = _targets(parameters, sums)
     steps = tasks.units.episode_length
     if own is not None and settings.signals is not None:
-        signals = _as_they_are(features, steps, own)
+        signals = _given_signals(features, steps, own)
     elif targets.shape[1]:
         paid = sums.shape[-1] if settings.paid else 0
-        signals = _fitted(features, targets, steps, settings.windows, keys, own, paid)
+        signals = _fit_signals(features, targets, steps, settings.windows, keys, own, paid)
     else:
         return None  # all tasks are one
-    return _with_bins(signals, features, sums)
+    return _fit_bins(signals, features, sums)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _shown(task: Task, policy: Policy, settings: LearnedSignals, seed: int) -> bool:
+def _shows_observations(task: Task, policy: Policy, settings: LearnedSignals, seed: int) -> bool:
     """Whether a task shows what was observed step by step."""
     run = task.episodes(policy, task.units.episode_length).run
     outcomes = run(1, Stream.SIGNAL_FIRST_EPISODE.rng(seed), transitions=True)
@@ -141,7 +132,7 @@ def _shown(task: Task, policy: Policy, settings: LearnedSignals, seed: int) -> b
     return shown
 
 
-def _what_to_look_at(
+def _choose_features(
     tasks: TaskDistribution, policies: Sequence[Policy], parameters: Floats, settings: LearnedSignals, seed: int
 ) -> tuple[Keys | None, OwnFeatures | None]:
     """Which transitions to count, or features of one's own; neither where moments will do."""
@@ -163,7 +154,7 @@ def _episodes(task: Task, policy: Policy, episodes: int, rng: np.random.Generato
     return task.episodes(policy, task.units.episode_length).run(episodes, rng, transitions=True)
 
 
-def _heard(
+def _episode_features(
     tasks: TaskDistribution,
     policies: Sequence[Policy],
     episodes: int,
@@ -172,13 +163,13 @@ def _heard(
     paid: bool,
     parameter: Floats,
     entropy: list[int],
-) -> Heard:
+) -> EpisodeFeatures:
     task, features, sums = tasks.task(parameter), [], []
     for policy, rng in zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True):
         outcomes = _episodes(task, policy, episodes, rng)
         features.append(features_of(outcomes.watched(), keys, own, paid))
         sums.append(task.units.scaled(outcomes.sums))
-    return Heard(np.stack(features), np.stack(sums))
+    return EpisodeFeatures(np.stack(features), np.stack(sums))
 
 
 def _targets(parameters: Floats, sums: Floats) -> Floats:
@@ -190,7 +181,7 @@ def _targets(parameters: Floats, sums: Floats) -> Floats:
     return ranks[:, np.ptp(raw, axis=0) > 0]
 
 
-def _as_they_are(features: Floats, steps: int, own: OwnFeatures) -> Signals:
+def _given_signals(features: Floats, steps: int, own: OwnFeatures) -> Signals:
     """Features [P, T, E, F] of one's own that are signals already: every map is one of them, every window [0, 1]."""
     policies, size = len(features), features.shape[-1]
     nothing, maps = np.zeros((policies, size)), np.tile(np.eye(size), (policies, 1, 1))
@@ -198,7 +189,7 @@ def _as_they_are(features: Floats, steps: int, own: OwnFeatures) -> Signals:
     return Signals("own", nothing, nothing + 1, maps, nothing, np.arange(size), *window, steps, None, own)
 
 
-def _fitted(
+def _fit_signals(
     features: Floats, targets: Floats, steps: int, windows: int, keys: Keys | None, own: OwnFeatures | None, paid: int
 ) -> Signals:
     """Maps of the features [P, T, E, F] of each policy onto targets [T, R], and windows that suit all policies; the
@@ -206,10 +197,10 @@ def _fitted(
     too."""
     maps = [_regression(each, targets) for each in features]
     centre, scale, weights, offset, read = (np.stack(part) for part in zip(*maps, strict=True))
-    mixed = _mixed(read)
+    mixed = _mixtures(read)
     weights, offset, read = mixed @ weights, offset @ mixed.T, read @ mixed.T
     if paid:
-        themselves = _one_by_one(features, centre, scale, paid)
+        themselves = _single_features(features, centre, scale, paid)
         weights, offset, read = (
             np.concatenate(both, axis=axis)
             for both, axis in zip(zip((weights, offset, read), themselves, strict=True), (1, 1, 3), strict=True)
@@ -218,7 +209,7 @@ def _fitted(
     return Signals(kind, centre, scale, weights, offset, *_windows(read, windows), steps, keys, own, paid > 0)
 
 
-def _mixed(read: Floats) -> Floats:
+def _mixtures(read: Floats) -> Floats:
     """[R', R] the R maps that read [P, T, E, R], and sums and differences of every two of them at one size: tasks may
     differ in what neither of two maps shows by itself."""
     size = np.maximum(read.std(axis=2).mean(axis=(0, 1)), NARROWEST)
@@ -227,7 +218,7 @@ def _mixed(read: Floats) -> Floats:
     return np.stack([*each, *(each[a] + sign * size[a] / size[b] * each[b] for a, b in pairs for sign in (1, -1))])
 
 
-def _one_by_one(features: Floats, centre: Floats, scale: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+def _single_features(features: Floats, centre: Floats, scale: Floats, count: int) -> tuple[Floats, Floats, Floats]:
     """Maps [P, R', F], [P, R'] of standardised features that read each of the last `count` that is not always the same,
     in spreads over all policies, and what they read [P, T, E, R'] of these."""
     last = np.arange(features.shape[-1])[-count:]
@@ -239,7 +230,7 @@ def _one_by_one(features: Floats, centre: Floats, scale: Floats, count: int) -> 
     return weights, offset, standard @ weights.transpose(0, 2, 1)[:, None] + offset[:, None, None]
 
 
-class Map(NamedTuple):
+class LinearMap(NamedTuple):
     """Standardised features to targets: [F], [F], [R, F], [R], and what that reads [T, E, R]."""
 
     centre: Floats
@@ -249,7 +240,7 @@ class Map(NamedTuple):
     read: Floats
 
 
-def _regression(features: Floats, targets: Floats) -> Map:
+def _regression(features: Floats, targets: Floats) -> LinearMap:
     """Ridge regression of targets [T, R] on features [T, E, F], shrunk as is best on tasks that it has not seen."""
     flat = features.reshape(-1, features.shape[-1])
     centre, spread = flat.mean(axis=0), flat.std(axis=0)
@@ -257,13 +248,13 @@ def _regression(features: Floats, targets: Floats) -> Map:
     inputs = np.clip((features - centre) / scale, -FURTHEST, FURTHEST)
     learn = slice(0, round(LEARN_SHARE * len(targets)))
     others = slice(learn.stop, None)
-    off_by = []
+    rmse = []
     for shrinkage in SHRINKAGES:
         weights, offset = _ridge(inputs[learn], targets[learn], shrinkage)
         missed = (inputs[others] @ weights.T + offset - targets[others][:, None]).reshape(-1, targets.shape[1])
-        off_by.append(float(np.sqrt((missed**2).mean(axis=0)).mean()))
-    weights, offset = _ridge(inputs, targets, SHRINKAGES[int(np.argmin(off_by))])
-    return Map(centre, scale, weights, offset, inputs @ weights.T + offset)
+        rmse.append(float(np.sqrt((missed**2).mean(axis=0)).mean()))
+    weights, offset = _ridge(inputs, targets, SHRINKAGES[int(np.argmin(rmse))])
+    return LinearMap(centre, scale, weights, offset, inputs @ weights.T + offset)
 
 
 def _ridge(inputs: Floats, targets: Floats, shrinkage: float) -> tuple[Floats, Floats]:
@@ -296,7 +287,7 @@ def _windows(read: Floats, most: int) -> tuple[Integers, Floats, Floats]:
     return np.array(source), np.array(low), np.array(high)
 
 
-def _with_bins(signals: Signals, features: Floats, sums: Floats) -> Lesson:
+def _fit_bins(signals: Signals, features: Floats, sums: Floats) -> SignalModel:
     """Bins as full as one another over all policies and tasks; numbers of exactly 0 and 1, the ends of windows, have
     bins of their own: what is bet on them depends on whether they are that or nearly that."""
     read = [signals.mapped(p, own.reshape(-1, own.shape[-1])) for p, own in enumerate(features)]
@@ -310,4 +301,4 @@ def _with_bins(signals: Signals, features: Floats, sums: Floats) -> Lesson:
         count = np.bincount(found, minlength=BINS)
         total = np.bincount(found, column, minlength=BINS)
         values[k] = np.where(count > 0, total / np.maximum(count, 1), [0.0, *edges[k]])  # an empty one: where it begins
-    return Lesson(signals, edges, values)
+    return SignalModel(signals, edges, values)

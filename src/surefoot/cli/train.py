@@ -90,7 +90,7 @@ def train_command(
 ) -> None:
     """Algorithm 1: a policy-value set for a family of tasks, saved to --out."""
     from surefoot.training.preflight import preflight  # whoever builds a family for something else need not train
-    from surefoot.training.training_phase import train
+    from surefoot.training.train import train
 
     check_folder(out)
     check_target(out, force=force, argument="out")

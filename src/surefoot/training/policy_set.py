@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, whole
-from surefoot.bounds.envelopes import guarantees, signals_to_learn
+from surefoot.arrays import Floats, check_indices, finite_array, whole
+from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
 from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
+from surefoot.cmdp.controllers import Controller, as_policy, checked_name
+from surefoot.cmdp.own_policy import OwnPolicy, Watched, recognised
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
@@ -18,15 +22,17 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.streams import Stream
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.given_policies import named, usable
 
 # Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
 # what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.
 TRIED_TASKS, TRIED_EPISODES = 16, 64
 
-# Random numbers of their own, apart from those of `training.simulation`: for the tasks, and for their episodes.
+SAFE_NAME = "safe"
+WATCHED_EPISODES = 4  # in which a controller meets the observations by which it is recognised
 
 
 def policy_set(
@@ -65,16 +71,17 @@ def policy_set(
     """
     _check(tasks, seed, jobs)
     to_learn = signals_to_learn(signals, tasks.example)
-    names, given = named(safe, candidates)
+    names, given = name_controllers(safe, candidates)
     with shown(progress) as show:
         show("looking at the controllers", 0, 0)
-        policies = [usable(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
-        parameters, values = _tried(tasks, policies, seed, jobs, show)
+        policies = [policy_of(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
+        parameters, values = _try_out(tasks, policies, seed, jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
         try:
-            cells, safe_risk = guarantees(tasks, policies, envelopes or DEFAULT, to_learn, seed, jobs, show)
+            cells, safe_risk = build_value_bounds(tasks, policies, envelopes or DEFAULT, to_learn, seed, jobs, show)
         except InvalidInput as error:
-            raise InvalidInput(f"{error}{_hint(tasks, names[0], values[:, 0], error)}") from None
+            hint = _hint(tasks, names[0], values[:, 0], error)
+            raise InvalidInput(f"{error}{hint}", argument=error.argument) from None
     made = PolicyValueSet(
         _entries(parameters, policies, values),
         policies[0],
@@ -97,7 +104,7 @@ def _check(tasks: Any, seed: int, jobs: int) -> None:
     check_jobs(jobs)
 
 
-def _tried(
+def _try_out(
     tasks: TaskDistribution, policies: Sequence[Policy], seed: int, jobs: int, show: Progress
 ) -> tuple[Floats, Floats]:
     """Parameters [T, d] of a few tasks, and the values [T, P, 1+m] of every policy there: reward, then margins."""
@@ -144,7 +151,7 @@ def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: 
 
 def _hint(tasks: TaskDistribution, name: str, values: Floats, error: InvalidInput) -> str:
     """Where the safe policy could not be shown to be feasible: that may be its fault, or that of few episodes."""
-    if not str(error).startswith(("holdout", "episodes")):
+    if error.argument not in ("holdout", "episodes"):
         return ""
     least = (values[:, 1:] / np.abs(tasks.units.reachable[1:]).max(axis=1)).min(axis=1)
     return (
@@ -180,3 +187,114 @@ def _suits_best(values: Floats, index: int) -> int:
     best = rivals.max(axis=1)
     ahead = np.where(np.isfinite(best), values[:, index, 0] - best, np.inf)
     return int(np.argmax(np.where(feasible, ahead, -np.inf)))
+
+
+# -------------------------------------------------------------------------------- whatever people bring as a controller
+
+
+def name_controllers(safe: Any, candidates: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """Names of all, the safe one's first, and the controllers themselves; those without a name are numbered."""
+    if isinstance(candidates, Mapping):
+        pairs = list(candidates.items())
+    elif isinstance(candidates, Sequence) and not isinstance(candidates, str):
+        pairs = [(_name_of(each, f"candidate {k}"), each) for k, each in enumerate(candidates, 1)]
+    else:
+        raise InvalidInput(
+            f"candidates must be controllers by name or in a list, got {type(candidates).__name__}: for one alone, [it]"
+        )
+    if not pairs:
+        raise InvalidInput("candidates must hold at least one controller, got none")
+    pairs = [(_name_of(safe, SAFE_NAME), safe), *pairs]
+    names = tuple(checked_name("a candidate's name", name) for name, _ in pairs)
+    twice = [name for k, name in enumerate(names) if name in names[:k]]
+    if twice:
+        raise InvalidInput(f"controllers must have different names, got {twice[0]!r} twice")
+    return names, [each for _, each in pairs]
+
+
+def policy_of(example: Task, given: Any, name: str, seed: int) -> Policy:
+    """`given` as a policy for tasks like `example`."""
+    if isinstance(given, OwnPolicy):
+        if given.controller is None:
+            raise InvalidInput(f"controller {given.name!r} must be here to be evaluated, got its name only")
+        given = given.controller
+    if isinstance(example, TabularCMDP):
+        return _as_table(example, given, name)
+    policy = as_policy(given, name)
+    if not isinstance(policy, Controller):
+        return policy
+    shape = policy.observation_shape or getattr(example, "observation_shape", None)  # which a task may tell
+    return _own_policy(example, replace(policy, name=name, observation_shape=shape), seed)
+
+
+def _name_of(given: Any, otherwise: str) -> str:
+    return given.name if isinstance(given, Controller | OwnPolicy) else otherwise
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def _as_table(example: TabularCMDP, given: Any, name: str) -> Policy:
+    """As data: probabilities as they are, functions of the state by asking them in every state."""
+    if isinstance(given, np.ndarray | list | tuple):
+        return _from_array(example, given, name)
+    policy = as_policy(given, name)
+    if not isinstance(policy, Controller):
+        return policy
+    steps = example.units.horizon if policy.looks_at_step else 1
+    if steps is None:
+        raise InvalidInput(
+            f"controller {name!r} must not look at the step where tables have no horizon, got a function of it; give "
+            "probabilities [H, S, A]"
+        )
+    tables = np.stack([_actions_in_every_state(example, policy, step) for step in range(steps)])
+    return TabularPolicy(tables[0]) if steps == 1 else TimedPolicy(tables)
+
+
+def _from_array(example: TabularCMDP, given: Any, name: str) -> Policy:
+    array = finite_array(f"controller {name!r}", given)
+    if array.ndim == 1:
+        return TabularPolicy(_one_hot(example, np.asarray(given), name))
+    return TimedPolicy(array) if array.ndim == 3 else TabularPolicy(array)
+
+
+def _actions_in_every_state(example: TabularCMDP, own: Controller, step: int) -> Floats:
+    """[S, A] what a function of the state does in every state, which must be the same every time."""
+    states = np.arange(example.n_states)
+    first, second = (own.act(states, np.full(len(states), step), np.random.default_rng(k)) for k in (1, 2))
+    if own.remembers or not np.array_equal(first, second):
+        raise InvalidInput(
+            f"controller {own.name!r} must be a function of the state to become a table, got one that "
+            f"{'remembers its episode' if own.remembers else 'draws its actions'}; give probabilities [S, A]"
+        )
+    return _one_hot(example, np.asarray(first), own.name)
+
+
+def _one_hot(example: TabularCMDP, actions: Any, name: str) -> Floats:
+    if actions.shape != (example.n_states,) or actions.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"controller {name!r} must have one action 0, 1, ... for each of {example.n_states} states, "
+            f"got type {actions.dtype} and shape {list(actions.shape)}"
+        )
+    check_indices(f"actions of controller {name!r}", actions, example.n_actions)
+    table: Floats = np.eye(example.n_actions)[actions]
+    return table
+
+
+# ------------------------------------------------------------------------------------------------ all that is simulated
+
+
+def _own_policy(example: Task, own: Controller, seed: int) -> OwnPolicy:
+    def simulate(watched: Watched) -> None:
+        steps = example.units.episode_length
+        example.episodes(watched, steps).run(WATCHED_EPISODES, Stream.GIVEN_POLICY_EPISODES.rng(seed))
+
+    policy = recognised(own, simulate)
+    if policy.fingerprint is None:
+        warnings.warn(
+            f"controller {own.name!r} draws its actions from a generator of its own: the same seed need not give the "
+            "same result, and in a stored set it is known by its name only; let it draw from rng, or give "
+            "surefoot.controller(..., fingerprint=...)",
+            stacklevel=4,
+        )
+    return policy

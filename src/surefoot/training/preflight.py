@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from surefoot.oracles.interface import CheckOracle, Oracles
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.cover import samples_tested_afresh
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.cover import expected_samples, greedy_cover
 
 # The pilot that predicts |U|: enough tasks to see the cover's size, few enough to cost nothing, also where each must
 # be built.
@@ -120,18 +120,18 @@ def preflight(
     tasks: TaskDistribution, *, epsilon: float, delta: float, xi: float | None = None, oracles: Oracles | None = None
 ) -> Preflight:
     """Check (8L+18)ε ≤ ξ and predict |U|, N and the theorem's probability from a pilot sample."""
-    check_accuracy(epsilon, delta, xi)
+    _check_accuracy(epsilon, delta, xi)
     units = tasks.units
     _, most = units.possible_values(ends=not isinstance(tasks.example, TabularCMDP))
-    attainable = float(units.unit_margin(most[1:]).min())
+    margin = float(units.unit_margin(most[1:]).min()) if xi is None else xi
     size, samples, shrinking = _pilot(tasks, epsilon, delta, _check_oracle(tasks, oracles))
     return Preflight(
         epsilon=epsilon,
         delta=delta,
-        xi=attainable if xi is None else xi,
+        xi=margin,
         xi_requested=xi is not None,
         needed=theory.slater_requirement(epsilon, units.effective_discount),
-        largest_epsilon=theory.largest_epsilon(attainable if xi is None else xi, units.effective_discount),
+        largest_epsilon=theory.largest_epsilon(margin, units.effective_discount),
         cover_size=size,
         samples=samples,
         probability=None if size is None else theory.theorem_probability(delta, size),
@@ -139,7 +139,7 @@ def preflight(
     )
 
 
-def check_accuracy(epsilon: float, delta: float, xi: float | None) -> None:
+def _check_accuracy(epsilon: float, delta: float, xi: float | None) -> None:
     """Refuse ε, δ, ξ for which Algorithm 1 makes no sense."""
     if not (np.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput(f"epsilon must be a positive number, got {epsilon!r}")
@@ -164,20 +164,18 @@ def _pilot(
     rng = np.random.default_rng(0)
     if isinstance(check, ParameterDistance):
         points = check.coordinates(tasks.sample(PILOT_SAMPLES, rng))
-        size, power = _extrapolated(
-            lambda radius: len(greedy_cover(points, radius, uncovered=3 * delta)), epsilon, len(points)
-        )
+        cover = partial(greedy_cover, points, uncovered=3 * delta)
+        size, power = _extrapolate(lambda radius: len(cover(radius)), epsilon, len(points))
         return size, theory.samples_until_stop(size, delta), power
     if not isinstance(check, BatchDistance) or isinstance(tasks.distribution, Finite):
         return None, None, None
     pilot, within = [check.prepare(parameter) for parameter in tasks.sample(BUILT_PILOT_SAMPLES, rng)], check.within
-    size, power = _extrapolated(
-        lambda radius: len(greedy_cover(within(pilot, pilot, radius), uncovered=3 * delta)), epsilon, len(pilot)
-    )
-    return size, samples_tested_afresh(size, delta), power
+    cover = partial(greedy_cover, uncovered=3 * delta)
+    size, power = _extrapolate(lambda radius: len(cover(within(pilot, pilot, radius))), epsilon, len(pilot))
+    return size, expected_samples(size, delta), power
 
 
-def _extrapolated(cover_size: Callable[[float], int], epsilon: float, samples: int) -> tuple[int, float]:
+def _extrapolate(cover_size: Callable[[float], int], epsilon: float, samples: int) -> tuple[int, float]:
     """|U| at ε and the power with which it falls; from larger ε where the pilot is too small to see it."""
     radius = epsilon
     while (size := cover_size(radius)) > RESOLVED * samples:

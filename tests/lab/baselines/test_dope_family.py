@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.bounds.holdout import finite_cells
+from surefoot.bounds.exact import finite_cells
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.dope import OptimisticPlanning
 from surefoot.lab.baselines.dope_planning import FiniteHorizonPlanner

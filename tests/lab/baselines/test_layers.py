@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from random_tasks import random_distributions, seeds
-from surefoot.bounds.envelopes import finite_cells
+from surefoot.bounds.exact import finite_cells
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import KnownModel
 from surefoot.lab.baselines.layers import check_layers

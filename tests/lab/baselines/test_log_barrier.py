@@ -29,7 +29,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import from_arrays
 from surefoot.testing import learner_suite as suite
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 
 @cache

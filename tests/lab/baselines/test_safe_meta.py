@@ -24,7 +24,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 NAMES = ("safe-meta-theory", "safe-meta-published")
 

@@ -32,7 +32,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing.learner_suite import fingerprint
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 
 def signals_of(task: TabularCMDP) -> Floats:

@@ -17,7 +17,7 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.analysis.complexities import Problem, largest_useful_cover, problem, sample_complexities
 from surefoot.policyset import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 PROBLEM = Problem(states=49, actions=4, discount=0.9, xi=0.1, epsilon=0.01, cover=20)
 

@@ -17,7 +17,7 @@ from surefoot.arrays import Floats, Integers, fraction
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Normal, ParameterDistribution, Uniform
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.cover import greedy_cover
 
 MOST_BALLS = 2**40  # that are looked for
 MOST_CANDIDATES = 5_000  # samples that may become centres

@@ -18,7 +18,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
 from surefoot.tasks.grid import targets
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.greedy_cover import greedy_cover
+from surefoot.training.cover import greedy_cover
 
 SEED = 0
 # Noise levels of the gridworld at which some policy is feasible; the limit is 0.4359.

@@ -8,7 +8,7 @@ from functools import cache
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 EPSILON, DELTA = 0.004, 0.05  # of the gridworld experiment
 

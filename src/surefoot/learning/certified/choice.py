@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from surefoot.arrays import flag
 from surefoot.bounds.cells import Cells
+from surefoot.bounds.widening import check_shift, widen_for_shift, without_payments
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.calibrated import CalibratedState, calibrated, told_calibration
@@ -21,7 +22,6 @@ from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, Ce
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
-from surefoot.learning.certified.widening import check_shift, widened, without_payments
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, includes
 from surefoot.learning.spec import MethodSpec, Terms, drop_withdrawn
@@ -100,7 +100,10 @@ def _cells(policies: PolicyValueSet, kind: str, risk: float, shift: float, assum
         )
     if assume_safe and not shift:
         raise InvalidInput(f"assume_safe must be False for {kind} without a shift: its cells know, got True")
-    return widened(policies, cells, risk, shift, assume_safe) if shift else cells
+    if not shift:
+        return cells
+    own, units, ends = policies.policies, policies.units, policies.may_end
+    return widen_for_shift(cells, own, units, ends=ends, risk=risk, shift=shift, assume_safe=assume_safe)
 
 
 def _model(cells: Cells) -> TransitionModel:

@@ -8,9 +8,9 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.bounds.cells import Cells
+from surefoot.bounds.widening import widen_bounds
 from surefoot.cmdp.units import Units
 from surefoot.errors import Infeasible, InvalidInput
-from surefoot.learning.certified.widening import moved_bounds
 from surefoot.tabular.expansion import box_spreads, box_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -102,8 +102,8 @@ class Replanner:
         if not self.shift:
             return lower, upper
         spread = box_spreads(affine, example, policy, *boxes)
-        start = moved_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, ends=False, from_start=True)
-        each = moved_bounds(
+        start = widen_bounds(lower[..., 0], upper[..., 0], self.units, self.shift, spread, ends=False, from_start=True)
+        each = widen_bounds(
             lower[..., 1:], upper[..., 1:], self.units, self.shift, spread[..., None], ends=False, from_start=False
         )
         sides = [np.concatenate([begun[..., None], rest], axis=2) for begun, rest in zip(start, each, strict=True)]

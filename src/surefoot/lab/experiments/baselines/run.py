@@ -26,7 +26,7 @@ from surefoot.report.metrics import Summary, mean_interval, summarise
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.solve import solve
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 FITTED_POINTS = 200  # at which the growth of the regret is fitted
 

@@ -25,7 +25,7 @@ from surefoot.progress import Progress, silent
 from surefoot.report.metrics import binomial_interval
 from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from surefoot.oracles.exact import ParameterDistance, exact_check
 from surefoot.progress import Progress, silent
 from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.cover import cover_until_enough
+from surefoot.training.cover import cover_tasks
 
 LEFT = 3  # δ that Algorithm 1 may leave of its samples: what its cover is to be held against
 
@@ -69,7 +69,7 @@ def counted(name: str, epsilon: float, settings: Settings) -> dict[str, Any]:
     points = check.coordinates(tasks.sample(settings.points, Stream.COVERING_SAMPLE.rng(settings.seed)))
     lower, upper = sampled_covering_number(points, epsilon, settings.delta, ERROR)
     rng = Stream.COVERING_COVER.rng(settings.seed)
-    samples, centres = cover_until_enough(tasks, epsilon, settings.delta, check, rng, silent)
+    samples, centres = cover_tasks(tasks, epsilon, settings.delta, check, rng, silent)
     exact, as_left = (_exact(tasks, check, epsilon, part * settings.delta) for part in (1, LEFT))
     return {
         "family": name,

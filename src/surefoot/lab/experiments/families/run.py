@@ -21,7 +21,7 @@ from surefoot.report.metrics import summarise
 from surefoot.simulate.run import Run
 from surefoot.streams import Stream
 from surefoot.tasks import TaskDistribution
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:

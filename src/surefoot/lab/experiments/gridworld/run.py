@@ -25,7 +25,7 @@ from surefoot.streams import Stream
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 T = TypeVar("T")
 

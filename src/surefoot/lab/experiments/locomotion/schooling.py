@@ -24,7 +24,7 @@ from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 

@@ -21,7 +21,7 @@ def simulated_steps(
 
     At most: episodes may end before the horizon, and on held-out tasks hopeless policies are skipped.
     """
-    settled = envelopes.settled(tasks.example, tasks.shared_costs)
+    settled = envelopes.resolve(tasks.example, tasks.shared_costs)
     looked = max(1, math.floor(LOOK_PART * settled.episodes))
     episodes = {
         SAMPLE: settled.sample * looked,

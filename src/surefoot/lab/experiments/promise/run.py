@@ -27,7 +27,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 BATCH = 20  # tasks per unit of parallel work
 

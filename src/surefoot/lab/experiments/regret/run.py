@@ -27,7 +27,7 @@ from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.gridworld_tasks import MEAN_NOISE, gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 POINTS = 60  # of a curve over episodes
 RADII = 40  # ε at which the theorem is tried

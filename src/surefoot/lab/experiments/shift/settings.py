@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from surefoot.bounds.widening import check_shift
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.options import (
     check_counts,
@@ -18,7 +19,6 @@ from surefoot.lab.experiments.options import (
     risk_option,
     seed_option,
 )
-from surefoot.learning.certified.widening import check_shift
 from surefoot.methods import METHODS
 
 # By which a learner may be told that the task lies at a distance.

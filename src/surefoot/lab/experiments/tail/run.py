@@ -24,7 +24,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.cvar_tasks import Tail, conditional_value_at_risk, cost_distribution, cvar
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.training_phase import train
+from surefoot.training.train import train
 
 METHOD = "certified"
 EPSILON, DELTA = 0.02, 0.05  # of the cover

@@ -13,7 +13,6 @@ from surefoot.bounds.cells import Cells
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.expansion import box_spreads
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.robust import value_spreads
@@ -27,16 +26,25 @@ def check_shift(shift: float) -> float:
     return found
 
 
-def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, assume_safe: bool) -> Cells:
+def widen_for_shift(
+    cells: Cells,
+    policies: Sequence[Policy],
+    units: Units,
+    *,
+    ends: bool,
+    risk: float,
+    shift: float,
+    assume_safe: bool,
+) -> Cells:
     """The cells as they are for all tasks within `shift` of theirs; those on which the safe policy is then no longer
     sure to be feasible are left out, and what they weigh counts as uncovered.
 
     Args:
+        ends: whether episodes may end before the horizon.
         assume_safe: the safe policy is known to be feasible on this very system, so that no cell is left out.
     """
-    units, ends = policies.units, policies.may_end
-    spread = spreads(cells, policies.policies, units, ends=ends)
-    lower, upper = moved_bounds(cells.lower, cells.upper, units, shift, spread, ends=ends, from_start=True)
+    spread = spreads(cells, policies, units, ends=ends)
+    lower, upper = widen_bounds(cells.lower, cells.upper, units, shift, spread, ends=ends, from_start=True)
     kept: Mask = np.ones(len(cells), dtype=bool)
     if assume_safe:
         lower[:, 0, 1:], upper[:, 0, 1:] = np.maximum(lower[:, 0, 1:], 0.0), np.maximum(upper[:, 0, 1:], 0.0)
@@ -45,7 +53,7 @@ def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, a
         _check_kept(cells, kept, risk, shift, _most_each(cells, units, spread))
     start_lower, start_upper = cells.start_lower, cells.start_upper
     if start_lower is not None and start_upper is not None:
-        sides = moved_bounds(start_lower, start_upper, units, shift, spread[..., None], ends=ends, from_start=False)
+        sides = widen_bounds(start_lower, start_upper, units, shift, spread[..., None], ends=ends, from_start=False)
         start_lower, start_upper = (side[kept] for side in sides)
     left_out = _weight(cells, ~kept)
     affine = cells.model is not None and cells.model.affine is not None
@@ -65,7 +73,7 @@ def widened(policies: PolicyValueSet, cells: Cells, risk: float, shift: float, a
     )
 
 
-def moved_bounds(
+def widen_bounds(
     lower: Floats, upper: Floats, units: Units, shift: float, spread: Floats, *, ends: bool, from_start: bool
 ) -> tuple[Floats, Floats]:
     """Bounds on values, [J, P, 1+m] or, from first states, [J, P, 1+m, F], on all tasks within `shift` (Lemma 8)."""

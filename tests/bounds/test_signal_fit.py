@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.arrays import Floats
-from surefoot.bounds.settings import MOST_TASKS, Settled
-from surefoot.bounds.signal_model import BINS, OUTERMOST, PARTS, WINDOW, _mixed, _windows, _with_bins, rounded_law
+from surefoot.bounds.settings import MOST_TASKS, ResolvedBounds
+from surefoot.bounds.signal_model import BINS, OUTERMOST, PARTS, WINDOW, _fit_bins, _mixtures, _windows, round_law
 from surefoot.signals.signals import Signals, bins
 
 seeds = st.integers(0, 10**6)
@@ -37,7 +37,7 @@ def test_nought_and_one_have_bins_of_their_own(seed: int, noughts: float, ones: 
     numbers = rng.uniform(1e-9, 1 - 1e-9, size=(1, 4, 50, 2))
     numbers[rng.uniform(size=numbers.shape) < noughts] = 0.0
     numbers[rng.uniform(size=numbers.shape) < ones] = 1.0
-    lesson = _with_bins(as_told(1), numbers[..., 1:], numbers[..., :1])
+    lesson = _fit_bins(as_told(1), numbers[..., 1:], numbers[..., :1])
     flat = numbers.reshape(-1, 2)
     found = bins(lesson.edges, flat)
     for k in range(2):
@@ -52,13 +52,13 @@ def test_nought_and_one_have_bins_of_their_own(seed: int, noughts: float, ones: 
 def test_two_maps_are_also_read_together() -> None:
     """Sums and differences at one size: each of them varies by √2 of what the first does from episode to episode."""
     numbers = read(np.random.default_rng(0), np.array([0.1, 0.02]), episodes=4000)
-    maps = _mixed(numbers)
+    maps = _mixtures(numbers)
     assert maps.shape == (4, 2)
     np.testing.assert_array_equal(maps[:2], np.eye(2))
     spreads = (numbers @ maps.T).std(axis=2).mean(axis=(0, 1))
     np.testing.assert_allclose(spreads[2:], np.sqrt(2) * spreads[1], rtol=0.02)
     assert maps[2, 0] * maps[2, 1] > 0 > maps[3, 0] * maps[3, 1]
-    np.testing.assert_array_equal(_mixed(read(np.random.default_rng(0), np.full(3, 0.1))), np.eye(3))
+    np.testing.assert_array_equal(_mixtures(read(np.random.default_rng(0), np.full(3, 0.1))), np.eye(3))
 
 
 @given(seeds, st.floats(1e-4, 2.0), st.integers(1, 12))
@@ -78,9 +78,9 @@ def test_windows_leave_nothing_out_that_tasks_differ_in(seed: int, spread: float
 
 
 def test_surfaces_lie_through_a_number_of_tasks_that_can_be_afforded() -> None:
-    assert Settled(cells=10, holdout=100, uncovered=0.03).sample == 300
-    assert Settled(cells=10, holdout=10, uncovered=0.03).sample == 50
-    assert Settled(cells=10, holdout=4000, uncovered=0.03).sample == MOST_TASKS
+    assert ResolvedBounds(cells=10, holdout=100, uncovered=0.03).sample == 300
+    assert ResolvedBounds(cells=10, holdout=10, uncovered=0.03).sample == 50
+    assert ResolvedBounds(cells=10, holdout=4000, uncovered=0.03).sample == MOST_TASKS
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -88,7 +88,7 @@ def test_laws_are_rounded_to_parts_that_make_a_whole(seed: int) -> None:
     """Against counts of one's own: nothing is moved by as much as a part, and nothing is lost."""
     rng = np.random.default_rng(seed)
     seen = rng.exponential(size=(3, 4, BINS)) ** rng.uniform(0.5, 6)
-    law = rounded_law(seen)
+    law = round_law(seen)
     parts = PARTS * law
     assert np.array_equal(parts, np.round(parts))
     assert (law.sum(axis=-1) == 1.0).all()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.bounds.envelopes import guarantees, signals_to_learn
+from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
 from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -20,14 +20,8 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.progress import Progress, say, shown
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.cover import cover_until_enough
-from surefoot.training.preflight import (
-    LongTrainingWarning,
-    Preflight,
-    UncertifiedWarning,
-    check_accuracy,
-    preflight,
-)
+from surefoot.training.cover import cover_tasks
+from surefoot.training.preflight import LongTrainingWarning, Preflight, UncertifiedWarning, preflight
 
 # A policy on the boundary of a constraint may miss it by this much in rounding (unit scale).
 ROUNDING = 1e-8
@@ -63,29 +57,30 @@ def train(
         jobs: tasks simulated at a time for these bounds, in processes of their own or by the active backend of joblib;
             the numbers are the same for any of them.
     """
-    check_accuracy(epsilon, delta, xi)
     check_jobs(jobs)
     envelopes, to_learn = _envelopes(cells, envelopes), signals_to_learn(signals, tasks.example)
     rng = np.random.default_rng(seed)
     oracles = oracles or exact_oracles(tasks)
-    guard = _warned(preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles))
+    guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
+    _warn(guard)
     with shown(progress) as show:
         if guard.expected:
             show(guard.expected, 0, 0)
-        parameters, centres = cover_until_enough(tasks, epsilon, delta, oracles.check, rng, show)
+        parameters, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)
         cover = [tasks.task(parameters[j]) for j in centres]
-        optimal = _solved(cover, oracles.order(parameters[centres]), epsilon, delta, oracles, rng, show)
+        optimal = _solve(cover, oracles.order(parameters[centres]), epsilon, delta, oracles, rng, show)
         show("looking for one policy feasible on every centre", 0, 0)
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe.policy, *(best.policy for best in optimal)]
-        bounds = guarantees(tasks, policies, envelopes, to_learn, seed, jobs, show)
+        bounds = build_value_bounds(tasks, policies, envelopes, to_learn, seed, jobs, show)
 
-    if guard.satisfied and guard.needed > attained:
-        warnings.warn(guard.at_margin(attained).warning, UncertifiedWarning, stacklevel=2)
+    verdict = guard.at_margin(attained)
+    if guard.satisfied and not verdict.satisfied:
+        warnings.warn(verdict.warning, UncertifiedWarning, stacklevel=2)
     entries = _entries(parameters[centres], optimal, safe)
-    record = _record(guard, seed, len(parameters), len(centres), attained)
+    record = {"seed": seed, "samples": len(parameters), "cover_size": len(centres), **verdict.facts}
     made = PolicyValueSet(
         entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
     )
@@ -101,16 +96,15 @@ def _envelopes(cells: int | None, envelopes: Envelopes | None) -> Envelopes:
     return Envelopes(cells=cells)
 
 
-def _warned(guard: Preflight) -> Preflight:
-    """The same, after warnings to whoever called `train`."""
+def _warn(guard: Preflight) -> None:
+    """Warnings to whoever called `train`."""
     if not guard.satisfied:
         warnings.warn(guard.warning, UncertifiedWarning, stacklevel=3)
     if guard.is_long:
         warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=3)
-    return guard
 
 
-def _solved(
+def _solve(
     cover: Sequence[Any],
     order: Sequence[int],
     epsilon: float,
@@ -143,14 +137,3 @@ def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePoli
         Entry(parameter, best.policy, best.reward, best.margin, float(safe_reward), safe_margin)
         for parameter, best, safe_reward, safe_margin in zip(parameters, optimal, safe.reward, safe.margin, strict=True)
     )
-
-
-def _record(guard: Preflight, seed: int, samples: int, cover_size: int, attained: float) -> dict[str, Any]:
-    """How training went, for whoever reads the policy set."""
-    return {
-        "seed": seed,
-        "samples": samples,
-        "cover_size": cover_size,
-        **guard.facts,
-        "precondition_holds": guard.needed <= attained,
-    }

@@ -12,12 +12,12 @@ from scipy import stats
 from held_out import cells_and_places
 from point_mass import PointMass, ReadablePointMass, lane, speed, true_values
 from surefoot.arrays import Floats
-from surefoot.bounds import simulated as simulated_cells
+from surefoot.bounds import conformal
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.conformal import ALL_SHARE
 from surefoot.bounds.envelopes import build_cells, safe_policy_risk
-from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, SIMULATED, SIMULATION_SHARE, Envelopes, Settled
-from surefoot.bounds.simulation import affordable, simulated_bounds
+from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, SIMULATED, SIMULATION_SHARE, Envelopes, ResolvedBounds
+from surefoot.bounds.simulation import Trial, limit_episodes
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes
@@ -56,8 +56,8 @@ def outside(values: Floats, lower: Floats, upper: Floats) -> bool:
 def wrong_intervals(count: int, error: float, episodes: int = 60) -> int:
     """Tasks of which some interval does not hold the true value."""
     tasks, rng, each = masses(), RNG(0), error / NUMBERS
-    sampled = [tasks.task(drift) for drift in tasks.sample(count, rng)]
-    found = [(task, simulated_bounds(task, POLICIES, episodes, each, rng)) for task in sampled]
+    trial, sampled = Trial(tasks, tuple(POLICIES)), tasks.sample(count, rng)
+    found = [(tasks.task(drift), trial.bound(drift, [0, k], episodes, each)) for k, drift in enumerate(sampled)]
     return sum(outside(truth(task), known.lower[..., 0], known.upper[..., 0]) for task, known in found)
 
 
@@ -105,7 +105,8 @@ def test_cut_off_tails_are_allowed_for_when_no_step_is_worth_nothing(
 ) -> None:
     """Episodes of 4 steps: most of the value lies in the tail, far from the width of the range."""
     monkeypatch.setattr(Units, "episode_length", 4)
-    lower, upper, _ = simulated_bounds(Steady(worth, 4), [SLOW], 10_000, 0.1, RNG(0))
+    trial = Trial(family(lambda _: Steady(worth, 4), Uniform(0.0, 1.0)), (SLOW,))
+    lower, upper, _ = trial.bound(np.array([0.5]), [0], 10_000, 0.1)
     assert not outside(np.array([[10 * worth, -10 * worth]]), lower[..., 0], upper[..., 0])
 
 
@@ -136,7 +137,7 @@ def broken(trials: int) -> float:
     for seed in range(trials):
         cells, base = cells_and_places(tasks, POLICIES, seed, SMALL)
         drift = tasks.sample(1, RNG([seed, 9]))
-        j = int(base.places.cells(drift)[0])
+        j = int(base.cell_of(drift)[0])
         count += outside(truth(tasks.task(drift[0])), cells.lower[j], cells.upper[j])
     return float(stats.binomtest(count, trials, SPENT, alternative="greater").pvalue)
 
@@ -146,8 +147,8 @@ def test_a_fresh_task_breaks_simulated_bounds_with_probability_at_most_uncovered
     assert broken(trials) > FALSE_ALARM
 
 
-def test_surfaces_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_cells, "widening_of", lambda *told: (0.0, 0.0))
+def test_fits_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformal, "conformal_quantile", lambda *told: (0.0, 0.0))
     assert broken(15) < FALSE_ALARM
 
 
@@ -178,17 +179,21 @@ def test_every_task_is_simulated_with_every_policy_and_few_of_them_again() -> No
 
 
 def test_defaults_follow_from_the_kind_of_tasks() -> None:
-    assert Envelopes().settled(masses().example) == Settled(*SIMULATED, 1, 500, simulated=True, usual=True)
-    assert Envelopes().settled(masses(ReadablePointMass).example) == Settled(800, 1999, 0.005, usual=True)
+    assert Envelopes().resolve(masses().example) == ResolvedBounds(
+        *SIMULATED, 1, 500, simulated=True, default_episodes=True
+    )
+    assert Envelopes().resolve(masses(ReadablePointMass).example) == ResolvedBounds(
+        800, 1999, 0.005, default_episodes=True
+    )
     own = Envelopes(cells=7, holdout=9, uncovered=0.5, attempt=2, episodes=11)
-    assert own.settled(masses().example) == Settled(7, 9, 0.5, 2, 11, simulated=True)
+    assert own.resolve(masses().example) == ResolvedBounds(7, 9, 0.5, 2, 11, simulated=True)
 
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_all_attempts_together_spend_what_is_granted(simulated: bool) -> None:
-    attempts = [Settled(1, 1, 0.02, attempt, simulated=simulated) for attempt in range(1, 60)]
-    assert sum(each.granted + each.error_now for each in attempts) == pytest.approx(0.02)
-    assert sum(each.error_now for each in attempts) == pytest.approx(attempts[0].error)
+    attempts = [ResolvedBounds(1, 1, 0.02, attempt, simulated=simulated) for attempt in range(1, 60)]
+    assert sum(each.alpha + each.alpha_spent for each in attempts) == pytest.approx(0.02)
+    assert sum(each.alpha_spent for each in attempts) == pytest.approx(attempts[0].error)
     assert attempts[0].error == (SIMULATION_SHARE * 0.02 if simulated else 0.0)
 
 
@@ -326,9 +331,9 @@ def margin(drift: float, policy: Policy) -> float:
 def test_where_nobody_says_how_many_episodes_they_take_minutes_and_not_hours(
     length: int, given: dict[str, int], episodes: int
 ) -> None:
-    """100 tasks for surfaces and 399 held-out ones, two policies."""
+    """100 tasks that are fitted and 399 held-out ones, two policies."""
     units = Units(1.0, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.5 * length]), length)
     wanted = Envelopes(**given)
-    settings = wanted.settled(masses().example)
-    found = affordable(settings, wanted.steps, tasks=499, policies=2, units=units, error=0.1)
+    settings = wanted.resolve(masses().example)
+    found = limit_episodes(settings, wanted.steps, tasks=499, policies=2, units=units, alpha=0.1)
     assert found.episodes == episodes

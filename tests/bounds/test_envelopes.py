@@ -16,14 +16,14 @@ from scipy import stats
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
-from surefoot.bounds import holdout as sampled_cells
+from surefoot.bounds import conformal
 from surefoot.bounds.affine import affine_cells
 from surefoot.bounds.cells import Cells
-from surefoot.bounds.conformal import ALL_SHARE, DOUBT_SHARE, widening_of
+from surefoot.bounds.conformal import ALL_SHARE, DOUBT_SHARE, conformal_quantile
 from surefoot.bounds.envelopes import build_cells
-from surefoot.bounds.exact import Evaluator, first_states, state_by_state
-from surefoot.bounds.holdout import finite_cells, holdout_cells
-from surefoot.bounds.settings import Envelopes, Settled
+from surefoot.bounds.exact import Evaluator, finite_cells, first_states, state_by_state
+from surefoot.bounds.holdout import holdout_cells
+from surefoot.bounds.settings import Envelopes, ResolvedBounds
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import evaluate
@@ -293,7 +293,7 @@ BOTH = state_by_state([CAREFUL, HASTY])
 
 
 def small_holdout(tasks: TaskDistribution, seed: int, values: Evaluator = BOTH, **options: Any) -> Cells:
-    settings = Settled(**{"cells": 4, "holdout": 17, "uncovered": 0.2, **options})
+    settings = ResolvedBounds(**{"cells": 4, "holdout": 17, "uncovered": 0.2, **options})
     return holdout_cells(tasks, values, np.random.default_rng(seed), settings, affinity(tasks, seed))
 
 
@@ -336,7 +336,7 @@ def test_a_fresh_task_breaks_the_bounds_with_probability_at_most_uncovered(repea
 @pytest.mark.long
 def test_bounds_that_were_not_widened_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same count for bounds that hold on their own sample only."""
-    monkeypatch.setattr(sampled_cells, "widening_of", lambda scores, granted: (0.0, 0.0))
+    monkeypatch.setattr(conformal, "conformal_quantile", lambda *told: (0.0, 0.0))
     assert broken(150, small_holdout)[1] < FALSE_ALARM
 
 
@@ -385,16 +385,16 @@ def drawn_until_it_pleases(seed: int, declared: bool) -> float:
     rng, claims = np.random.default_rng(seed), []
     for attempt in range(1, 5 if declared else 26):
         scores = np.where(rng.random(1999) < 0.1, np.inf, rng.random(1999))
-        claims.append(widening_of(scores, granted=0.1 / 2 ** (attempt if declared else 1))[1])
+        claims.append(conformal_quantile(scores, alpha=0.1 / 2 ** (attempt if declared else 1))[1])
     return min(claims)
 
 
 @pytest.mark.long
 def test_whoever_draws_again_and_says_so_keeps_the_promise_and_whoever_does_not_breaks_it() -> None:
-    runs, granted = 400, DOUBT_SHARE * 0.1
+    runs, alpha = 400, DOUBT_SHARE * 0.1
     for declared in (True, False):
         wrong = sum(drawn_until_it_pleases(seed, declared) < 0.1 for seed in range(runs))
-        kept = stats.binomtest(wrong, runs, granted, alternative="greater").pvalue > FALSE_ALARM
+        kept = stats.binomtest(wrong, runs, alpha, alternative="greater").pvalue > FALSE_ALARM
         assert kept == declared, f"{wrong} of {runs} claims are wrong"
 
 
@@ -405,6 +405,7 @@ def test_too_few_held_out_tasks_are_refused_with_the_number_that_would_do(uncove
     tasks = squared_family(Uniform(0.1, 0.5))
     with pytest.raises(InvalidInput, match="holdout must be at least") as refused:
         small_holdout(tasks, 0, holdout=5, uncovered=uncovered, attempt=attempt)
+    assert refused.value.argument == "holdout"
     needed = int(re.search(r"at least (\d+)", str(refused.value))[1])  # type: ignore[index]
     with pytest.raises(InvalidInput, match="holdout must be at least"):
         small_holdout(tasks, 0, holdout=needed - 1, uncovered=uncovered, attempt=attempt)

@@ -12,8 +12,7 @@ import pytest
 import surefoot as sf
 from random_tasks import random_distributions
 from surefoot.arrays import Floats
-from surefoot.bounds import cell_scores
-from surefoot.bounds import holdout as sampled_cells
+from surefoot.bounds import conformal, holdout
 from surefoot.bounds.exact import evaluator
 from surefoot.bounds.settings import Envelopes
 from surefoot.tasks.affine_detection import affinity, detection_doubt
@@ -67,23 +66,23 @@ def test_what_was_not_widened_is_caught(
     tasks: TaskDistribution, policies: sf.PolicyValueSet, mutant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mutant == "nothing was widened":
-        monkeypatch.setattr(sampled_cells, "widening_of", lambda scores, granted: (0.0, 0.0))
+        monkeypatch.setattr(conformal, "conformal_quantile", lambda *told: (0.0, 0.0))
     else:
-        growth = cell_scores.base_bounds
+        fit = holdout.fit_bounds
 
-        def without_room(*given: Any) -> cell_scores.Base:
-            return replace(growth(*given), extent=np.full(3, 1e-12))
+        def without_room(*given: Any) -> holdout.SampledBounds:
+            return replace(fit(*given), extent=np.full(3, 1e-12))
 
-        monkeypatch.setattr(cell_scores.Base, "score", score_of_values_alone)
-        monkeypatch.setattr(sampled_cells, "base_bounds", without_room)
-    settings = Envelopes(cells=150).settled(tasks.example)
+        monkeypatch.setattr(holdout.SampledBounds, "score", score_of_values_alone)
+        monkeypatch.setattr(holdout, "fit_bounds", without_room)
+    settings = Envelopes(cells=150).resolve(tasks.example)
     values = evaluator(tasks, policies.policies)
     found = affinity(tasks, seed=0)
-    cells = sampled_cells.holdout_cells(tasks, values, np.random.default_rng([0, 2, 1]), settings, found)
+    cells = holdout.holdout_cells(tasks, values, np.random.default_rng([0, 2, 1]), settings, found)
     assert broken_by_fresh_tasks(tasks, replace(policies, cells=cells)) >= 8
 
 
-def score_of_values_alone(base: cell_scores.Base, found: cell_scores.Measured) -> float:
+def score_of_values_alone(base: holdout.SampledBounds, found: holdout.Measurement) -> float:
     """As if it did not matter where in its cell a task lies."""
     j, low, high, _ = found
     below, above = (base.lower[j] - low) / base.width[j], (high - base.upper[j]) / base.width[j]

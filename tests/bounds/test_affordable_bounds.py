@@ -18,7 +18,7 @@ from point_mass import PointMass, Rollouts, lane, speed, true_values
 from surefoot.arrays import Floats
 from surefoot.bounds import simulated as simulated_cells
 from surefoot.bounds.cells import Cells
-from surefoot.bounds.conformal import deciding, widening_of
+from surefoot.bounds.conformal import conformal_quantile, quantile_rank
 from surefoot.bounds.envelopes import build_cells, safe_policy_risk
 from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, Envelopes
 from surefoot.bounds.simulation import DEEPER, FIRST_PART, LOOK_PART, Simulation
@@ -138,12 +138,12 @@ def cells_with(
 ) -> Cells:
     """Cells where as many of the largest scores as `decide` says must be known as well as they can be, and there are
     so many episodes for that."""
-    monkeypatch.setattr(simulated_cells, "deciding", decide)
+    monkeypatch.setattr(simulated_cells, "quantile_rank", decide)
     monkeypatch.setattr(Simulation, "spare_episodes", lambda self, tasks: spare)
     return build_cells(engines(strongest), PUSHES, seed=seed, envelopes=ENGINES)
 
 
-def every(scores: Floats, granted: float) -> int:
+def every(scores: Floats, alpha: float) -> int:
     return len(scores)
 
 
@@ -155,7 +155,7 @@ def test_what_is_left_out_changes_nothing(
     seed: int, strongest: float, steps: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the safe policy is infeasible on some tasks, which are then counted."""
-    lazy = cells_with(deciding, monkeypatch, seed=seed, strongest=strongest)
+    lazy = cells_with(quantile_rank, monkeypatch, seed=seed, strongest=strongest)
     cost = steps.pop("steps")
     whole = cells_with(every, monkeypatch, seed=seed, strongest=strongest)
     assert (lazy.uncovered > 0.2) == (strongest == 2.2)
@@ -168,7 +168,7 @@ def test_what_is_left_out_changes_nothing(
 def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narrower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bounds = [cells_with(deciding, monkeypatch, spare=spare) for spare in (0, 3000, 10**9)]
+    bounds = [cells_with(quantile_rank, monkeypatch, spare=spare) for spare in (0, 3000, 10**9)]
     for wide, narrow in pairwise(bounds):
         assert (wide.lower <= narrow.lower).all()
         assert (wide.upper >= narrow.upper).all()
@@ -178,15 +178,15 @@ def test_too_few_episodes_for_those_that_decide_make_bounds_wider_and_never_narr
 @pytest.mark.long
 def test_leaving_out_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores after a few episodes, taken for those of tasks that do not decide."""
-    lazy = cells_with(deciding, monkeypatch)
-    assert not np.array_equal(cells_with(lambda scores, granted: 0, monkeypatch).lower, lazy.lower)
+    lazy = cells_with(quantile_rank, monkeypatch)
+    assert not np.array_equal(cells_with(lambda scores, alpha: 0, monkeypatch).lower, lazy.lower)
 
 
 @given(st.lists(st.floats(0, 10), min_size=60, max_size=60), st.floats(0.03, 0.3))
-def test_the_widening_is_the_least_of_the_scores_that_decide(scores: list[float], granted: float) -> None:
+def test_the_widening_is_the_least_of_the_scores_that_decide(scores: list[float], alpha: float) -> None:
     found = np.array(scores)
-    top = np.sort(found)[-deciding(found, granted) :]
-    assert widening_of(found, granted) == (top[0], 0.0)
+    top = np.sort(found)[-quantile_rank(found, alpha) :]
+    assert conformal_quantile(found, alpha) == (top[0], 0.0)
 
 
 def test_no_more_is_simulated_than_there_may_be(steps: Counter[str]) -> None:

@@ -14,8 +14,8 @@ from scipy import stats
 from rough_family import LEVERS, levers, trained, true_numbers
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.envelopes import build_cells
-from surefoot.bounds.settings import BLIND, Envelopes, LearnedSignals, Settled
-from surefoot.bounds.simulation import Held, Simulation
+from surefoot.bounds.settings import MISS_RATE, Envelopes, LearnedSignals, ResolvedBounds
+from surefoot.bounds.simulation import HoldoutBounds, Simulation, Trial
 from surefoot.confidence import one_bet
 from surefoot.fan_out import workers
 from surefoot.testing.learner_suite import fingerprint
@@ -25,9 +25,9 @@ SMALL, LESSON = Envelopes(cells=6, holdout=32, uncovered=0.2, episodes=60), Lear
 TASKS = levers()
 
 
-def blank(stake: float, numbers: int = 1) -> Held:
+def blank(stake: float, numbers: int = 1) -> HoldoutBounds:
     shape = np.zeros(numbers)
-    return Held(shape, shape + 1, shape + stake, np.zeros((2, numbers)), 0, np.random.default_rng(0))
+    return HoldoutBounds(shape, shape + 1, shape + stake, np.zeros((2, numbers)), 0, np.random.default_rng(0))
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 40), min_size=1, max_size=5), st.floats(0.01, 0.9))
@@ -35,19 +35,21 @@ def test_bounds_are_the_intersection_of_what_every_look_says(seed: int, looks: l
     numbers, held = np.random.default_rng(seed).beta(2, 5, size=(sum(looks), 2)), blank(stake, 2)
     lower, upper, until = np.zeros(2), np.ones(2), 0
     for size in looks:
-        held, until = held.after(numbers[until : until + size]), until + size
+        held, until = held.update(numbers[until : until + size]), until + size
         for k, column in enumerate(numbers[:until].T):
-            above = one_bet(np.log(1 - stake * column).sum(), until, np.array(stake), BLIND)
-            below = one_bet(np.log(1 - stake * (1 - column)).sum(), until, np.array(stake), BLIND)
+            above = one_bet(np.log(1 - stake * column).sum(), until, np.array(stake), MISS_RATE)
+            below = one_bet(np.log(1 - stake * (1 - column)).sum(), until, np.array(stake), MISS_RATE)
             upper[k], lower[k] = min(upper[k], above), max(lower[k], 1 - below)
     assert held.done == len(numbers)
     np.testing.assert_allclose([held.lower, held.upper], [lower, upper], atol=1e-12)
 
 
 def simulation(**changed: Any) -> Simulation:
-    settings = Settled(**{"cells": 6, "holdout": 32, "uncovered": 0.2, "episodes": 40, "simulated": True, **changed})
+    settings = ResolvedBounds(
+        **{"cells": 6, "holdout": 32, "uncovered": 0.2, "episodes": 40, "simulated": True, **changed}
+    )
     with workers(1) as ready:
-        return Simulation(TASKS, LEVERS, settings, 3, ready)
+        return Simulation(Trial(TASKS, LEVERS), settings, 3, ready)
 
 
 def test_bounds_of_held_out_tasks_are_wrong_as_rarely_as_they_say_however_deep_one_looks() -> None:
@@ -57,25 +59,25 @@ def test_bounds_of_held_out_tasks_are_wrong_as_rarely_as_they_say_however_deep_o
     spreads = np.full((120, 3, 2), 0.4)
     wrong = np.zeros((3, 2, 2))
     for parameter, held in zip(
-        parameters, list(made.begun(parameters, spreads, np.ones(spreads.shape[:2], bool))), strict=True
+        parameters, list(made.begin(parameters, spreads, np.ones(spreads.shape[:2], bool))), strict=True
     ):
         truth = true_numbers(TASKS.task(parameter), None)
         for p, each in enumerate(held):
             while each.done < made.most_episodes:
-                each = made.more([(parameter, p, each)])[0]
+                each = made.extend([(parameter, p, each)])[0]
             assert each.done == made.most_episodes
             wrong[p] += np.stack([each.lower > truth[p] + 1e-12, each.upper < truth[p] - 1e-12], axis=1)
     for count in wrong.ravel().astype(int).tolist():
-        assert stats.binomtest(count, 120, BLIND, alternative="greater").pvalue > FALSE_ALARM
+        assert stats.binomtest(count, 120, MISS_RATE, alternative="greater").pvalue > FALSE_ALARM
     assert wrong.max() > 0
 
 
 def test_what_a_policy_shows_does_not_depend_on_what_others_were_asked_for() -> None:
     made = simulation()
     parameters, spreads = TASKS.sample(2, np.random.default_rng(5)), np.full((2, 3, 2), 0.4)
-    alone, among = (list(made.begun(parameters, spreads, np.ones(spreads.shape[:2], bool))) for _ in range(2))
-    first = made.more([(parameters[1], 2, alone[1][2])])[0]
-    _, second = made.more([(parameters[1], 0, among[1][0]), (parameters[1], 2, among[1][2])])
+    alone, among = (list(made.begin(parameters, spreads, np.ones(spreads.shape[:2], bool))) for _ in range(2))
+    first = made.extend([(parameters[1], 2, alone[1][2])])[0]
+    _, second = made.extend([(parameters[1], 0, among[1][0]), (parameters[1], 2, among[1][2])])
     assert (first.lower.tobytes(), first.upper.tobytes()) == (second.lower.tobytes(), second.upper.tobytes())
 
 
@@ -122,5 +124,5 @@ def test_cells_say_what_is_known_of_signals() -> None:
     assert len(cells) <= 6
     assert math.isfinite(base.error.max())
     assert (base.error > 0).all()
-    j = base.places.cells(base.places.centres)
+    j = base.cell_of(base.centres)
     assert j.tolist() == list(range(len(cells))), "a centre lies in its own cell"

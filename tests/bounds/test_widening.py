@@ -14,11 +14,11 @@ from guarantees import mutants
 from guarantees.mutants import STAY_CALM, STAY_RICH
 from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
+from surefoot.bounds.widening import widen_bounds, widen_for_shift
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.replanning import Replanner
-from surefoot.learning.certified.widening import moved_bounds, widened
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
@@ -45,7 +45,8 @@ def made(method: str = "certified-ball", **options: Any) -> Certified:
 
 
 def test_bounds_hold_on_the_worst_tasks_around_every_cell() -> None:
-    wide = widened(policies(), cells(), 0.5, SHIFT, False)
+    own = policies()
+    wide = widen_for_shift(cells(), own.policies, own.units, ends=own.may_end, risk=0.5, shift=SHIFT, assume_safe=False)
     for k in range(0, len(wide), 9):
         for index, policy in enumerate((STAY_CALM, STAY_RICH)):
             for edge in (wide.low[k], wide.high[k]):
@@ -148,7 +149,7 @@ def test_values_move_by_no_more_than_ranges_with_the_end_allow(horizon: int | No
         known = np.array([[[0.5, near]]])
         for ends in (True, False):
             least, most = units.possible_values(ends=ends)
-            lower, upper = moved_bounds(known, known, units, shift, most - least, ends=ends, from_start=True)
+            lower, upper = widen_bounds(known, known, units, shift, most - least, ends=ends, from_start=True)
             kept = bool(lower[0, 0, 1] <= worst <= upper[0, 0, 1])
             assert kept or not ends
             broken += not kept

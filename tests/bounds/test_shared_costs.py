@@ -11,10 +11,10 @@ from scipy import stats
 
 from rough_family import LEVERS, Lever
 from surefoot.arrays import Floats
-from surefoot.bounds import shared_costs as module
+from surefoot.bounds import simulated as module
 from surefoot.bounds.envelopes import build_cells
-from surefoot.bounds.settings import Envelopes, Settled
-from surefoot.bounds.simulation import Looked, Simulation
+from surefoot.bounds.settings import Envelopes, ResolvedBounds
+from surefoot.bounds.simulation import PilotStats, Simulation, Trial
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import workers
 from surefoot.tasks.distribution import Uniform
@@ -23,7 +23,7 @@ from surefoot.tasks.task_distribution import TaskDistribution, family
 FALSE_ALARM = 1e-4
 COSTS = np.array([0.02, 0.25, 0.4])
 ENVELOPES = Envelopes(cells=6, holdout=60, uncovered=0.2, episodes=60)
-SETTINGS = Settled(cells=6, holdout=40, uncovered=0.2, episodes=60, simulated=True, shared_costs=True)
+SETTINGS = ResolvedBounds(cells=6, holdout=40, uncovered=0.2, episodes=60, simulated=True, shared_costs=True)
 
 
 @dataclass(frozen=True)
@@ -44,31 +44,31 @@ def fixed(shared: bool = True, costs: Sequence[float] = COSTS) -> TaskDistributi
     return family(build, Uniform(0.0, 1.0), shared_costs=shared)
 
 
-def looked_at(rng: np.random.Generator, tasks: int, episodes: int) -> list[Looked]:
+def pilots(rng: np.random.Generator, tasks: int, episodes: int) -> list[PilotStats]:
     nothing = np.zeros((3, 2))
     drawn = (rng.random((tasks, episodes, 3)) < COSTS).astype(np.float64)
-    return [Looked(nothing, nothing, costs[..., None], None) for costs in drawn]
+    return [PilotStats(nothing, nothing, costs[..., None], None) for costs in drawn]
 
 
-def wrong(repeats: int, settings: Settled, pretended: int = 1) -> int:
+def wrong(repeats: int, settings: ResolvedBounds, pretended: int = 1) -> int:
     """How often a bound is wrong, if each episode is counted so many times."""
     count, rng = 0, np.random.default_rng(11)
     with workers(1) as ready:
-        simulation = Simulation(fixed(), LEVERS, settings, 0, ready)
+        simulation = Simulation(Trial(fixed(), LEVERS), settings, 0, ready)
     for _ in range(repeats):
-        looked = looked_at(rng, 30, 10)
-        repeated = [each._replace(costs=np.repeat(each.costs, pretended, axis=0)) for each in looked]
+        found = pilots(rng, 30, 10)
+        repeated = [each._replace(costs=np.repeat(each.costs, pretended, axis=0)) for each in found]
         lower, upper = module.shared_costs(simulation, np.linspace(0, 1, 30)[:, None], repeated)
         count += bool(((lower[:, 0] > COSTS) | (upper[:, 0] < COSTS)).any())
     return count
 
 
 def too_often(count: int, repeats: int) -> bool:
-    return bool(stats.binomtest(count, repeats, SETTINGS.error_now, alternative="greater").pvalue < FALSE_ALARM)
+    return bool(stats.binomtest(count, repeats, SETTINGS.alpha_spent, alternative="greater").pvalue < FALSE_ALARM)
 
 
 def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
-    assert SETTINGS.error_now == pytest.approx(0.01)
+    assert SETTINGS.alpha_spent == pytest.approx(0.01)
     assert not too_often(wrong(400, SETTINGS), 400)
 
 
@@ -80,9 +80,9 @@ def test_the_count_sees_bounds_that_are_wrong_more_often(monkeypatch: pytest.Mon
 
 
 def test_what_is_granted_to_all_attempts_together_is_what_was_asked_for() -> None:
-    spent = [(own := replace(SETTINGS, attempt=k)).error_now + own.granted_seen / own.seen for k in range(1, 50)]
+    spent = [(own := replace(SETTINGS, attempt=k)).alpha_spent + own.alpha_observed / own.power for k in range(1, 50)]
     assert sum(spent) == pytest.approx(SETTINGS.uncovered)
-    assert Envelopes().settled(fixed().example, True).shared_costs
+    assert Envelopes().resolve(fixed().example, True).shared_costs
 
 
 def test_every_cell_has_the_same_narrow_bounds_on_costs() -> None:
