@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, Integers, Mask, frozen
+from surefoot.arrays import AnyArray, Floats, Integers, Mask, frozen
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.learning.event import Event
 
@@ -54,9 +54,10 @@ class Spans:
         found: Floats = self.rows[np.searchsorted(self.begins, episodes, side="right") - 1]
         return found
 
-    def by_episode(self, rows: Floats) -> Floats:
+    def by_episode(self, rows: AnyArray) -> AnyArray:
         """[K, ...] from rows [s, ...], read-only."""
-        return frozen(np.repeat(rows, self.lengths, axis=0))
+        repeated: AnyArray = np.repeat(rows, self.lengths, axis=0)  # type: ignore[assignment]
+        return frozen(repeated)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,12 +122,12 @@ class Run:
     @property
     def unsafe(self) -> Mask:
         """[K] whether the policy deployed in each episode exceeds a budget, whatever its margin is within its error."""
-        return self.margin_bounds[1] < -self.rounding
+        return self.spans.by_episode(self._unsafe)
 
     @property
     def undecided(self) -> Mask:
         """[K] whether that cannot be told, since the interval of the margin holds 0 inside; never where it is exact."""
-        return (self.margin_bounds[0] < -self.rounding) & ~self.unsafe
+        return self.spans.by_episode(self._undecided)
 
     # --------------------------------------------------------------------------- of the whole run, however long that is
 
@@ -168,12 +169,11 @@ class Run:
 
     @property
     def unsafe_episodes(self) -> int:
-        return int(self.spans.lengths[self._margin_bounds[1] < -self.rounding].sum())
+        return int(self.spans.lengths[self._unsafe].sum())
 
     @property
     def undecided_episodes(self) -> int:
-        low, high = self._margin_bounds
-        return int(self.spans.lengths[(low < -self.rounding) & ~(high < -self.rounding)].sum())
+        return int(self.spans.lengths[self._undecided].sum())
 
     def __repr__(self) -> str:
         return f"Run({', '.join(f'{name}={getattr(self, name)!r}' for name in SHOWN)})"
@@ -189,6 +189,16 @@ class Run:
         """[s] each."""
         margin, error = self._column(MARGIN), self._column(MARGIN_ERROR)
         return (margin, margin) if self.exact else (margin - error, margin + error)
+
+    @property
+    def _unsafe(self) -> Mask:
+        """[s]"""
+        return self._margin_bounds[1] < -self.rounding
+
+    @property
+    def _undecided(self) -> Mask:
+        """[s]"""
+        return (self._margin_bounds[0] < -self.rounding) & ~self._unsafe
 
     def _regret(self) -> Floats:
         """[K] added up episode by episode."""

@@ -77,11 +77,11 @@ def run_learner(
         policy = learner.policy(index)
         return PolicyEvaluation(task, policy, steps=steps, most=judged_on, level=JUDGED_ERROR, rng=rng)
 
-    deployed = deploy(learner, EpisodePool(stream), episodes, block=block, observer=observer)
+    deployed = ask_and_tell(learner, EpisodePool(stream), episodes, block=block, observer=observer)
     return _record(learner, task, deployed, episodes, evaluation, optimal_reward)
 
 
-def deploy(
+def ask_and_tell(
     learner: Learner,
     pool: EpisodePool,
     episodes: int,

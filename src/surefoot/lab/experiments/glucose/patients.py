@@ -19,7 +19,7 @@ from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.pool import EpisodePool, EpisodeStream
-from surefoot.simulate.runner import deploy
+from surefoot.simulate.runner import ask_and_tell
 
 # Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
 NEAR, PRECISE = 0.01, 0.0005
@@ -85,7 +85,7 @@ def day_streams(task: Task, policies: Sequence[Policy], days: int, seed: int) ->
 def day_by_day(learner: Learner, stream: Callable[[int], EpisodeStream], days: int, policies: int) -> Floats:
     """[D, P] the mixture deployed on each day."""
     weights = np.zeros((days, policies))
-    for begin, deployed in deploy(learner, EpisodePool(stream), days):
+    for begin, deployed in ask_and_tell(learner, EpisodePool(stream), days):
         weights[begin:] = 0.0
         weights[begin:, deployed.indices] = deployed.weights
     return weights

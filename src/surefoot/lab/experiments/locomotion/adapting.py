@@ -23,7 +23,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.pool import EpisodePool, EpisodeStream
 from surefoot.simulate.run import Spans
-from surefoot.simulate.runner import deploy
+from surefoot.simulate.runner import ask_and_tell
 
 LEARN_STAGE, JUDGE_STAGE, EXPERT_STAGE = 2, 3, 4  # of random numbers
 CHUNK = 40  # episodes simulated at once
@@ -155,8 +155,9 @@ def _mixtures(
     seed = int(np.random.SeedSequence([*streams.seed, number]).generate_state(1)[0])
     own = learner(policies, method=spec, episodes=settings.episodes, risk=settings.risk, seed=seed, **options)
     episodes = lessons(policies, spec, settings)
+    spans = ask_and_tell(own, streams.pool(own), episodes, block=LARGEST_BLOCK)
     mixtures = []
-    for begin, deployed in [*deploy(own, streams.pool(own), episodes, block=LARGEST_BLOCK), (episodes, own.deployed)]:
+    for begin, deployed in [*spans, (episodes, own.deployed)]:
         keys = [streams.key(own, index) for index in deployed.indices.tolist()]
         streams.policies.update({key: own.policy(key[1]) for key in keys})
         mixtures.append((begin, dict(zip(keys, deployed.weights.tolist(), strict=True))))
