@@ -28,7 +28,7 @@ from surefoot.tabular.solve import solve
 from surefoot.training.training_phase import train
 
 FITTED_POINTS = 200  # at which the growth of the regret is fitted
-SHOWN = ("growth", "last", "seconds_per_run")  # of each method, beside its summary
+BESIDE = ("growth", "last", "seconds_per_run")  # what is told of each method beside its summary
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -78,9 +78,7 @@ def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> d
         **results,
         "optimum": float(solve(task).values.reward),
         "safe_cost": evaluate(task, benchmark.safe_policy(task)).cost.tolist(),
-        **{
-            key: {method: own[key] for method, own in measured.items()} for key in ("growth", "last", "seconds_per_run")
-        },
+        **{key: {method: own[key] for method, own in measured.items()} for key in BESIDE},
     }
 
 
