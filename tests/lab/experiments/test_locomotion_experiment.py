@@ -152,7 +152,7 @@ def _merged(spans: Any) -> Any:
 
 def test_whoever_runs_a_policy_for_the_nth_time_gets_its_nth_episode() -> None:
     first, second = (Streams(Runner(np.array([0.9])), policies(), small(), [3]) for _ in range(2))
-    watching, summing = (learner(policies(), method=KNOWN[name]) for name in (ADAPTING, "pce"))
+    watching, summing = (learner(policies(), method=KNOWN[name], risk=0.2) for name in (ADAPTING, "pce"))
     together = first.pool(watching).upcoming(np.full(200, 2))
     second.pool(watching).upcoming(np.zeros(7, dtype=int))
     pool, drawn = second.pool(summing), np.array([2, 0, 2, 2, 0, 2, 2])
