@@ -1,4 +1,4 @@
-"""Values of a policy on a task that may be readable or not: exact, or by simulation with intervals that are proved.
+"""Bounds on the values of a policy from simulated episodes, by intervals that are proved.
 
 Episodes are simulated in rounds, each as many as all before, and the intervals hold after all rounds at once
 (docs/guarantees.md, 2.4). So one may stop whenever they are good enough, and what is known is their intersection.
@@ -15,8 +15,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes, first_breach
-from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Episodes, ReadableTask, Task, Values
+from surefoot.cmdp.task import Episodes
 from surefoot.cmdp.units import Units
 from surefoot.confidence import Betting, State
 from surefoot.errors import InvalidInput
@@ -26,49 +25,6 @@ FIRST_ROUND = 1 / 4
 
 # enough(lower [1+m], upper [1+m]): whether no more needs to be known of the reward and the margins of a policy.
 Enough: TypeAlias = Callable[[Floats, Floats], bool]
-
-
-class Judgement:
-    """What a policy is worth on a task: exactly, or by the mean over more and more fresh episodes.
-
-    `error` of its values holds for reward and all margins, and for all numbers of episodes at once, with probability
-    1 - level.
-    """
-
-    def __init__(
-        self, task: Task, policy: Policy, *, steps: int, most: int, level: float, rng: np.random.Generator
-    ) -> None:
-        self.exact = task.values(policy) if isinstance(task, ReadableTask) else None
-        if self.exact is not None:
-            return
-        self._simulated, self._rng, self._left = task.episodes(policy, steps), rng, list(rounds(most))
-        self._intervals = Intervals(task.units, steps, level / (2 * len(task.units.reachable)))
-        self._state = self._intervals.start()
-        self._sums, self._count = np.zeros(len(task.units.reachable)), 0
-        self.refine()
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing more to be simulated."""
-        return self.exact is not None or not self._left
-
-    def refine(self) -> None:
-        """As many episodes again as there were, within the most allowed."""
-        outcomes = self._simulated.run(self._left.pop(0), self._rng)
-        self._state = self._intervals.update(self._state, outcomes)
-        self._sums += outcomes.reward.sum(), *outcomes.cost.sum(axis=0)
-        self._count += len(outcomes)
-
-    @property
-    def values(self) -> Values:
-        if self.exact is not None:
-            return self.exact
-        units = self._intervals.units
-        reward, *cost = self._sums / self._count
-        margin = units.budget - cost
-        lower, upper = self._intervals.bounds(self._state)
-        means = np.array([reward, *margin])
-        return Values(float(reward), np.array(cost), margin, np.maximum(upper - means, means - lower))
 
 
 def value_bounds(outcomes: Outcomes, units: Units, steps: int, level: float) -> tuple[Floats, Floats]:

@@ -13,8 +13,8 @@ import pytest
 from drifting_point import PointMass, policy_set, truth
 from scipy.optimize import brentq
 
+from made_runs import made_run
 from surefoot.cli import commands, train
-from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.adapt.page import adapt_page, tables
 from surefoot.lab.experiments.adapt.run import adapt_one
@@ -22,7 +22,7 @@ from surefoot.lab.experiments.adapt.settings import Settings
 from surefoot.lab.experiments.results import redraw, write_report
 from surefoot.methods import adapt
 from surefoot.report.figures import learning_curves, panels_in_words
-from surefoot.report.metrics import Final, summarise, totals
+from surefoot.report.metrics import summarise, totals
 from surefoot.report.page import render
 from surefoot.report.table import Cell, results_table
 from surefoot.simulate.run import Run
@@ -35,16 +35,10 @@ SAFE, RECKLESS = 0.4, 1.4  # targets with a margin that is large, and one far be
 BORDER = float(brentq(lambda target: truth(0.0, target)[1], SAFE, RECKLESS))  # and the one with margin 0
 
 
-def run(margin, error, *, reward=None, reward_error=0.1, optimum=float("nan")) -> Run:
+def run(margin, error, *, reward=1.0, reward_error=0.1, optimum=float("nan")) -> Run:
     """A hand-made run; equal rewards of 1 unless given."""
-    margins = np.asarray(margin, dtype=float)
-    rewards = np.ones(len(margins)) if reward is None else np.asarray(reward, dtype=float)
-    errors = None if error is None else np.column_stack([np.full(len(margins), reward_error), error])
-    regret = np.cumsum(np.abs(optimum - rewards))
-    output = EpisodeMixture(("safe",), np.array([1.0]))
-    return Run(
-        "paper", True, regret, margins, margins * 0, optimum, output, rounding=1e-9, reward=rewards, error=errors
-    )
+    errors = None if error is None else np.column_stack([np.full(len(margin), reward_error), error])
+    return made_run("paper", True, reward, margin, optimum=optimum, error=errors)
 
 
 # ------------------------------------------------------------------------------------------------- what a run says
@@ -127,8 +121,8 @@ def test_exact_runs_say_nothing_new() -> None:
 def test_an_error_that_is_no_number_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"runs\[0\]\.error"):
         summarise([run([0.5, 0.5], [0.1, np.nan])])
-    with pytest.raises(InvalidInput, match=r"run\.reward"):
-        Final.of(run([0.5, 0.5], [0.1, 0.1], reward=[np.inf, 1.0]))
+    with pytest.raises(InvalidInput, match=r"runs\[0\]\.reward"):
+        totals([run([0.5, 0.5], [0.1, 0.1], reward=[np.inf, 1.0])])
 
 
 # ------------------------------------------------------------------------------------------------ tables and figures
@@ -136,8 +130,8 @@ def test_an_error_that_is_no_number_is_refused() -> None:
 
 def test_tables_call_estimated_what_is() -> None:
     methods = {
-        "paper": totals([Final.of(run([0.5], [0.1])), Final.of(run([0.05], [0.1]))]),
-        "pce": totals([Final.of(run([-0.5], [0.1])), Final.of(run([0.05], [0.1]))]),
+        "paper": totals([run([0.5], [0.1]), run([0.05], [0.1])]),
+        "pce": totals([run([-0.5], [0.1]), run([0.05], [0.1])]),
     }
     table = results_table(methods)
     assert table.headers[2:] == (
@@ -158,7 +152,7 @@ def test_tables_call_estimated_what_is() -> None:
         Cell("1, 1 undecided", "bad"),
         Cell("−0.500 (−0.600 – −0.400)", "bad"),
     )
-    known = totals([Final.of(run([0.5], [0.1], optimum=3.0)), Final.of(run([0.5], [0.1]))])
+    known = totals([run([0.5], [0.1], optimum=3.0), run([0.5], [0.1])])
     assert results_table({"paper": known}).rows[0][2] == "2.000 ± 0.100 on 1 of 2"
 
 

@@ -8,13 +8,12 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from surefoot.cmdp.policy import EpisodeMixture
+from made_runs import made_run
 from surefoot.errors import InvalidInput
 from surefoot.methods import CONTROL_METHODS, METHODS
 from surefoot.report.figures import learning_curves, panels_in_words, png, svg
 from surefoot.report.metrics import Summary, summarise
 from surefoot.report.palette import COLOURS, ON_DARK, PAPER, REFERENCE, stroke
-from surefoot.simulate.run import Run
 
 BUDGET = 1.5
 
@@ -44,20 +43,9 @@ ORDER = (
 
 
 def summary(name: str, gap: float, margin: float, *, certified: bool = True, episodes: int = 50) -> Summary:
-    output = EpisodeMixture(("safe",), np.array([1.0]))
+    tasks = range(3)
     return summarise(
-        [
-            Run(
-                name,
-                certified,
-                np.cumsum(np.full(episodes, gap + task)),
-                np.full(episodes, margin + 0.01 * task),
-                np.zeros(episodes),
-                10.0,
-                output,
-            )
-            for task in range(3)
-        ]
+        [made_run(name, certified, np.full(episodes, -gap - task), margin + 0.01 * task) for task in tasks]
     )
 
 
@@ -148,8 +136,7 @@ def test_only_methods_that_exceeded_the_budget_get_a_cross(four):
 def test_one_bad_episode_of_one_task_is_seen_in_the_lower_panel():
     margin = np.full(40_000, 0.5)
     margin[12_345] = -0.3
-    output = EpisodeMixture(("safe",), np.array([1.0]))
-    runs = [Run("dope", False, np.arange(40_000.0), each, margin * 0, 1.0, output) for each in (margin, margin * 0 + 1)]
+    runs = [made_run("dope", False, -1.0, each) for each in (margin, margin * 0 + 1)]
     _, cost = learning_curves({"dope": summarise(runs)}, budgets=[BUDGET]).axes
     cross = line(cost, "worst of dope")
     assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (12_346, pytest.approx(BUDGET + 0.3))

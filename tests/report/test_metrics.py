@@ -9,18 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from surefoot.cmdp.policy import EpisodeMixture
+from made_runs import made_run
 from surefoot.errors import InvalidInput
-from surefoot.report.metrics import Final, binomial_interval, mean_interval, summarise, totals
+from surefoot.report.metrics import binomial_interval, mean_interval, summarise, totals
 from surefoot.simulate.run import Run
 
 
-def run(gaps, margin, weight=None, *, method="certified", certified=True) -> Run:
+def run(gaps, margin, weight=0.0, *, method="certified", certified=True) -> Run:
     """A run with the given regret per episode."""
-    regret = np.cumsum(np.asarray(gaps, dtype=float))
-    weights = np.zeros(len(regret)) if weight is None else np.asarray(weight, dtype=float)
-    output = EpisodeMixture(("safe",), np.array([1.0]))
-    return Run(method, certified, regret, np.asarray(margin, dtype=float), weights, 10.0, output)
+    return made_run(method, certified, -np.asarray(gaps, dtype=float), margin, weight)
 
 
 def test_summary_of_two_tasks_worked_by_hand():
@@ -88,11 +85,11 @@ def test_thinning_shows_the_first_episodes_closely():
 def test_totals_of_runs_are_those_of_their_summary():
     found = [run([1, 2], [0.5, -0.1]), run([3, 5], [0.2, 0.4])]
     summary = summarise(found)
-    assert totals([Final.of(each) for each in found]) == {k: v for k, v in summary.items() if k != "curve"}
+    assert totals(found) == {k: v for k, v in summary.items() if k != "curve"}
     with pytest.raises(InvalidInput, match="one method"):
-        totals([Final.of(found[0]), Final.of(run([3, 5], [0.2, 0.4], method="paper"))])
-    with pytest.raises(InvalidInput, match=r"run\.margin"):
-        Final.of(run([1, 1], [1, math.nan]))
+        totals([found[0], run([3, 5], [0.2, 0.4], method="paper")])
+    with pytest.raises(InvalidInput, match=r"runs\[1\]\.margin"):
+        totals([found[0], run([1, 1], [1, math.nan])])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +100,6 @@ def test_totals_of_runs_are_those_of_their_summary():
         ([run([1], [1]), run([1], [1], method="paper")], "one method"),
         ([run([1], [1]), run([1], [1], certified=False)], "one certified"),
         ([run([1, 1], [1, math.nan])], r"runs\[0\]\.margin"),
-        ([run([1, 1], [1])], r"runs\[0\]\.margin"),
         ([run([], [])], "at least one episode"),
     ],
 )

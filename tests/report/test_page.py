@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from surefoot.cmdp.policy import EpisodeMixture
+from made_runs import made_run
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.report.figures import png, svg
@@ -16,7 +16,6 @@ from surefoot.report.metrics import summarise
 from surefoot.report.page import Page, Section, render, versions
 from surefoot.report.table import Cell, Table, events_table, results_table
 from surefoot.report.verdict import Answer, Verdict
-from surefoot.simulate.run import Run
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 ANSWERS = tuple(Answer(name, "1", "of 2") for name in ("Gained", "Unsafe", "Time"))
@@ -122,11 +121,8 @@ def test_parts_that_cannot_be_shown_are_refused():
 
 
 def runs(name, gaps, margins, *, certified=True):
-    output = EpisodeMixture(("safe",), np.array([1.0]))
-    return [
-        Run(name, certified, np.cumsum(np.full(10, gap)), np.full(10, margin), np.zeros(10), 1.0, output)
-        for gap, margin in zip(gaps, margins, strict=True)
-    ]
+    pairs = zip(gaps, margins, strict=True)
+    return [made_run(name, certified, np.full(10, -gap), margin) for gap, margin in pairs]
 
 
 def test_results_table():

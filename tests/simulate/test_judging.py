@@ -11,20 +11,20 @@ import pytest
 import surefoot as sf
 from point_mass import PointMass, ReadablePointMass, lane, speed, true_values
 from surefoot.cmdp.policy import Policy
-from surefoot.estimates import Judgement
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
+from surefoot.simulate.evaluator import PolicyEvaluation
 
 UNITS = lane(budget=0.3, horizon=6)
 RNG = np.random.default_rng
 
 
-def judgement(task: PointMass, policy: Policy, most: int = 4000, seed: int = 0) -> Judgement:
-    return Judgement(task, policy, steps=6, most=most, level=1e-3, rng=RNG(seed))
+def evaluation(task: PointMass, policy: Policy, most: int = 4000, seed: int = 0) -> PolicyEvaluation:
+    return PolicyEvaluation(task, policy, steps=6, most=most, level=1e-3, rng=RNG(seed))
 
 
 def test_more_episodes_leave_less_error_and_true_values_within_it() -> None:
     task, policy = PointMass(0.6, UNITS), speed(0.7)
-    truth, judged, errors = true_values(task, policy), judgement(task, policy), []
+    truth, judged, errors = true_values(task, policy), evaluation(task, policy), []
     while True:
         found = judged.values
         assert found.error is not None
@@ -41,7 +41,7 @@ def test_more_episodes_leave_less_error_and_true_values_within_it() -> None:
 
 def test_what_can_be_read_is_exact_at_once() -> None:
     task = ReadablePointMass(0.6, UNITS)
-    judged = judgement(task, speed(0.7))
+    judged = evaluation(task, speed(0.7))
     assert judged.finished
     assert judged.values.error is None
     assert judged.values.reward == true_values(task, speed(0.7)).reward

@@ -19,8 +19,9 @@ from surefoot.learning.method import SAFE, Deployed
 from surefoot.methods import METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate import runner
+from surefoot.simulate.pool import FIRST_CHUNK, EpisodePool, EpisodeStream, growing_chunks
 from surefoot.simulate.run import Run
-from surefoot.simulate.runner import FIRST_CHUNK, LARGEST_BLOCK, EpisodeStream, run_learner
+from surefoot.simulate.runner import LARGEST_BLOCK, run_learner
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
@@ -191,17 +192,47 @@ def test_block_sizes_change_nothing_where_signals_are_read() -> None:
 
 def test_streams_are_the_simulator_s_episodes_in_order() -> None:
     simulator = Simulator(TASK, policies().safe_policy, 30)
-    stream = EpisodeStream(simulator, np.random.default_rng(5), transitions=True)
+    stream = EpisodeStream(simulator, np.random.default_rng(5), growing_chunks())
     rng = np.random.default_rng(5)
     expected = [simulator.run(size, rng, transitions=True) for size in (FIRST_CHUNK, 2 * FIRST_CHUNK, 4 * FIRST_CHUNK)]
-    seen = []
+    seen, first = [], 0
     for size in (1, 3, FIRST_CHUNK - 2, 2, 3 * FIRST_CHUNK, 60):
-        assert stream.peek(size).reward.tolist() == stream.peek(size).reward.tolist(), "peeking uses nothing up"
-        seen.append(stream.peek(size))
-        stream.skip(size)
+        looked_at = stream.episodes(first, size)
+        assert looked_at.reward.tolist() == stream.episodes(first, size).reward.tolist(), "looking uses nothing up"
+        seen.append(looked_at)
+        first += size
     for name in ("reward", "cost", "states", "actions"):
         whole = np.concatenate([getattr(part, name) for part in expected])
         assert np.array_equal(np.concatenate([getattr(part, name) for part in seen]), whole[: 4 * FIRST_CHUNK + 64])
+
+
+def test_streams_in_an_order_keep_all_that_was_simulated() -> None:
+    simulator = Simulator(TASK, policies().safe_policy, 30)
+    order = np.array([0, 1, 2, 3, 4, 2, 0, 4])
+    stream = EpisodeStream(simulator, np.random.default_rng(5), [2, 2, 1], order=order)
+    rng = np.random.default_rng(5)
+    whole = np.concatenate([simulator.run(size, rng, transitions=True).states for size in (2, 2, 1)])
+    assert np.array_equal(stream.episodes(1, 2).states, whole[1:3])
+    assert np.array_equal(stream.episodes(3, 5).states, whole[order[3:]])
+    assert np.array_equal(stream.episodes(0, 8).states, whole[order])
+
+
+def test_pools_that_share_streams_see_the_same_episodes_each_from_the_first_on() -> None:
+    simulator = Simulator(TASK, policies().safe_policy, 30)
+
+    @cache
+    def stream(index: int) -> EpisodeStream:
+        return EpisodeStream(simulator, np.random.default_rng(index), [50], order=np.arange(50))
+
+    first, second = EpisodePool(stream), EpisodePool(stream, sums_only=True)
+    drawn = np.array([1, 0, 1, 1, 0])
+    for pool in (first, second):
+        pool.use(drawn)
+    told, sums = first.upcoming(drawn), second.upcoming(drawn)
+    own = {index: simulator.run(50, np.random.default_rng(index), transitions=True) for index in (0, 1)}
+    assert told.reward.tolist() == [own[k].reward[n] for k, n in ((1, 3), (0, 2), (1, 4), (1, 5), (0, 3))]
+    assert (sums.reward.tolist(), sums.states) == (told.reward.tolist(), None)
+    assert told.states is not None
 
 
 @pytest.mark.parametrize("name", ["published", "safe-meta-published"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import numpy as np
@@ -82,60 +82,20 @@ class Summary(Totals):
     curve: Curve
 
 
-@dataclass(frozen=True)
-class Final:
-    """What a run came to.
-
-    Attributes:
-        regret: None where nobody knows V*.
-        moved: whether anything but the safe policy was ever deployed.
-        margin_interval: between which values the smallest margin lies; both are `min_margin` where that is exact.
-        reward: mean per episode, None where the run does not hold it; it may be off by `reward_error`.
-    """
-
-    method: str
-    certified: bool
-    episodes: int
-    moved: bool
-    exact: bool
-    regret: float | None
-    unsafe_episodes: int
-    undecided_episodes: int
-    min_margin: float
-    margin_interval: tuple[float, float]
-    reward: float | None
-    reward_error: float
-
-    @classmethod
-    def of(cls, run: Run) -> Final:
-        _check_run("run", run)
-        low, high = run.margin_bounds
-        return cls(
-            run.method,
-            run.certified,
-            run.episodes,
-            bool((run.weight > 0).any()),
-            run.exact,
-            float(run.regret[-1]) if run.regret_known else None,
-            run.unsafe_episodes,
-            run.undecided_episodes,
-            float(run.margin.min()),
-            (float(low.min()), float(high.min())),
-            None if run.reward is None else float(run.reward.mean()),
-            0.0 if run.error is None else float(run.error[:, 0].mean()),
-        )
-
-
-def totals(runs: Sequence[Final]) -> Totals:
-    """Totals of one method's runs, one per task."""
+def totals(runs: Sequence[Run]) -> Totals:
+    """Totals of one method's runs, one per task. Only spans are read: arrays over the episodes of many runs would fill
+    the memory."""
     _check_alike(runs)
-    known = np.array([run.regret for run in runs if run.regret is not None])
+    for index, run in enumerate(runs):
+        _check_run(f"runs[{index}]", run)
+    regret = [run.total_regret if run.regret_known else None for run in runs]
+    known = np.array([each for each in regret if each is not None])
     unsafe_tasks = sum(run.unsafe_episodes > 0 for run in runs)
     found = Totals(
         certified=runs[0].certified,
         tasks=len(runs),
         episodes=runs[0].episodes,
-        regret=[run.regret for run in runs],
+        regret=regret,
         regret_mean=float(known.mean()) if len(known) else None,
         regret_interval=list(mean_interval(known)) if len(known) > 1 else None,
         moved=sum(run.moved for run in runs),
@@ -151,10 +111,10 @@ def totals(runs: Sequence[Final]) -> Totals:
     return found
 
 
-def _estimated(runs: Sequence[Final]) -> Any:
+def _estimated(runs: Sequence[Run]) -> Any:
     """What is added where values are estimated. The sum |V* - V(π_k)| is off by no more than the V(π_k) together."""
-    errors = [run.episodes * run.reward_error for run in runs if run.regret is not None]
-    lows, highs = zip(*(run.margin_interval for run in runs), strict=True)
+    errors = [run.episodes * run.mean_reward_error for run in runs if run.regret_known]
+    lows, highs = zip(*(run.min_margin_bounds for run in runs), strict=True)
     return {
         "estimated": True,
         "undecided_tasks": sum(run.undecided_episodes > 0 and not run.unsafe_episodes for run in runs),
@@ -164,11 +124,10 @@ def _estimated(runs: Sequence[Final]) -> Any:
     }
 
 
-def _rewards(runs: Sequence[Final]) -> Any:
-    rewards = [run.reward for run in runs if run.reward is not None]
+def _rewards(runs: Sequence[Run]) -> Any:
     return {
-        "reward_mean": float(np.mean(rewards)) if rewards else None,
-        "reward_error": float(np.mean([run.reward_error for run in runs])),
+        "reward_mean": float(np.mean([run.mean_reward for run in runs])),
+        "reward_error": float(np.mean([run.mean_reward_error for run in runs])),
     }
 
 
@@ -177,9 +136,7 @@ def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
     _check_alike(runs)
     if points < 3:
         raise InvalidInput(f"points must be at least 3 (first, worst and last episode), got {points}")
-    for index, run in enumerate(runs):
-        _check_run(f"runs[{index}]", run)
-    return Summary(**totals([Final.of(run) for run in runs]), curve=_curve(runs, points))
+    return Summary(**totals(runs), curve=_curve(runs, points))
 
 
 def ranked(methods: Mapping[str, T]) -> dict[str, T]:
@@ -213,7 +170,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]
     return float(mean - half), float(mean + half)
 
 
-def _check_alike(runs: Sequence[Run] | Sequence[Final]) -> None:
+def _check_alike(runs: Sequence[Run]) -> None:
     if not runs:
         raise InvalidInput("runs must hold at least one run, got none")
     for name, seen in (
@@ -229,21 +186,10 @@ def _check_alike(runs: Sequence[Run] | Sequence[Final]) -> None:
 
 def _check_run(where: str, run: Run) -> None:
     """A margin that is not a number would be counted as safe."""
-    arrays = {"margin": run.margin, "weight": run.weight}
-    if run.regret_known:
-        arrays["regret"] = run.regret
-    if run.reward is not None:
-        arrays["reward"] = run.reward
-    for name, values in arrays.items():
-        _check_shape(f"{where}.{name}", values, (run.episodes,))
-    if run.error is not None:
-        _check_shape(f"{where}.error", run.error, (run.episodes, 2))
-
-
-def _check_shape(name: str, values: Floats, shape: tuple[int, ...]) -> None:
-    array = finite_array(name, values)
-    if array.shape != shape:
-        raise InvalidInput(f"{name} must have shape {list(shape)}, got {list(array.shape)}")
+    if np.isfinite(run.spans.rows).all() and not math.isinf(run.optimal_reward):
+        return
+    for name in ("margin", "weight", *(["regret"] if run.regret_known else []), "reward", "error"):
+        finite_array(f"{where}.{name}", getattr(run, name))
 
 
 def _curve(runs: Sequence[Run], points: int) -> Curve:
@@ -263,10 +209,7 @@ def _curve(runs: Sequence[Run], points: int) -> Curve:
         regret = np.stack([run.regret for run in known])
         curve |= _spread("regret", regret[:, kept], _errors(known, 0, kept, summed=True))
     else:
-        rewards = [(run, run.reward[kept]) for run in runs if run.reward is not None]
-        if rewards:
-            told, values = zip(*rewards, strict=True)
-            curve |= _spread("reward", np.stack(values), _errors(told, 0, kept))
+        curve |= _spread("reward", np.stack([run.reward[kept] for run in runs]), _errors(runs, 0, kept))
     return cast(Curve, curve)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.cmdp.policy import EpisodeMixture
+from made_runs import made_run
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.experiments.baselines.page import baselines_page, methods_table
 from surefoot.lab.experiments.baselines.run import growth, growth_exponent, last_policies, reproduce, train_benchmark
@@ -110,9 +110,7 @@ def test_options_by_benchmark() -> None:
 
 
 def run_with(regret: Sequence[float] | np.ndarray, margin: float = 0.5) -> Run:
-    curve = np.asarray(regret, dtype=np.float64)
-    output = EpisodeMixture((TabularPolicy(np.ones((1, 1))),), np.ones(1))
-    return Run("dope-theory", False, curve, np.full(len(curve), margin), np.ones(len(curve)), 1.0, output)
+    return made_run("dope-theory", False, -np.diff(np.asarray(regret, dtype=np.float64), prepend=0.0), margin, 1.0)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 2 / 3, 1.0])

@@ -16,7 +16,7 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.glucose import information, measures
 from surefoot.lab.experiments.glucose.elimination import ELIMINATION
 from surefoot.lab.experiments.glucose.page import glucose_page, tables
-from surefoot.lab.experiments.glucose.patients import NEAR, PRECISE, Contender, Days, Lived, day_by_day, live
+from surefoot.lab.experiments.glucose.patients import NEAR, PRECISE, Contender, Lived, day_by_day, day_streams, live
 from surefoot.lab.experiments.glucose.run import reproduce, summarised
 from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, QUICK, Settings
 from surefoot.lab.experiments.judging import Judge, best
@@ -77,9 +77,8 @@ def lived(deployed: Any, mean: Any, error: Any = None) -> Lived:
     mean, deployed = np.array(mean, dtype=float), np.array(deployed, dtype=float)
     errors = np.zeros_like(mean) if error is None else np.array(error, dtype=float)
     possible = best(BUDGET - mean[None, :, 1], mean[:, 0])
-    return Lived(
-        np.array([1.0, 55.0]), deployed[None], mean, errors, np.full(len(mean), 10), possible, np.eye(len(mean))[0]
-    )
+    count, known = np.full(len(mean), 10), np.eye(len(mean))[0]
+    return Lived(np.array([1.0, 55.0]), mean, errors, count, possible, deployed[None], known)
 
 
 def test_values_agree_with_days_of_another_seed() -> None:
@@ -237,6 +236,6 @@ def test_elimination_is_uncertified_and_outright(folder: Path) -> None:
     assert not own.certified
     assert own.ask().weight == 1.0
     task = sf.tasks.glucose().task((2.0, 60.0))  # the one candidate gives far too much here
-    weights = day_by_day(own, Days(task, policies.policies, 30, 0))
+    weights = day_by_day(own, day_streams(task, policies.policies, 30, 0), 30, 2)
     assert weights[0].tolist() == [0.0, 1.0]
     assert weights[-1].tolist() == [1.0, 0.0]

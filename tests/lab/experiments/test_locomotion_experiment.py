@@ -7,7 +7,6 @@ import json
 import math
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
@@ -32,7 +31,7 @@ from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.baselines.told_episodes import safe_network
 from surefoot.lab.experiments.judging import best
 from surefoot.lab.experiments.locomotion import adapting, measures, run, settings, shipped
-from surefoot.lab.experiments.locomotion.adapting import Course, Faced, Pool, face, lessons
+from surefoot.lab.experiments.locomotion.adapting import Faced, Streams, face, lessons
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost, look
 from surefoot.lab.experiments.locomotion.page import family_table, locomotion_page, tables
 from surefoot.lab.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
@@ -40,8 +39,10 @@ from surefoot.lab.experiments.locomotion.shipped import Origin, School
 from surefoot.lab.experiments.locomotion.simulated_steps import HELD_OUT, SAMPLE, SIGNALS, simulated_steps
 from surefoot.lab.experiments.results import redraw
 from surefoot.learning.paper.published import ON_ROBOTS, LocomotionRules
+from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
+from surefoot.simulate.run import Spans
 
 DOCS = Path(__file__).parents[3] / "docs"
 METHODS = tuple(name for name in DEFAULT_METHODS if name not in NETWORKS)
@@ -133,12 +134,12 @@ def test_published_radii_and_weights_by_hand() -> None:
 
 
 def test_published_raises_every_350_episodes_and_drops_what_is_far_off() -> None:
-    pool, where = Pool(Runner(np.array([1.0])), policies(), small(episodes=1100), [0]), small(episodes=1100)
-    spans, learned = adapting._followed(policies(), ON_ROBOTS, pool, where, 0, {})
+    streams, where = Streams(Runner(np.array([1.0])), policies(), small(episodes=1100), [0]), small(episodes=1100)
+    spans = adapting._mixtures(policies(), ON_ROBOTS, streams, where, 0, {})
     assert [begin for begin, _ in _merged(spans)] == [0, 350, 700, 1050]
-    assert learned == 1100
+    assert spans[-1][0] == 1100
     with mock.patch.object(LocomotionRules, "reward_radius", lambda self, count: np.full(len(count), 1e-3)):
-        spans, _ = adapting._followed(policies(), ON_ROBOTS, pool, where, 0, {})
+        spans = adapting._mixtures(policies(), ON_ROBOTS, streams, where, 0, {})
     assert _merged(spans) == [(0, {("", 0): 1.0})]  # every candidate fails its first test, on the safe policy
 
 
@@ -150,16 +151,16 @@ def _merged(spans: Any) -> Any:
 
 
 def test_whoever_runs_a_policy_for_the_nth_time_gets_its_nth_episode() -> None:
-    first, second = (Pool(Runner(np.array([0.9])), policies(), small(), [3]) for _ in range(2))
-    key, other = ("", 2), ("", 0)
-    together = first.upcoming([key] * 200, Counter(), sums_only=False)
-    second.upcoming([other] * 7, Counter(), sums_only=False)
-    used: Counter[Any] = Counter()
+    first, second = (Streams(Runner(np.array([0.9])), policies(), small(), [3]) for _ in range(2))
+    watching, summing = (learner(policies(), method=KNOWN[name], risk=0.2) for name in (ADAPTING, "pce"))
+    together = first.pool(watching).upcoming(np.full(200, 2))
+    second.pool(watching).upcoming(np.zeros(7, dtype=int))
+    pool, drawn = second.pool(summing), np.array([2, 0, 2, 2, 0, 2, 2])
     for done in range(0, 200, 5):
-        part = second.upcoming([key, other, key, key, other, key, key], used, sums_only=True)
-        assert part.reward[[0, 2, 3, 5, 6]].tolist() == together.reward[done : done + 5].tolist()
+        part = pool.upcoming(drawn)
+        assert part.reward[drawn == 2].tolist() == together.reward[done : done + 5].tolist()
         assert part.observed is None
-        used.update({key: 5, other: 2})
+        pool.use(drawn)
     assert together.observed is not None
     assert len(set(together.reward[:60])) == 60
     assert set(together.reward[60:]) <= set(together.reward[:60])  # drawn from those there are
@@ -180,20 +181,20 @@ def test_a_method_alone_does_what_it_did_among_others() -> None:
     together, alone = (
         face(school(), "runner", names, np.array([0.8]), 1, small()) for names in (METHODS, METHODS[-1:])
     )
-    assert np.array_equal(together.courses[ADAPTING].weights, alone.courses[ADAPTING].weights)
+    assert np.array_equal(together.courses[ADAPTING].rows, alone.courses[ADAPTING].rows)
     assert np.array_equal(together.courses[ADAPTING].begins, alone.courses[ADAPTING].begins)
     for course in together.courses.values():
         assert course.begins[0] == 0
         assert (np.diff(course.begins) > 0).all()
-        assert course.weights.sum(axis=1) == pytest.approx(np.ones(len(course.weights)))
+        assert course.rows.sum(axis=1) == pytest.approx(np.ones(len(course.rows)))
     assert together.courses[ADAPTING].begins.max() <= 60  # then it keeps what it has
-    assert together.courses["pce"].weights[0].max() == 1
+    assert together.courses["pce"].rows[0].max() == 1
 
 
 def test_values_are_those_of_the_formulas() -> None:
     found = face(school(), "runner", METHODS, np.array([0.8]), 0, small())
     assert (np.abs(found.mean - true_values(0.8, LEVELS)) < 5 * found.error + 1e-9).all()
-    used = {name: course.weights.any(axis=0) for name, course in found.courses.items()}
+    used = {name: course.rows.any(axis=0) for name, course in found.courses.items()}
     deployed, certified = (
         np.any([mask for name, mask in used.items() if KNOWN[name].certified or anybody], axis=0)
         for anybody in (True, False)
@@ -209,8 +210,8 @@ def test_values_are_those_of_the_formulas() -> None:
 def faced(weights: Any, begins: Any, mean: Any, error: float = 0.0) -> Faced:
     values = np.array(mean, dtype=float)
     possible = best(BUDGET - values[None, :, 1], values[:, 0])
-    course = Course(np.array(begins), np.array(weights, dtype=float), 7)
-    return Faced(np.array([1.0]), {"own": course}, values, np.full_like(values, error), np.full(3, 9), possible)
+    course = Spans(np.array(begins), np.array(weights, dtype=float), 100)
+    return Faced(np.array([1.0]), values, np.full_like(values, error), np.full(3, 9), possible, {"own": course})
 
 
 MEAN = [[1.0, 0.1], [2.0, 0.4], [4.0, 0.9]]  # the best within 0.5: half of the first, half of the third, hence 2.5
@@ -220,8 +221,8 @@ def test_a_summary_by_hand() -> None:
     task = faced([[1, 0, 0], [0.5, 0.5, 0], [0, 0.82, 0.18], [0, 1, 0]], [0, 10, 20, 60], MEAN)
     other = faced([[1, 0, 0]], [0], MEAN)
     best_of_set = linprog([-1, -2, -4], A_ub=[[0.1, 0.4, 0.9]], b_ub=[0.5], A_eq=[[1, 1, 1]], b_eq=[1])
-    assert measures.possible_gain(task) == pytest.approx(-best_of_set.fun - 1, abs=1e-6)
-    found = measures.summary([task, other], "own", BUDGET, 100, certified=True)
+    assert task.possible_gain == pytest.approx(-best_of_set.fun - 1, abs=1e-6)
+    found = measures.summary([task, other], "own", BUDGET, certified=True, learned=7)
     assert found["share_final"] == pytest.approx(1 / 3, abs=1e-6)
     assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.36 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
     assert found["reward_final"] == 1.5
@@ -242,8 +243,8 @@ def test_a_summary_by_hand() -> None:
 )
 def test_too_close_to_tell_is_undecided(error: float, expected: str) -> None:
     own = faced([[0, 0.6, 0.4]], [0], MEAN, error)  # costs 0.6
-    assert measures.verdict(*measures.excess(own, own.courses["own"].weights, BUDGET)) == expected
-    found = measures.summary([own], "own", BUDGET, 10, certified=False)
+    assert measures.verdict(*own.excess(own.courses["own"].rows, BUDGET)) == expected
+    found = measures.summary([own], "own", BUDGET, certified=False, learned=7)
     assert (found["unsafe_tasks"], found["undecided_tasks"]) == (expected == "unsafe", expected == "undecided")
     assert found["share_final"] == pytest.approx(1)  # what is bought with cost does not count
 
@@ -502,8 +503,8 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     meta = replace(safe_network(policies()), clip=3.0)
     few = small(watched=4, episodes=4, methods=("maml-penalty", "cpo-online"), network_tasks=1)
     found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
-    assert found.courses["cpo-online"].weights[0, 0] == 1.0
-    assert found.courses["maml-penalty"].weights[0, 0] == 0.0
+    assert found.courses["cpo-online"].rows[0, 0] == 1.0
+    assert found.courses["maml-penalty"].rows[0, 0] == 0.0
     family = run.summarised("runner", school(**{"maml-penalty": meta}), few.methods, [found], few)
     for steps in ("training_steps", "simulator_steps"):
         table = {name: own[steps] for name, own in family["methods"].items()}
@@ -529,12 +530,12 @@ def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch
     reward, cost = true_values(gain, levels).T
     mixed = linprog(-reward, A_ub=[cost], b_ub=[BUDGET], A_eq=[np.ones(len(levels))], b_eq=[1])
     assert first.expert == pytest.approx([-mixed.fun, BUDGET], abs=0.01)
-    found = measures.summary([first, second], "safe-only", BUDGET, 1500, certified=True)
+    found = measures.summary([first, second], "safe-only", BUDGET, certified=True, learned=7)
     assert found["share_of_expert"] == 0.0
-    course = Course(np.array([0]), first.possible[None], 1)
+    course = Spans(np.array([0]), first.possible[None], 1500)
     both = [replace(task, courses={"best": course}) for task in (first, second)]
-    found = measures.summary(both, "best", BUDGET, 1500, certified=True)
-    assert found["share_of_expert"] == pytest.approx(measures.possible_gain(first) / measures.expert_gain(first))
+    found = measures.summary(both, "best", BUDGET, certified=True, learned=7)
+    assert found["share_of_expert"] == pytest.approx(first.possible_gain / measures.expert_gain(first))
     family = run.summarised("runner", school(), ["safe-only"], [first, second], few)
     assert family["expert_gain"] == [measures.expert_gain(first), None]
     assert family_table(family).headers[-1].endswith("own expert’s gain")
@@ -565,5 +566,5 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     legend = [text.get_text() for text in gain_and_cost({"runner": family}).legends[0].get_texts()]
     assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 task"]
     assert [text for text in legend if text.startswith("safe-only")] == ["safe-only, 2 tasks"]
-    found = measures.summary(tasks, "pce", BUDGET, 1500, certified=False)
+    found = measures.summary(tasks, "pce", BUDGET, certified=False, learned=7)
     assert found["tasks"] == 1

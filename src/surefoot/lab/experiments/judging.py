@@ -4,6 +4,7 @@ linear in those of its policies, so each is judged once, on fresh episodes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,6 +75,37 @@ class Judge:
         self._squares[policy] += (numbers**2).sum(axis=0)
         self._rounds[policy] += 1
         self.count[policy] += episodes
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedTask:
+    """Attributes:
+    mean, error: [P, 2] reward and cost of each policy on this task, and standard errors; the safe policy is the first.
+    count: [P] fresh episodes on which that was found out.
+    possible: [P] the best mixture of policies known beforehand that keeps the budget, by `mean`.
+    """
+
+    parameter: Floats
+    mean: Floats
+    error: Floats
+    count: Integers
+    possible: Floats
+
+    @property
+    def possible_gain(self) -> float:
+        """By how much the best mixture that keeps the budget on this very task is better than the safe policy."""
+        reward = self.mean[:, 0]
+        return max(0.0, float(self.possible @ reward - reward[0]))
+
+    def gains(self, mixtures: Floats) -> Floats:
+        """[n] reward of mixtures [n, P] beyond that of the safe policy, at most what is possible."""
+        reward = self.mean[:, 0]
+        found: Floats = np.minimum(mixtures @ reward - reward[0], self.possible_gain)
+        return found
+
+    def excess(self, mixtures: Floats, budget: float) -> tuple[Floats, Floats]:
+        """[n] cost of mixtures [n, P] above the budget, and a bound on its standard error."""
+        return mixtures @ self.mean[:, 1] - budget, mixtures @ self.error[:, 1]
 
 
 def best(margin: Floats, reward: Floats) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,19 @@ from surefoot.fan_out import check_jobs, each
 from surefoot.lab.experiments.baselines.page import baselines_page
 from surefoot.lab.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
 from surefoot.lab.experiments.results import check_folder, experiment_results, write_report
-from surefoot.learning.event import Event
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.report.metrics import Summary, mean_interval, summarise
+from surefoot.report.metrics import mean_interval, summarise
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.solve import solve
 from surefoot.training.train import train
 
 FITTED_POINTS = 200  # at which the growth of the regret is fitted
+BESIDE = ("growth", "last", "seconds_per_run")  # what is told of each method beside its summary
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -56,7 +56,10 @@ def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> d
     show(f"{name}: training", 0, 1)
     policies = train_benchmark(name, settings, show)
     trained = time.perf_counter()
-    findings = run_methods(policies, name, settings, jobs, show)
+    found = run_methods(policies, name, settings, jobs, show)
+    adapted = time.perf_counter()
+    # Measured one method after the other: arrays over a million episodes are 8 MB each, and go with their run.
+    measured = {method: measures(found.pop(method)) for method in settings.methods_on(name)}
     task = benchmark.family().task(benchmark.parameter)
     results = experiment_results(
         name,
@@ -66,18 +69,16 @@ def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> d
             "runs": settings.runs_on(name),
             "candidates": len(policies),
         },
-        seconds={"training": trained - began, "adapting": time.perf_counter() - trained},
-        methods={method: found.summary for method, found in findings.items()},
-        events={method: found.events for method, found in findings.items()},
+        seconds={"training": trained - began, "adapting": adapted - trained},
+        methods={method: own["summary"] for method, own in measured.items()},
+        events={method: own["events"] for method, own in measured.items()},
         policies=policies,
     )
     return {
         **results,
         "optimum": float(solve(task).values.reward),
         "safe_cost": evaluate(task, benchmark.safe_policy(task)).cost.tolist(),
-        "growth": {method: found.growth for method, found in findings.items()},
-        "last": {method: found.last for method, found in findings.items()},
-        "seconds_per_run": {method: found.seconds for method, found in findings.items()},
+        **{key: {method: own[key] for method, own in measured.items()} for key in BESIDE},
     }
 
 
@@ -97,36 +98,15 @@ def train_benchmark(name: str, settings: Settings, show: Progress = silent) -> P
     )
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What is kept of one method's runs, which are large: a million episodes are 24 MB each."""
-
-    summary: Summary
-    events: Sequence[Sequence[Event]]
-    growth: Mapping[str, Any]
-    last: Mapping[str, float]
-    seconds: float
-
-
 def run_methods(
     policies: PolicyValueSet, name: str, settings: Settings, jobs: int, show: Progress
-) -> dict[str, Findings]:
-    """Findings of each method; every run has its own seed, the same for all methods."""
-    count = settings.runs_on(name)
-    seeds = [seed_of(settings, k) for k in range(count)]
-    findings: dict[str, Findings] = {}
-    runs: list[Run] = []
-    seconds = 0.0
-    # Method by method, so that the runs of one can be dropped before the next begins.
-    calls = [(policies, name, method, settings, seed) for method in settings.methods_on(name) for seed in seeds]
-    for call, (run, took) in zip(calls, each(f"{name}: adapting", _adapt, calls, jobs, show), strict=True):
-        runs.append(run)
-        seconds += took / count
-        if len(runs) == count:
-            events = [finished.events for finished in runs]
-            findings[call[2]] = Findings(summarise(runs), events, growth(runs), last_policies(runs), seconds)
-            runs, seconds = [], 0.0
-    return findings
+) -> dict[str, list[tuple[Run, float]]]:
+    """Runs of each method and how long they took; every run has its own seed, the same for all methods."""
+    seeds = [seed_of(settings, k) for k in range(settings.runs_on(name))]
+    methods = settings.methods_on(name)
+    calls = [(policies, name, method, settings, seed) for method in methods for seed in seeds]
+    runs = list(each(f"{name}: adapting", _adapt, calls, jobs, show))
+    return {method: runs[k * len(seeds) : (k + 1) * len(seeds)] for k, method in enumerate(methods)}
 
 
 def _adapt(policies: PolicyValueSet, name: str, method: str, settings: Settings, seed: int) -> tuple[Run, float]:
@@ -146,6 +126,18 @@ def _adapt(policies: PolicyValueSet, name: str, method: str, settings: Settings,
 
 
 # ------------------------------------------------------------------------------------------------------- in numbers
+
+
+def measures(found: Sequence[tuple[Run, float]]) -> dict[str, Any]:
+    """What is told of one method's runs, which took so many seconds."""
+    runs = [run for run, _ in found]
+    return {
+        "summary": summarise(runs),
+        "events": [run.events for run in runs],
+        "growth": growth(runs),
+        "last": last_policies(runs),
+        "seconds_per_run": sum(seconds / len(runs) for _, seconds in found),
+    }
 
 
 def growth(runs: Sequence[Run]) -> dict[str, Any]:

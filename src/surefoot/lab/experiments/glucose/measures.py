@@ -25,18 +25,19 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
     budget are not days on which most of the gain was reached. What is deployed on the first day is deployed to
     everybody; who is given anything else has `moved`.
     """
-    gains = np.stack([gain(each, each.deployed[contender]) for each in patients])  # [n, D]
-    possible = np.array([possible_gain(each) for each in patients])
+    gains = np.stack([each.gains(each.deployed[contender]) for each in patients])  # [n, D]
+    possible = np.array([each.possible_gain for each in patients])
     daily = gains.sum(axis=0) / max(possible.sum(), 1e-12)
     counted = possible >= LEAST_GAIN
     left = [first((each.deployed[contender] != each.deployed[contender][0]).any(axis=1)) for each in patients]
-    excess = np.stack([_excess(each, each.deployed[contender]) for each in patients])  # [n, D, 2]
-    unsafe_days = excess[..., 0] > STANDARD_ERRORS * excess[..., 1]
+    excess = [each.excess(each.deployed[contender], BUDGET) for each in patients]
+    above, error = (np.stack(column) for column in zip(*excess, strict=True))  # [n, D] each
+    unsafe_days = above > STANDARD_ERRORS * error
     unsafe = unsafe_days.any(axis=1)
     kept = np.where(unsafe_days, -np.inf, gains)[counted]
     until = [days_until(own, most) for own, most in zip(kept, possible[counted], strict=True)]
-    undecided = (excess[..., 0] > -STANDARD_ERRORS * excess[..., 1]).any(axis=1) & ~unsafe
-    worst = np.unravel_index(excess[..., 0].argmax(), excess.shape[:2])
+    undecided = (above > -STANDARD_ERRORS * error).any(axis=1) & ~unsafe
+    worst = np.unravel_index(above.argmax(), above.shape)
     return {
         "certified": certified,
         "risk": risk,
@@ -45,8 +46,8 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
         "undecided_tasks": int(undecided.sum()),
         "unsafe_interval": list(binomial_interval(int(unsafe.sum()), len(patients))),
         "unsafe_days": int(unsafe_days.sum()),
-        "largest_below": float(BUDGET + excess[..., 0].max()),
-        "largest_below_error": float(excess[worst][1]),
+        "largest_below": float(BUDGET + above.max()),
+        "largest_below_error": float(error[worst]),
         "share_early": float(daily[:EARLY].mean()),
         "share": float(daily.mean()),
         "share_by_day": daily.tolist(),
@@ -62,26 +63,13 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
 
 def known_cell(patients: Sequence[Lived]) -> dict[str, Any]:
     """What is lost if the patient's cell is known from the first day: the width of the bounds."""
-    gains = np.array([gain(each, each.cell_known[None])[0] for each in patients])
-    possible = np.array([possible_gain(each) for each in patients])
-    unsafe = [_excess(each, each.cell_known[None])[0] for each in patients]
+    gains = np.array([each.gains(each.cell_known[None])[0] for each in patients])
+    possible = np.array([each.possible_gain for each in patients])
+    unsafe = [each.excess(each.cell_known[None], BUDGET) for each in patients]
     return {
         "share": float(gains.sum() / max(possible.sum(), 1e-12)),
         "unsafe_tasks": sum(bool(over > STANDARD_ERRORS * error) for over, error in unsafe),
     }
-
-
-def gain(patient: Lived, deployed: Floats) -> Floats:
-    """[D] time in range over that of the safe settings, of mixtures [D, P]; at most what is safely possible."""
-    reward = patient.mean[:, 0]
-    found: Floats = np.minimum(deployed @ reward - reward[0], possible_gain(patient))
-    return found
-
-
-def possible_gain(patient: Lived) -> float:
-    """By how much the best mixture that keeps the budget on this very patient is better than the safe settings."""
-    reward = patient.mean[:, 0]
-    return max(0.0, float(patient.possible @ reward - reward[0]))
 
 
 def days_until(gains: Floats, possible: float) -> int | None:
@@ -98,8 +86,3 @@ def median(days: Sequence[int | None]) -> float | None:
     """Those who never got there got there last; None if that is the median."""
     found = float(np.median([np.inf if each is None else each for each in days])) if days else np.inf
     return found if np.isfinite(found) else None
-
-
-def _excess(patient: Lived, deployed: Floats) -> Floats:
-    """[D, 2] time below range over the budget, and a bound on its standard error whatever is common to settings."""
-    return np.column_stack([deployed @ patient.mean[:, 1] - BUDGET, deployed @ patient.error[:, 1]])

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers
+from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
-from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.lab.experiments.glucose.settings import KNOWN, Settings
-from surefoot.lab.experiments.judging import STANDARD_ERRORS, Judge, best
+from surefoot.lab.experiments.judging import STANDARD_ERRORS, Judge, JudgedTask, best
 from surefoot.lab.pump.family import glucose
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.simulate.pool import EpisodePool, EpisodeStream
+from surefoot.simulate.runner import ask_and_tell
 from surefoot.streams import Stream
 
 # Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
@@ -34,21 +36,15 @@ class Contender:
 
 
 @dataclass(frozen=True, eq=False)
-class Lived:
-    """Attributes:
-    deployed: [c, D, P] by each contender on each day, the probabilities of the settings.
-    mean, error: [P, 2] time in range and time below it under each of the settings, and standard errors.
-    judged: [P] fresh days on which that was found out.
-    possible: [P] the best mixture that keeps the budget, by `mean`.
-    cell_known: [P] the best mixture that is certified on all cells whose bounds the patient keeps.
+class Lived(JudgedTask):
+    """A patient: rewards are times in range, costs times below it.
+
+    Attributes:
+        deployed: [c, D, P] by each contender on each day, the probabilities of the settings.
+        cell_known: [P] the best mixture that is certified on all cells whose bounds the patient keeps.
     """
 
-    parameter: Floats
     deployed: Floats
-    mean: Floats
-    error: Floats
-    judged: Integers
-    possible: Floats
     cell_known: Floats
 
 
@@ -62,8 +58,8 @@ def live(
         learner(policies, method=KNOWN[each.method], episodes=settings.days, risk=each.risk, seed=seed)
         for each in contenders
     ]
-    days = Days(task, policies.policies, settings.days, seed)
-    deployed = np.stack([day_by_day(each, days) for each in learners])
+    days = day_streams(task, policies.policies, settings.days, seed)
+    deployed = np.stack([day_by_day(each, days, settings.days, len(policies.policies)) for each in learners])
     judge = Judge(task, policies.policies, [settings.seed, Stream.GLUCOSE_EVALUATION, number], settings.judged_days)
     mixtures = np.unique(deployed.reshape(-1, deployed.shape[-1]), axis=0)
     judge.decide(mixtures, settings.most_judged_days, near=NEAR, precise=PRECISE)
@@ -72,37 +68,26 @@ def live(
     known = possible
     if policies.cells is not None:
         known = _cell_known(policies.cells, mean, judge.error, float(task.units.budget[0]))
-    return Lived(parameter, deployed, mean, judge.error, judge.count, possible, known)
+    return Lived(parameter, mean, judge.error, judge.count, possible, deployed, known)
 
 
-class Days:
-    """The days that methods learn from, of one patient under each of the settings, drawn when they are first asked for.
+def day_streams(task: Task, policies: Sequence[Policy], days: int, seed: int) -> Callable[[int], EpisodeStream]:
+    """The days that methods learn from, of one patient under each of the settings, simulated when first asked for."""
 
-    Whoever uses settings for the n-th time gets their n-th day.
-    """
+    @cache
+    def stream(policy: int) -> EpisodeStream:
+        simulated = task.episodes(policies[policy], task.units.episode_length)
+        return EpisodeStream(simulated, np.random.default_rng([seed, policy]), [days], order=np.arange(days))
 
-    def __init__(self, task: Task, policies: Sequence[Policy], days: int, seed: int) -> None:
-        self.task, self.policies, self.days, self.seed = task, policies, days, seed
-        self._drawn: dict[int, Outcomes] = {}
-
-    def __call__(self, policy: int, number: int) -> Outcomes:
-        """[1]"""
-        if policy not in self._drawn:
-            simulated = self.task.episodes(self.policies[policy], self.task.units.episode_length)
-            rng = np.random.default_rng([self.seed, policy])
-            self._drawn[policy] = simulated.run(self.days, rng, transitions=True)
-        return self._drawn[policy][number : number + 1]
+    return stream
 
 
-def day_by_day(learner: Learner, days: Days) -> Floats:
+def day_by_day(learner: Learner, stream: Callable[[int], EpisodeStream], days: int, policies: int) -> Floats:
     """[D, P] the mixture deployed on each day."""
-    weights, used = np.zeros((days.days, len(days.policies))), [0] * len(days.policies)
-    for day in range(days.days):
-        orders = learner.ask_block(1)
-        policy = int(orders.drawn[0])
-        weights[day, orders.deployed.indices] = orders.deployed.weights
-        learner.tell_block(orders, days(policy, used[policy]))
-        used[policy] += 1
+    weights = np.zeros((days, policies))
+    for begin, deployed in ask_and_tell(learner, EpisodePool(stream), days):
+        weights[begin:] = 0.0
+        weights[begin:, deployed.indices] = deployed.weights
     return weights
 
 

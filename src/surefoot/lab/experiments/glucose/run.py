@@ -16,7 +16,7 @@ from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs, each
 from surefoot.lab.experiments.glucose.information import information
-from surefoot.lab.experiments.glucose.measures import known_cell, possible_gain, summary
+from surefoot.lab.experiments.glucose.measures import known_cell, summary
 from surefoot.lab.experiments.glucose.page import glucose_page
 from surefoot.lab.experiments.glucose.patients import NEAR, Contender, Lived, live
 from surefoot.lab.experiments.glucose.settings import ADAPTING, KNOWN, Settings
@@ -141,7 +141,7 @@ def summarised(
         if one.method == ADAPTING:
             risks[f"{one.risk:g}"] = summary(few, place, certified=certified, risk=one.risk)
     cells = policies.cells
-    possible = np.array([possible_gain(one) for one in patients])
+    possible = np.array([one.possible_gain for one in patients])
     return {
         "methods": methods,
         "risks": dict(sorted(risks.items(), key=lambda item: float(item[0]))),
@@ -172,8 +172,8 @@ def _errors(patients: Sequence[Lived], labels: Sequence[str]) -> dict[str, Any]:
     return {
         "below_near_budget": float(below.max()),
         "in_range": float(within.max()),
-        "days": int(sum(one.judged.sum() for one in patients)),
-        "most_days": int(max(one.judged.max() for one in patients)),
+        "days": int(sum(one.count.sum() for one in patients)),
+        "most_days": int(max(one.count.max() for one in patients)),
     }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +19,13 @@ from surefoot.lab.experiments.results import check_folder, experiment_results, w
 from surefoot.methods import adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.report.metrics import Final, summarise, totals
+from surefoot.report.metrics import summarise, totals
 from surefoot.simulate.run import Run
 from surefoot.streams import Stream
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.train import train
-
-T = TypeVar("T")
 
 
 def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
@@ -97,41 +95,36 @@ def noises_under_test(settings: Settings) -> Floats:
 
 def run_methods(
     policies: PolicyValueSet, noises: Floats, settings: Settings, jobs: int, show: Progress
-) -> Mapping[str, Sequence[Run]]:
+) -> dict[str, list[Run]]:
     """Each method on each test task; every task has its own seed, so the order of work does not matter."""
     tasks = [(float(noise), settings.seed + 1000 * (k + 1)) for k, noise in enumerate(noises)]
-    return _by_method("adapting", _adapt, policies, tasks, settings, jobs, show)
+    return _by_method("adapting", policies, tasks, settings, jobs, show)
 
 
-def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Progress) -> Mapping[str, Sequence[Final]]:
-    """What each method came to on each of the fresh tasks; the runs themselves would fill the memory."""
+def run_fresh(policies: PolicyValueSet, settings: Settings, jobs: int, show: Progress) -> dict[str, list[Run]]:
+    """Each method on each of the fresh tasks."""
     noises = gridworld().sample(settings.fresh, Stream.GRIDWORLD_FRESH_TASKS.rng(settings.seed))[:, 0]
     seeds = np.random.SeedSequence([settings.seed, Stream.GRIDWORLD_FRESH_RUNS]).generate_state(settings.fresh)
     tasks = [(float(noise), int(seed)) for noise, seed in zip(noises, seeds, strict=True)]
-    return _by_method("fresh tasks", _final, policies, tasks, settings, jobs, show)
+    return _by_method("fresh tasks", policies, tasks, settings, jobs, show)
 
 
 def _by_method(
     what: str,
-    work: Callable[[PolicyValueSet, float, str, Settings, int], T],
     policies: PolicyValueSet,
     tasks: Sequence[tuple[float, int]],
     settings: Settings,
     jobs: int,
     show: Progress,
-) -> dict[str, list[T]]:
-    """`work` for every method on every task, given as (noise, seed); results in the order of the tasks."""
+) -> dict[str, list[Run]]:
+    """Runs of every method on every task, given as (noise, seed), in the order of the tasks."""
     calls = [(policies, noise, name, settings, seed) for noise, seed in tasks for name in settings.methods]
-    found: dict[str, list[T]] = {name: [] for name in settings.methods}
-    for call, result in zip(calls, each(what, work, calls, jobs, show), strict=True):
-        found[call[2]].append(result)
-    return found
+    runs: dict[str, list[Run]] = {name: [] for name in settings.methods}
+    for call, run in zip(calls, each(what, _adapt, calls, jobs, show), strict=True):
+        runs[call[2]].append(run)
+    return runs
 
 
 def _adapt(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Run:
     task = gridworld().task([noise])
     return adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
-
-
-def _final(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Final:
-    return Final.of(_adapt(policies, noise, method, settings, seed))

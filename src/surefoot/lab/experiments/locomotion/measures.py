@@ -9,8 +9,9 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.lab.experiments.judging import STANDARD_ERRORS
-from surefoot.lab.experiments.locomotion.adapting import Course, Faced
+from surefoot.lab.experiments.locomotion.adapting import Faced
 from surefoot.report.metrics import binomial_interval
+from surefoot.simulate.run import Spans
 
 REACHED = 0.9  # of what is gained at the end
 LEAST = 0.1  # of what is possible: who gains less has not begun to adapt, and is not asked when
@@ -19,21 +20,22 @@ POINTS = 100  # of a curve, evenly spaced on a logarithmic axis
 COUNTS = ("tasks", "moved", "unsafe_tasks", "undecided_tasks")
 
 
-def summary(tasks: Sequence[Faced], method: str, budget: float, episodes: int, *, certified: bool) -> dict[str, Any]:
-    """One method on those tasks of a family on which it was run, as plain data.
+def summary(tasks: Sequence[Faced], method: str, budget: float, *, certified: bool, learned: int) -> dict[str, Any]:
+    """One method on those tasks of a family on which it was run, as plain data; it learned from so many episodes.
 
     A gain counts no more than is possible within the budget: what goes beyond is bought with cost.
     """
     pairs = [(task, task.courses[method]) for task in tasks if method in task.courses]
-    possible = sum(possible_gain(task) for task, _ in pairs)
-    final = [float(gains(task, course.weights[-1:])[0]) for task, course in pairs]
-    mean = [float(gains(task, course.weights) @ lengths(course, episodes)) / episodes for task, course in pairs]
+    episodes = pairs[0][1].episodes
+    possible = sum(task.possible_gain for task, _ in pairs)
+    final = [float(task.gains(course.rows[-1:])[0]) for task, course in pairs]
+    mean = [float(task.gains(course.rows) @ course.lengths) / episodes for task, course in pairs]
     worst = max((_worst(task, course) for task, course in pairs), key=lambda found: found["cost"])
-    verdicts = [verdict(*excess(task, course.weights, budget)) for task, course in pairs]
+    verdicts = [verdict(*task.excess(course.rows, budget)) for task, course in pairs]
     until = [
-        episodes_until(course.begins, gains(task, course.weights))
+        episodes_until(course.begins, task.gains(course.rows))
         for task, course in pairs
-        if gains(task, course.weights)[-1] >= LEAST * possible_gain(task) > 0
+        if task.gains(course.rows)[-1] >= LEAST * task.possible_gain > 0
     ]
     unsafe = verdicts.count("unsafe")
     trained = sum(expert_gain(task) or 0.0 for task, _ in pairs)
@@ -48,13 +50,13 @@ def summary(tasks: Sequence[Faced], method: str, budget: float, episodes: int, *
         "share_final": sum(final) / possible if possible > 0 else None,
         "share_of_expert": beside / trained if trained > 0 else None,
         "share": sum(mean) / possible if possible > 0 else None,
-        "reward_final": float(np.mean([course.weights[-1] @ task.mean[:, 0] for task, course in pairs])),
+        "reward_final": float(np.mean([course.rows[-1] @ task.mean[:, 0] for task, course in pairs])),
         "worst_cost": worst["cost"],
         "worst_error": worst["error"],
         "worst_episode": worst["episode"],
         "until": until,
         "median_until": float(np.median(until)) if until else None,
-        "learned": max(course.learned for _, course in pairs),
+        "learned": learned,
         "curve": curve(pairs, episodes),
     }
 
@@ -76,27 +78,9 @@ def totals(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ of one task, in parts
 
 
-def possible_gain(task: Faced) -> float:
-    """By how much the best of the set on this very task is better than the safe policy."""
-    reward = task.mean[:, 0]
-    return max(0.0, float(task.possible @ reward - reward[0]))
-
-
 def expert_gain(task: Faced) -> float | None:
     """The same of the best mixture with a policy that was trained on the task itself, if one was."""
     return None if task.expert is None else max(0.0, float(task.expert[0] - task.mean[0, 0]))
-
-
-def gains(task: Faced, weights: Floats) -> Floats:
-    """[s] reward of mixtures [s, P] beyond that of the safe policy, at most what is possible."""
-    reward = task.mean[:, 0]
-    found: Floats = np.minimum(weights @ reward - reward[0], possible_gain(task))
-    return found
-
-
-def excess(task: Faced, weights: Floats, budget: float) -> tuple[Floats, Floats]:
-    """[s] cost of mixtures [s, P] above the budget, and a bound on its standard error."""
-    return weights @ task.mean[:, 1] - budget, weights @ task.error[:, 1]
 
 
 def verdict(above: Floats, error: Floats) -> str:
@@ -106,14 +90,9 @@ def verdict(above: Floats, error: Floats) -> str:
     return "undecided" if (above > -STANDARD_ERRORS * error).any() else "safe"
 
 
-def moved(course: Course) -> bool:
+def moved(course: Spans) -> bool:
     """Whether anything but the safe policy was ever deployed."""
-    return bool((course.weights[:, 0] < 1).any())
-
-
-def lengths(course: Course, episodes: int) -> Integers:
-    """[s] episodes of each mixture."""
-    return np.diff(np.append(course.begins, episodes))
+    return bool((course.rows[:, 0] < 1).any())
 
 
 def episodes_until(begins: Integers, gained: Floats) -> int:
@@ -121,8 +100,8 @@ def episodes_until(begins: Integers, gained: Floats) -> int:
     return int(begins[np.argmax(gained >= REACHED * gained[-1])])
 
 
-def _worst(task: Faced, course: Course) -> dict[str, float]:
-    cost, error = excess(task, course.weights, 0.0)
+def _worst(task: Faced, course: Spans) -> dict[str, float]:
+    cost, error = task.excess(course.rows, 0.0)
     at = int(np.argmax(cost))
     return {"cost": float(cost[at]), "error": float(error[at]), "episode": int(course.begins[at]) + 1}
 
@@ -130,11 +109,11 @@ def _worst(task: Faced, course: Course) -> dict[str, float]:
 # --------------------------------------------------------------------------------------------------------------- curves
 
 
-def curve(pairs: Sequence[tuple[Faced, Course]], episodes: int) -> dict[str, list[float]]:
+def curve(pairs: Sequence[tuple[Faced, Spans]], episodes: int) -> dict[str, list[float]]:
     """Reward, cost and gain in reward over the safe policy on the same task, of what is deployed in the episodes of a
     logarithmic axis: mean over tasks, and quantiles."""
     shown = np.unique(np.geomspace(1, episodes, POINTS).round().astype(np.int64))
-    values = np.stack([deployed_in(course, shown) @ task.mean for task, course in pairs])  # [n, points, 2]
+    values = np.stack([course.at(shown - 1) @ task.mean for task, course in pairs])  # [n, points, 2]
     safe = np.array([task.mean[0, 0] for task, _ in pairs])
     values = np.concatenate([values, values[..., :1] - safe[:, None, None]], axis=-1)
     found = {"episode": shown.tolist()}
@@ -142,10 +121,4 @@ def curve(pairs: Sequence[tuple[Faced, Course]], episodes: int) -> dict[str, lis
         found[f"{what}_mean"] = values[..., column].mean(axis=0).tolist()
         found[f"{what}_low"] = np.quantile(values[..., column], LOW, axis=0).tolist()
         found[f"{what}_high"] = np.quantile(values[..., column], HIGH, axis=0).tolist()
-    return found
-
-
-def deployed_in(course: Course, shown: Integers) -> Floats:
-    """[n, P] the mixtures deployed in episodes [n], counted from 1."""
-    found: Floats = course.weights[np.searchsorted(course.begins, shown - 1, side="right") - 1]
     return found

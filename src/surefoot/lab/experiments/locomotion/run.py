@@ -14,9 +14,9 @@ from surefoot import __version__
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs, each
-from surefoot.lab.experiments.locomotion.adapting import Faced, face
+from surefoot.lab.experiments.locomotion.adapting import Faced, face, lessons
 from surefoot.lab.experiments.locomotion.families import FAMILIES
-from surefoot.lab.experiments.locomotion.measures import expert_gain, possible_gain, summary, totals
+from surefoot.lab.experiments.locomotion.measures import expert_gain, summary, totals
 from surefoot.lab.experiments.locomotion.page import locomotion_page
 from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
 from surefoot.lab.experiments.locomotion.shipped import School, shipped, trained_anew
@@ -94,7 +94,8 @@ def summarised(
     found = {}
     for method in methods:
         made = learner(policies, method=KNOWN[method], episodes=settings.episodes, risk=settings.risk)
-        own = summary(tasks, method, budget, settings.episodes, certified=made.certified)
+        learned = lessons(policies, KNOWN[method], settings)
+        own = summary(tasks, method, budget, certified=made.certified, learned=learned)
         trained = origin.steps + (origin.meta_steps if method in school.starts else 0)
         steps = steps_before(KNOWN[method], trained, origin.simulated)
         found[method] = {**own, "training_steps": trained, "simulator_steps": steps}
@@ -104,7 +105,7 @@ def summarised(
         "budget": budget,
         "parameters": [task.parameter.tolist() for task in tasks],
         "reward_safe": [float(task.mean[0, 0]) for task in tasks],
-        "possible_gain": [possible_gain(task) for task in tasks],
+        "possible_gain": [task.possible_gain for task in tasks],
         "expert_gain": [expert_gain(task) for task in tasks],
         "judged": int(sum(task.count.sum() for task in tasks)),
         "policies": len(policies.policies),

@@ -1,0 +1,96 @@
+"""The n-th episode of each policy on a task, the same whoever asks for it and in blocks of whatever size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from surefoot.arrays import Integers
+from surefoot.cmdp.episode import Outcomes
+from surefoot.cmdp.task import Episodes
+
+FIRST_CHUNK, LARGEST_CHUNK = 128, 4096  # episodes simulated at once
+
+
+class EpisodeStream:
+    """Independent episodes of one policy, simulated ahead in chunks whose sizes do not depend on who asks.
+
+    Args:
+        chunks: sizes of these.
+        transitions: whether states and actions, or observations, are kept too.
+        order: numbers of simulated episodes, in the order in which they are handed out, as often as anyone likes. By
+            default each is handed out in turn and is forgotten once a later one was asked for.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        rng: np.random.Generator,
+        chunks: Iterable[int],
+        *,
+        transitions: bool = True,
+        order: Integers | None = None,
+    ) -> None:
+        self._episodes, self._rng, self._chunks = episodes, rng, iter(chunks)
+        self._transitions, self._order = transitions, order
+        self._forgotten = 0  # episodes before those in the buffer
+        self._buffer = self._simulate()
+
+    def episodes(self, first: int, count: int) -> Outcomes:
+        """`count` episodes, the first of which has the number `first`."""
+        if self._order is not None:
+            wanted = self._order[first : first + count]
+            self._extend(int(wanted.max()) + 1)
+            return self._buffer[wanted]
+        self._extend(first + count, forget=first)
+        return self._buffer[first - self._forgotten : first - self._forgotten + count]
+
+    def _extend(self, end: int, forget: int = 0) -> None:
+        """Simulate up to the episode before `end`; those before `forget` need not be kept."""
+        while self._forgotten + len(self._buffer) < end:
+            gone = min(forget - self._forgotten, len(self._buffer))
+            self._buffer = Outcomes.joined([self._buffer[gone:], self._simulate()])
+            self._forgotten += gone
+
+    def _simulate(self) -> Outcomes:
+        return self._episodes.run(next(self._chunks), self._rng, transitions=self._transitions)
+
+
+def growing_chunks() -> Iterator[int]:
+    """Sizes that double up to the largest."""
+    size = FIRST_CHUNK
+    while True:
+        yield size
+        size = min(2 * size, LARGEST_CHUNK)
+
+
+class EpisodePool:
+    """Episodes for one learner: when it runs a policy for the n-th time, it gets the n-th of that policy's stream.
+
+    Args:
+        stream: that of a policy, by its index. Pools that share streams see the same episodes.
+        sums_only: whether to leave out all but the sums.
+    """
+
+    def __init__(self, stream: Callable[[int], EpisodeStream], *, sums_only: bool = False) -> None:
+        self._stream, self._sums_only = stream, sums_only
+        self._used = Counter[int]()
+
+    def upcoming(self, drawn: Integers) -> Outcomes:
+        """The next unused episode of each drawn policy [n], without using them up."""
+        kinds = np.unique(drawn).tolist()
+        if len(kinds) == 1:
+            return self._next(kinds[0], len(drawn))
+        places = [np.flatnonzero(drawn == index) for index in kinds]
+        parts = [self._next(index, len(place)) for index, place in zip(kinds, places, strict=True)]
+        return Outcomes.joined(parts)[np.argsort(np.concatenate(places), kind="stable")]
+
+    def use(self, drawn: Integers) -> None:
+        """Use up the next episode of each drawn policy [n]."""
+        self._used.update(drawn.tolist())
+
+    def _next(self, index: int, count: int) -> Outcomes:
+        found = self._stream(index).episodes(self._used[index], count)
+        return Outcomes(found.reward, found.cost) if self._sums_only else found
