@@ -16,8 +16,8 @@ from surefoot.deploy.possible import Possible
 from surefoot.deploy.verify import read_header
 from surefoot.errors import InvalidInput
 from surefoot.files import check_file, write_file
-from surefoot.lab.experiments.results import redraw
-from surefoot.lab.experiments.table import PAGES
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments.frame import redraw
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 app = typer.Typer(rich_markup_mode=None)

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.results import redraw
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments.frame import redraw
 from surefoot.lab.experiments.shift.page import tables
-from surefoot.lab.experiments.shift.run import reproduce
+from surefoot.lab.experiments.shift.run import EXPERIMENT
 from surefoot.lab.experiments.shift.settings import NEAR_METHODS, TESTS, Settings
 from surefoot.lab.experiments.shift.tasks import FROM_D, SHIFTS
-from surefoot.lab.experiments.table import PAGES
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("shift")
     settings = Settings(("certified-returns",), runs=2, episodes=300, fresh=3, near=2, distances=(0.0, 0.001))
-    return out, reproduce(settings, out, jobs=1)
+    return out, EXPERIMENT.reproduce(settings, out, jobs=1)
 
 
 @pytest.mark.long

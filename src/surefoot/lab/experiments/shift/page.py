@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from surefoot.lab.experiments.results import Report, Results
+from surefoot.lab.experiments.frame import Report, Results
 from surefoot.lab.experiments.shift.figure import label, power, price
 from surefoot.lab.experiments.shift.tasks import FROM_D
 from surefoot.report.figures import png, svg

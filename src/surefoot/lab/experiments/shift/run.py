@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from surefoot import __version__
 from surefoot.cmdp.task import Task
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import check_jobs, each
+from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
-from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.lab.experiments.shift.near import model_free_runs, near_runs
-from surefoot.lab.experiments.shift.page import shift_page
-from surefoot.lab.experiments.shift.settings import BESIDE, NEAR_METHODS, TESTS, Settings
+from surefoot.lab.experiments.shift.page import shift_page, tables
+from surefoot.lab.experiments.shift.settings import BESIDE, NEAR_METHODS, QUICK, TESTS, Settings
 from surefoot.lab.experiments.shift.tasks import FROM_D, SHIFTS, shifted
 from surefoot.lab.experiments.shift.watched import Watched
 from surefoot.learning.learner import Learner
 from surefoot.learning.shift_test import ShiftTest
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.training_phase import train
@@ -33,35 +28,24 @@ from surefoot.training.training_phase import train
 FRESH_STAGE = 8  # of random numbers
 
 
-def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Run every method and test under every shift, the promise at every distance, and write results.json, the figures
-    and report.html to `out`."""
-    check_jobs(jobs)
-    check_folder(out)
-    began = time.perf_counter()
-    show = progress or silent
-    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=show)
+def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+    """Every method and test under every shift, and the promise at every distance."""
+    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=bench.progress)
     for shift in settings.distances:
         for method in NEAR_METHODS:
             learner(policies, method=method, risk=settings.risk, shift=shift)  # refused now rather than in an hour
     kinds = [*((name, "") for name in settings.methods), *((BESIDE, test) for test in TESTS)]
     calls = [(policies, shift, *kind, settings) for shift in (FROM_D, *SHIFTS) for kind in kinds]
-    rows = list(each("running", _runs, calls, jobs, show))
+    rows = bench.map("running", _runs, calls)
     distances = [(policies, method, shift, settings) for shift in settings.distances for method in NEAR_METHODS]
-    near = list(each("at a distance", near_runs, distances, jobs, show))
-    free = list(each("without a model", model_free_runs, [(policies, shift, settings) for shift in SHIFTS], jobs, show))
-    results = {
-        "experiment": "shift",
-        "version": __version__,
-        "settings": asdict(settings),
-        "seconds": time.perf_counter() - began,
+    near = bench.map("at a distance", near_runs, distances)
+    free = bench.map("without a model", model_free_runs, [(policies, shift, settings) for shift in SHIFTS])
+    return {
         "uncovered": policies.cells.uncovered if policies.cells else None,
         "rows": rows,
         "near": near,
         "model_free": [row for row in free if row is not None],
     }
-    write_report(out, results, shift_page(results))
-    return results
 
 
 def _runs(policies: PolicyValueSet, name: str, method: str, test: str, settings: Settings) -> dict[str, Any]:
@@ -113,3 +97,14 @@ def _known_to(policies: PolicyValueSet, test: str) -> PolicyValueSet:
     if test == TESTS[0]:
         return policies
     return replace(policies, cells=replace(cells, model=replace(cells.model, affine=None)))
+
+
+EXPERIMENT = Experiment(
+    "shift",
+    Settings,
+    run,
+    shift_page,
+    tables,
+    "power.png, price.png and results.json beside it",
+    quick=QUICK,
+)

@@ -8,16 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.options import (
-    check_counts,
-    check_names,
-    check_risk,
-    check_seed,
-    episodes_option,
-    option,
-    risk_option,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import episodes_option, option, risk_option, seed_option
 from surefoot.learning.certified.widening import check_shift
 from surefoot.methods import METHODS
 
@@ -29,26 +21,23 @@ QUICK: Mapping[str, Any] = MappingProxyType({"runs": 3, "episodes": 1500, "fresh
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(frame.Settings):
     """Runs per kind of shift and method, fresh tasks, and tasks at a distance."""
 
     methods: tuple[str, ...] = option(
-        ("certified-likelihood", "certified-ball", "certified-returns"), "Comma-separated names."
+        ("certified-likelihood", "certified-ball", "certified-returns"), "Comma-separated names.", choices=METHODS
     )
     runs: int = option(20, "Runs per shift and method.", least=1)
     episodes: int = episodes_option(10_000, "Episodes per run.")
     fresh: int = option(200, "Fresh tasks of the distribution on which false alarms are counted.", least=1)
     near: int = option(40, "Fresh tasks, moved against the learner, per distance.", least=1)
-    distances: tuple[float, ...] = option((0.0, 0.0005, 0.001), "Distances that the learner is told of.")
+    distances: tuple[float, ...] = option(
+        (0.0, 0.0005, 0.001), "Distances that the learner is told of.", check=lambda _, shift: check_shift(shift)
+    )
     risk: float = risk_option()
     seed: int = seed_option()
 
     def __post_init__(self) -> None:
-        check_names("methods", self.methods, METHODS)
-        check_counts(self, "runs", "episodes", "fresh", "near")
-        for distance in self.distances:
-            check_shift(distance)
-        if not self.distances or len(set(self.distances)) < len(self.distances):
+        super().__post_init__()
+        if len(set(self.distances)) < len(self.distances):
             raise InvalidInput(f"distances must be different numbers, got {self.distances}")
-        check_risk(self.risk)
-        check_seed(self.seed)
