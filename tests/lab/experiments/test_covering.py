@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from surefoot.lab.experiments import PAGES
-from surefoot.lab.experiments.covering import EXPERIMENT, Covering, tables
+from surefoot.lab.experiments.covering import EXPERIMENT, CoveringSizes, tables
 from surefoot.lab.experiments.frame import redraw
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("covering")
-    settings = Covering(families=("gridworld", "two-walls"), epsilons=(0.05, 0.01, 0.004), points=40_000)
+    settings = CoveringSizes(families=("gridworld", "two-walls"), epsilons=(0.05, 0.01, 0.004), points=40_000)
     return out, EXPERIMENT.reproduce(settings, out, jobs=1)
 
 

@@ -51,7 +51,7 @@ def _below_a_third(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class Covering(Settings):
+class CoveringSizes(Settings):
     """Attributes:
     points: coordinates of so many sampled tasks, from which covering numbers are estimated.
     """
@@ -68,18 +68,18 @@ class Covering(Settings):
 # ------------------------------------------------------------------------------------------------------------- counting
 
 
-def run(settings: Covering, bench: Bench) -> dict[str, Any]:
+def run(settings: CoveringSizes, bench: Bench) -> dict[str, Any]:
     calls = [(name, epsilon, settings) for name in settings.families for epsilon in radii(name, settings)]
     _check_radii(calls, settings)
     return {"rows": bench.map("covering", sizes, calls)}
 
 
-def radii(name: str, settings: Covering) -> list[float]:
+def radii(name: str, settings: CoveringSizes) -> list[float]:
     one = FAMILIES[name]().dimension == 1
     return [epsilon for epsilon in settings.epsilons if one or epsilon >= FINEST_IN_MANY]
 
 
-def _check_radii(calls: Sequence[tuple[str, float, Covering]], settings: Covering) -> None:
+def _check_radii(calls: Sequence[tuple[str, float, CoveringSizes]], settings: CoveringSizes) -> None:
     """Families of which nothing would be counted are not passed over."""
     left = [name for name in settings.families if name not in {call[0] for call in calls}]
     if left:
@@ -89,7 +89,7 @@ def _check_radii(calls: Sequence[tuple[str, float, Covering]], settings: Coverin
         )
 
 
-def sizes(name: str, epsilon: float, settings: Covering) -> dict[str, Any]:
+def sizes(name: str, epsilon: float, settings: CoveringSizes) -> dict[str, Any]:
     """One family at one radius."""
     tasks = FAMILIES[name]()
     check = exact_check(tasks)
@@ -128,12 +128,12 @@ def page(results: Results) -> Report:
     figure = covering_numbers(results["rows"], results["settings"]["delta"])
     return report(
         results,
-        Covering,
+        CoveringSizes,
         title="How many tasks cover a family",
         verdict=_verdict(results),
         lead=_LEAD,
         sections=(
-            Section("Covering numbers and covers", figure=svg(figure), caption=_CAPTION),
+            Section("CoveringSizes numbers and covers", figure=svg(figure), caption=_CAPTION),
             *(Section(title, table=table, notes=_NOTES) for title, table in tables(results).items()),
         ),
         figures={"covering.png": figure},
@@ -192,7 +192,7 @@ def _verdict(results: Results) -> Verdict:
 
 
 def covering_numbers(rows: Sequence[Mapping[str, Any]], delta: float) -> Figure:
-    """Covering numbers against the radius, a panel per family."""
+    """CoveringSizes numbers against the radius, a panel per family."""
     names = list(dict.fromkeys(row["family"] for row in rows))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.4 * len(names) + 0.6, 3.4), layout="constrained")
@@ -228,4 +228,4 @@ def _draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.invert_xaxis()
 
 
-EXPERIMENT = Experiment("covering", Covering, run, page, tables, "covering.png and results.json beside it")
+EXPERIMENT = Experiment("covering", CoveringSizes, run, page, tables, "covering.png and results.json beside it")

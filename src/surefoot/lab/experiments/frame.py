@@ -15,11 +15,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from surefoot import __version__, files
+from surefoot import __version__, fan_out, files
 from surefoot.arrays import fraction, whole
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError, meant
-from surefoot.fan_out import check_jobs, each
 from surefoot.interrupts import held_back
 from surefoot.lab.experiments import MOST_EPISODES
 from surefoot.learning.event import Event
@@ -69,7 +68,7 @@ class Bench:
 
     def map(self, what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T]:
         """`work(*call)` for every call, several at a time; results in the order of the calls."""
-        return list(each(what, work, calls, self.jobs, self.progress))
+        return list(fan_out.each(what, work, calls, self.jobs, self.progress))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Experiment:
 
     def reproduce(self, settings: Any, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
         """The results, after writing them with figures, policy sets and report.html to `out`."""
-        check_jobs(jobs)
+        fan_out.check_jobs(jobs)
         check_folder(out, *self.policy_sets(settings))
         bench, began = Bench(out, jobs, progress or silent), time.perf_counter()
         found = self.run(settings, bench)
@@ -126,8 +125,8 @@ class Settings:
     """What an experiment runs, as plain values, each checked by what `option` or `setting` says of its field."""
 
     def __post_init__(self) -> None:
-        for each_field in fields(self):
-            _check_setting(each_field.name, getattr(self, each_field.name), each_field.metadata)
+        for each in fields(self):
+            _check_setting(each.name, getattr(self, each.name), each.metadata)
 
 
 @dataclass(frozen=True)
@@ -169,11 +168,10 @@ def option(
     applies: Applies | None = None,
     **rules: Any,
 ) -> Any:
-    """A field of settings that the command line offers as an option; `rules` are those of `setting`.
+    """A field of settings that the command line offers as an option, with `words` as its help; `rules` are as above.
 
     Args:
-        words: its help.
-        most: what the command line takes.
+        most: as large a number as the command line takes.
         default_words: what the help calls its default.
         applies: when it means something; always by default.
     """
@@ -202,8 +200,8 @@ def options_of(settings: type) -> dict[str, dict[str, Any]]:
 
 def check_applies(settings: Any, given: Collection[str]) -> None:
     """What was given must mean something with the other settings: an option that is ignored misleads."""
-    for each_field in fields(settings):
-        name, applies = each_field.name, each_field.metadata.get("applies")
+    for each in fields(settings):
+        name, applies = each.name, each.metadata.get("applies")
         if name in given and applies is not None and not applies.to(settings):
             raise InvalidInput(
                 f"{name} must be left out: it applies only {applies.words}, got {getattr(settings, name)}"
@@ -284,11 +282,11 @@ def report(
 
 
 def _facts(settings: type, stored: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for each_field in fields(settings):
-        fact = each_field.metadata.get("fact")
-        if fact is not None and stored.get(each_field.name) is not None:
+    for each in fields(settings):
+        fact = each.metadata.get("fact")
+        if fact is not None and stored.get(each.name) is not None:
             label, text = (fact, _fact_text) if isinstance(fact, str) else fact
-            yield label, text(stored[each_field.name])
+            yield label, text(stored[each.name])
 
 
 def _fact_text(value: Any) -> str:

@@ -115,7 +115,7 @@ def _runs(policies: PolicyValueSet, name: str, method: str, test: str, settings:
         seed = int(np.random.SeedSequence([settings.seed, 5, k]).generate_state(1)[0])
         agent = learner(policies, method=method, risk=settings.risk, seed=seed)
         if test:
-            watched = Watched(agent.method, ShiftTest(_known_to(policies, test), settings.risk))
+            watched = MethodWithTest(agent.method, ShiftTest(_known_to(policies, test), settings.risk))
             agent = Learner(watched, seed=seed, horizon=agent.horizon)
         run = run_learner(agent, task, episodes=settings.episodes, seed=seed, optimal_reward=0.0)
         alarm = next((event.episode for event in run.events if event.kind == "alarm"), None)
@@ -160,13 +160,13 @@ def _known_to(policies: PolicyValueSet, test: str) -> PolicyValueSet:
 
 
 @dataclass(frozen=True, eq=False)
-class WatchedState:
+class MethodWithTestState:
     inner: Any
     test: ShiftState
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class MethodWithTest:
     """The inner method as long as the test has raised no alarm."""
 
     inner: Method
@@ -182,27 +182,27 @@ class Watched:
     def units(self) -> Units:
         return self.inner.units
 
-    def start(self) -> WatchedState:
-        return WatchedState(self.inner.start(), self.test.start())
+    def start(self) -> MethodWithTestState:
+        return MethodWithTestState(self.inner.start(), self.test.start())
 
-    def deployed(self, state: WatchedState) -> Deployed:
+    def deployed(self, state: MethodWithTestState) -> Deployed:
         return self.inner.deployed(state.inner) if state.test.alarm is None else SAFE_ONLY
 
-    def policy(self, state: WatchedState, index: int) -> Policy:
+    def policy(self, state: MethodWithTestState, index: int) -> Policy:
         return self.inner.policy(state.inner, index)
 
-    def absorb(self, state: WatchedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def absorb(self, state: MethodWithTestState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         if state.test.alarm is not None:
             return Step(state, len(outcomes))
         step = self.inner.absorb(state.inner, episode, drawn, outcomes)
         test = self.test.observe(state.test, outcomes[: step.used])
         events = () if test.alarm is None else (Event(test.alarm, "alarm", "the task is not one of those trained for"),)
-        return Step(WatchedState(step.state, test), step.used, events)
+        return Step(MethodWithTestState(step.state, test), step.used, events)
 
-    def abandon(self, state: WatchedState, episode: int, drawn: int) -> Step:
+    def abandon(self, state: MethodWithTestState, episode: int, drawn: int) -> Step:
         raise TypeError("episodes of an experiment are never abandoned")
 
-    def account(self, state: WatchedState) -> Account:
+    def account(self, state: MethodWithTestState) -> Account:
         return self.inner.account(state.inner)
 
 
