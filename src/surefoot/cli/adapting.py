@@ -30,10 +30,9 @@ from surefoot.lab.analysis.complexities import (
     problem,
     sample_complexities,
 )
-from surefoot.lab.experiments import MOST_EPISODES
 from surefoot.lab.experiments.adapt import Adaptation, adapt_one, page, tables
 from surefoot.lab.experiments.frame import check_folder, write_report
-from surefoot.methods import METHODS, check_terms, plan
+from surefoot.methods import METHODS, MOST_EPISODES, check_terms, plan
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import plain_plan, plan_table

@@ -15,9 +15,9 @@ from surefoot.cli.journals import read_key
 from surefoot.cli.terminal import Json, Risk, Seed, numbers, print_json, print_lines, print_path, progress
 from surefoot.deploy.calibration_files import write_calibration
 from surefoot.files import check_file
-from surefoot.lab.experiments import MOST_EPISODES
 from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.certified.choice import EVIDENCE
+from surefoot.methods import MOST_EPISODES
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 Attempt = Annotated[

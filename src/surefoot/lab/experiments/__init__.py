@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surefoot.lab.experiments.frame import Experiment, Report, Results
 
-MOST_EPISODES = 10**8  # a run keeps a few numbers per episode in memory
-
 HELPS: Mapping[str, str] = {
     "gridworld": "Figures 1 and 2 of the paper, with the constraint value of every deployed policy computed exactly.",
     "promise": "How often certified methods were ever unsafe on fresh tasks, against the risk they were given.",

@@ -20,9 +20,9 @@ from surefoot.arrays import fraction, whole
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError, meant
 from surefoot.interrupts import held_back
-from surefoot.lab.experiments import MOST_EPISODES
 from surefoot.learning.event import Event
 from surefoot.learning.spec import PlanLine
+from surefoot.methods import MOST_EPISODES
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.policyset.storage import check_target
 from surefoot.progress import Progress, silent
