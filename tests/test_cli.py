@@ -30,9 +30,9 @@ from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.train import FAMILIES, build_family
 from surefoot.lab.bench import rows as bench
+from surefoot.lab.experiments import HELPS, find
+from surefoot.lab.experiments.frame import options_of
 from surefoot.lab.experiments.gridworld import limit
-from surefoot.lab.experiments.options import options_of
-from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
 from surefoot.methods import METHODS, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import Cell, Table
@@ -154,15 +154,18 @@ def test_commands_import_what_they_need(words: list[str]) -> None:
     assert loaded & heavy == set()
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
-def test_the_options_of_an_experiment_are_those_of_its_settings(experiment: Experiment) -> None:
-    command = COMMANDS["reproduce"].loaded("reproduce").load(experiment.name)
+ONLY_RANDOM = ("number", "kind")  # options of the promise, for random families
+
+
+@pytest.mark.parametrize("name", HELPS)
+def test_the_options_of_an_experiment_are_those_of_its_settings(name: str) -> None:
+    experiment, command = find(name), COMMANDS["reproduce"].loaded("reproduce").load(name)
     common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
-    assert {each.name for each in command.params} == common | set(options_of(experiment.options))
-    settings = experiment.settings()
-    assert all(hasattr(settings, name) for name in options_of(experiment.options) if name not in ("number", "kind"))
-    assert experiment.settings(**experiment.quick) is not None
-    assert experiment.help == command.help
+    assert {each.name for each in command.params} == common | set(options_of(experiment.settings))
+    settings = experiment.settings_for()
+    assert all(hasattr(settings, option) for option in options_of(experiment.settings) if option not in ONLY_RANDOM)
+    assert experiment.settings_for(**experiment.quick) is not None
+    assert command.help == HELPS[name]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -769,7 +772,7 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_documents_name_every_command_and_no_other() -> None:
     text = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
     named = re.findall(r"(?:`|^ +|\$ )surefoot\s+((?:reproduce\s+)?[a-z][a-z-]*)", text, re.MULTILINE)
-    experiments = {f"reproduce {experiment.name}" for experiment in EXPERIMENTS}
+    experiments = {f"reproduce {name}" for name in HELPS}
     assert {" ".join(name.split()) for name in named} - {"reproduce"} == experiments | (set(COMMANDS) - {"reproduce"})
 
 

@@ -69,6 +69,8 @@ METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
 _KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
 
+MOST_EPISODES = 10**8  # that commands simulate: a run keeps a few numbers per episode in memory
+
 
 def learner(
     policies: PolicyValueSet,

@@ -25,7 +25,7 @@ from mutations import forge
 import surefoot.cli.deploy
 import surefoot.deploy.page
 import surefoot.deploy.watch
-import surefoot.lab.experiments.results  # noqa: F401  (inherited by every child)
+import surefoot.lab.experiments.frame  # noqa: F401  (inherited by every child)
 from surefoot.cli.commands import run
 from surefoot.deploy.chain import canonical
 from surefoot.deploy.follow import Follower

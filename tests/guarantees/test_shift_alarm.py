@@ -13,7 +13,7 @@ from guarantees import mutants
 from guarantees.mutants import STAY_RICH
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.shift.tasks import sticky
+from surefoot.lab.families.shifted_gridworlds import sticky
 from surefoot.learning import shift_test
 from surefoot.learning.certified.evidence.counts import Counts, class_counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio

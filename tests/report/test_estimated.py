@@ -16,10 +16,9 @@ from scipy.optimize import brentq
 from made_runs import made_run
 from surefoot.cli import commands, train
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.adapt.page import adapt_page, tables
-from surefoot.lab.experiments.adapt.run import adapt_one
-from surefoot.lab.experiments.adapt.settings import Settings
-from surefoot.lab.experiments.results import redraw, write_report
+from surefoot.lab.experiments.adapt import Adaptation, adapt_one, tables
+from surefoot.lab.experiments.adapt import page as adapt_page
+from surefoot.lab.experiments.frame import redraw, write_report
 from surefoot.methods import adapt
 from surefoot.report.figures import learning_curves, panels_in_words
 from surefoot.report.metrics import summarise, totals
@@ -184,7 +183,7 @@ def test_figures_draw_the_intervals_and_the_reward_where_there_is_no_regret() ->
     ],
 )
 def test_the_page_of_a_simulated_run_says_estimated(target: float, words: str, tmp_path: Path) -> None:
-    settings = Settings((0.0,), "pce", 40)
+    settings = Adaptation((0.0,), "pce", 40)
     results = adapt_one(policy_set(target), drifting_point.masses(), settings, lambda *_: None)
     report = adapt_page(results)
     assert "values are estimated" in report.page.lead

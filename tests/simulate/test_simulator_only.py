@@ -18,10 +18,9 @@ from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.units import Units
 from surefoot.deploy.verify import verify
 from surefoot.estimates import value_bounds
-from surefoot.lab.experiments.adapt.page import adapt_page
-from surefoot.lab.experiments.adapt.run import adapt_one
-from surefoot.lab.experiments.adapt.settings import Settings
-from surefoot.lab.experiments.results import write_report
+from surefoot.lab.experiments.adapt import Adaptation, adapt_one
+from surefoot.lab.experiments.adapt import page as adapt_page
+from surefoot.lab.experiments.frame import write_report
 from surefoot.learning.learner import Learner
 from surefoot.oracles import FeasiblePolicy, Oracles, ParameterDistance, PolicyValues
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -204,7 +203,7 @@ def true_weighted_margin(policies: PolicyValueSet, task: PointMass, deployment: 
 
 @pytest.mark.short_for(policies=["episodic"])
 def test_a_report_says_estimated(policies: PolicyValueSet, tmp_path: Path) -> None:
-    settings = Settings((WEAK,), "certified-returns", episodes=500, risk=0.1)
+    settings = Adaptation((WEAK,), "certified-returns", episodes=500, risk=0.1)
     results = adapt_one(policies, point_masses(policies.units), settings, silent)
     found = results["methods"]["certified-returns"]
     assert found["estimated"]

@@ -27,16 +27,19 @@ from surefoot.cli.terminal import (
 )
 from surefoot.cli.train import rebuild_family
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.lab.analysis.complexities import Problem, largest_useful_cover, problem, sample_complexities
-from surefoot.lab.experiments.adapt.page import adapt_page, tables
-from surefoot.lab.experiments.adapt.run import adapt_one
-from surefoot.lab.experiments.adapt.settings import Settings
-from surefoot.lab.experiments.options import MOST_EPISODES
-from surefoot.lab.experiments.results import check_folder, complexity_table, plain_plan, plan_table, write_report
-from surefoot.methods import METHODS, check_terms, plan, spec_of, specs
+from surefoot.lab.analysis.complexities import (
+    Problem,
+    complexity_table,
+    largest_useful_cover,
+    problem,
+    sample_complexities,
+)
+from surefoot.lab.experiments.adapt import Adaptation, adapt_one, page, tables
+from surefoot.lab.experiments.frame import check_folder, write_report
+from surefoot.methods import METHODS, MOST_EPISODES, check_terms, plan, spec_of, specs
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.table import Table
+from surefoot.report.table import Table, plain_plan, plan_table
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 
@@ -57,12 +60,12 @@ app = typer.Typer(rich_markup_mode=None)
 def adapt_command(
     path: SetPath,
     task: Annotated[str, typer.Option("--task", help="Parameter of the test task, e.g. 0.31.")],
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = Settings.method,
-    episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="Number of episodes.")] = Settings.episodes,
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = Adaptation.method,
+    episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="Number of episodes.")] = Adaptation.episodes,
     risk: Annotated[
         float | None, typer.Option(help="Probability with which any deployed policy may break a budget; 0.05.")
     ] = None,
-    seed: Seed = Settings.seed,
+    seed: Seed = Adaptation.seed,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for results.json and report.html.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -77,13 +80,13 @@ def adapt_command(
     if tasks.digest() != policies.task_digest:
         raise ArtifactError(f"{path}: was trained on other tasks than {dict(policies.recipe)} makes; train it again")
     check_terms(method, [] if risk is None else ["risk"])
-    settings = Settings(numbers("task", task), method, episodes, Settings.risk if risk is None else risk, seed)
+    settings = Adaptation(numbers("task", task), method, episodes, Adaptation.risk if risk is None else risk, seed)
     if method == "certified" and not as_json:
         print_lines(advice(policies).lines)
     with progress(not as_json) as report:
         results = adapt_one(policies, tasks, settings, report)
     if out is not None:
-        write_report(out, results, adapt_page(results))
+        write_report(out, results, page(results))
     if as_json:
         print_json(results)
         return

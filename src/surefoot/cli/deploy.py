@@ -41,11 +41,10 @@ from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.files import check_file
 from surefoot.interrupts import held_back
-from surefoot.lab.experiments.options import MOST_EPISODES
 from surefoot.learning.certified.calibrated import CLAIMED, Calibration, told_calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.learning.learner import Learner
-from surefoot.methods import METHODS, check_terms, learner
+from surefoot.methods import METHODS, MOST_EPISODES, check_terms, learner
 from surefoot.policyset.export import write_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
 

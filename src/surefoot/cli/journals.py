@@ -160,8 +160,8 @@ def report_command(
         given = "--policies" if policies is not None else "--key"
         raise InvalidInput(f"{given} must be left out unless RUN is the journal of a deployment, got {run}")
     else:
-        from surefoot.lab.experiments.results import redraw
-        from surefoot.lab.experiments.table import PAGES
+        from surefoot.lab.experiments import PAGES
+        from surefoot.lab.experiments.frame import redraw
 
         redraw(run, lambda results: PAGES[results["experiment"]](results))
         page = run / "report.html"

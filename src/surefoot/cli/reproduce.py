@@ -1,9 +1,9 @@
-"""`surefoot reproduce …`, a command for every experiment, made from the table of them; and `surefoot bench`."""
+"""`surefoot reproduce …`, a command for every experiment, made from its settings; and `surefoot bench`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
 from typer.main import get_group
@@ -23,9 +23,11 @@ from surefoot.cli.terminal import (
     takes_several,
     with_options,
 )
-from surefoot.lab.experiments.table import EXPERIMENTS, Experiment
+from surefoot.lab.experiments import HELPS, find
 
-BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
+if TYPE_CHECKING:
+    from surefoot.lab.experiments.frame import Experiment
+
 Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -34,11 +36,11 @@ app = typer.Typer(rich_markup_mode=None)
 class Experiments(OnDemand):
     """The experiments; the one that is called is imported."""
 
-    helps: ClassVar = {name: experiment.help for name, experiment in BY_NAME.items()}
+    helps: ClassVar = HELPS
 
     def load(self, name: str) -> Any:
         alone = typer.Typer(rich_markup_mode=None)
-        alone.command(name)(command_of(BY_NAME[name]))
+        alone.command(name)(command_of(find(name)))
         return get_group(alone).commands[name]
 
 
@@ -54,25 +56,25 @@ app.add_typer(
 
 def command_of(experiment: Experiment) -> Callable[..., None]:
     """The command of an experiment; its options are those of the settings."""
-    from surefoot.lab.experiments.options import check_applies, options_of
+    from surefoot.lab.experiments.frame import check_applies, options_of
 
-    hints = get_type_hints(experiment.options)
+    hints = get_type_hints(experiment.settings)
 
     def command(out: Out, jobs: Jobs = 2, as_json: Json = False, **words: Any) -> None:
         quick = words.pop("quick", None)
         given = {name: _parsed(name, value, hints[name]) for name, value in drop_none(**words).items()}
-        settings = experiment.settings(**{**(experiment.quick if quick else {}), **given})
+        settings = experiment.settings_for(**{**(experiment.quick if quick else {}), **given})
         check_applies(settings, given)
         with progress(not as_json) as report:
-            results = experiment.run(settings, out, jobs=jobs, progress=report)
+            results = experiment.reproduce(settings, out, jobs=jobs, progress=report)
         if as_json:
             print_json(results)
             return
         show_all(experiment.tables(results), results["seconds"])
         print_path(out / "report.html", experiment.beside)
 
-    command.__doc__ = experiment.help
-    options = {name: optional(hints[name], **told) for name, told in options_of(experiment.options).items()}
+    command.__doc__ = HELPS[experiment.name]
+    options = {name: optional(hints[name], **told) for name, told in options_of(experiment.settings).items()}
     return with_options(command, {**({"quick": _quick(experiment)} if experiment.quick else {}), **options})
 
 

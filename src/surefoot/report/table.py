@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from surefoot.cmdp.wording import number as number
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
+from surefoot.learning.spec import PlanLine
 from surefoot.report.metrics import Totals
 
 MISSING = "–"
@@ -42,6 +43,36 @@ class Table:
         for index, row in enumerate(self.rows):
             if len(row) != len(self.headers):
                 raise InvalidInput(f"rows[{index}] must have {len(self.headers)} cells like headers, got {len(row)}")
+
+    @staticmethod
+    def of(rows: Iterable[Mapping[str, Any]], *columns: Column) -> Table:
+        """One row for each of `rows`, with the cells that `columns` make of it."""
+        return Table(
+            tuple(column.header for column in columns),
+            tuple(tuple(column.cell(row) for column in columns) for row in rows),
+            numbers=tuple(k for k, column in enumerate(columns) if column.form is not None),
+            optional=tuple(k for k, column in enumerate(columns) if column.optional),
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """Attributes:
+    key: of the value in a row, or what the value is, given the row; None is shown as missing.
+    form: the format of a number; without one the column holds text.
+    optional: left out on a narrow terminal.
+    """
+
+    header: str
+    key: str | Callable[[Any], Any]
+    form: str | None = None
+    optional: bool = False
+
+    def cell(self, row: Mapping[str, Any]) -> str | Cell:
+        value = row[self.key] if isinstance(self.key, str) else self.key(row)
+        if value is None:
+            return MISSING
+        return value if isinstance(value, Cell) else format(value, self.form or "")
 
 
 # -------------------------------------------------------------------------------------------------- methods and events
@@ -91,6 +122,27 @@ def results_table(
     )
     optional = tuple(range(3, 4 + len(present) + (limit is not None)))  # the interval and the multiples
     return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=optional)
+
+
+def plan_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """How long each method stays on the safe policy, from its plan as plain data."""
+    return Table.of(
+        lines,
+        Column("method", "method"),
+        Column("certified", lambda line: "yes" if line["certified"] else "uncertified"),
+        Column("episodes on the safe policy", _planned_episodes, ""),
+        Column("why", "reason"),
+    )
+
+
+def _planned_episodes(line: Mapping[str, Any]) -> str:
+    return {None: "all", "unknown": "unknown"}.get(line["episodes"]) or f"{line['episodes']:,.0f}"
+
+
+def plain_plan(plan: Sequence[PlanLine]) -> list[dict[str, Any]]:
+    """The plan as plain data; JSON has neither infinity nor NaN: never is null, and what nobody knows "unknown"."""
+    words = {"inf": None, "nan": "unknown"}
+    return [{**asdict(line), "episodes": words.get(str(line.episodes), line.episodes)} for line in plan]
 
 
 def events_table(events: Mapping[str, Sequence[Sequence[Event]]]) -> Table:

@@ -14,9 +14,9 @@ import pytest
 from made_runs import made_run
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.experiments.baselines.page import baselines_page, methods_table
-from surefoot.lab.experiments.baselines.run import growth, growth_exponent, last_policies, reproduce, train_benchmark
+from surefoot.lab.experiments.baselines.run import EXPERIMENT, growth, growth_exponent, last_policies, train_benchmark
 from surefoot.lab.experiments.baselines.settings import BENCHMARKS, METHODS, Settings
-from surefoot.lab.experiments.results import redraw
+from surefoot.lab.experiments.frame import redraw
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy
@@ -34,7 +34,7 @@ SAFE_COSTS = {"factored": [0.6], "media": [1.0], "inventory": [0.7], "two-walls"
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("baselines") / "new"
-    reproduce(TINY, folder, jobs=1)
+    EXPERIMENT.reproduce(TINY, folder, jobs=1)
     return folder
 
 
@@ -92,7 +92,7 @@ def test_the_safe_policy_is_the_authors() -> None:
 @pytest.mark.long
 def test_the_same_whatever_the_number_of_workers(results: dict[str, Any], tmp_path: Path) -> None:
     settings = replace(TINY, benchmarks=("inventory",))
-    again = reproduce(settings, tmp_path / "again", jobs=2)["benchmarks"]["inventory"]
+    again = EXPERIMENT.reproduce(settings, tmp_path / "again", jobs=2)["benchmarks"]["inventory"]
     for method in OURS:
         assert again["methods"][method] == results["benchmarks"]["inventory"]["methods"][method]
 
@@ -247,16 +247,16 @@ def test_benchmarks_without_a_chosen_method_are_left_out() -> None:
 def test_nothing_is_done_for_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="out must be a folder"):
-        reproduce(TINY, tmp_path / "file")
+        EXPERIMENT.reproduce(TINY, tmp_path / "file")
     with pytest.raises(InvalidInput, match="jobs must be a whole number of at least 1, got 0"):
-        reproduce(TINY, tmp_path / "new", jobs=0)
+        EXPERIMENT.reproduce(TINY, tmp_path / "new", jobs=0)
     assert not (tmp_path / "new").exists()
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     settings = replace(TINY, benchmarks=("factored",), methods=("safe-only",), episodes=10)
-    reproduce(settings, tmp_path, jobs=1, progress=lambda *step: told.append(step))
+    EXPERIMENT.reproduce(settings, tmp_path, jobs=1, progress=lambda *step: told.append(step))
     assert told[0] == ("factored: training", 0, 1)
     assert [step for step in told if step[0] == "factored: adapting"] == [
         ("factored: adapting", done, 2) for done in range(3)

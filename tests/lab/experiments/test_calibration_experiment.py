@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.calibration import run
-from surefoot.lab.experiments.calibration.page import calibration_page, tables
-from surefoot.lab.experiments.calibration.run import reproduce
-from surefoot.lab.experiments.calibration.settings import Settings
+from surefoot.lab.experiments import calibration
+from surefoot.lab.experiments.calibration import EXPERIMENT, CalibratedLevels, page, tables
 from surefoot.learning.certified.calibrated import Calibration
 from surefoot.report.table import MISSING
 
-SMALL = Settings(episodes=40, runs=12, fresh=4, levels=(0.5,), risk=0.4)
+SMALL = CalibratedLevels(episodes=40, runs=12, fresh=4, levels=(0.5,), risk=0.4)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("calibration")
-    reproduce(SMALL, out, jobs=1)
+    EXPERIMENT.reproduce(SMALL, out, jobs=1)
     return out
 
 
@@ -43,7 +40,7 @@ def test_a_page_where_no_level_passed(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["calibration"] |= {"level": None, "counts": [[0.5, 12]]}
     del results["published"]["calibrated"]
-    assert calibration_page(results).page.verdict.sentence.startswith("No level passed")
+    assert page(results).page.verdict.sentence.startswith("No level passed")
     proved, calibrated = tables(results)["Regret and promise"].rows
     assert proved[0] == "as proved"
     assert "0 of 4" in proved, "fresh tasks are of the method that was run on them"
@@ -52,16 +49,7 @@ def test_a_page_where_no_level_passed(folder: Path) -> None:
 
 def test_where_no_level_passes_nothing_is_run_as_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Calibration("certified-likelihood", 40, 0.4, 0.0, None, 12, ((0.5, 12),), 20, "0" * 64)
-    monkeypatch.setattr(run, "calibrate", lambda *_, **__: failed)
-    results = reproduce(replace(SMALL, fresh=2), tmp_path, jobs=1)
+    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: failed)
+    results = EXPERIMENT.reproduce(replace(SMALL, fresh=2), tmp_path, jobs=1)
     assert set(results["published"]) == {"plain"}
     assert "No level passed" in (tmp_path / "report.html").read_text()
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(InvalidInput, match="levels must be at least one number"):
-        Settings(levels=())
-    with pytest.raises(InvalidInput, match="error must be at least 0 and less than the risk"):
-        Settings(error=0.05)
-    with pytest.raises(InvalidInput, match="method must"):
-        Settings(method="paper")

@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.covering.page import tables
-from surefoot.lab.experiments.covering.run import reproduce
-from surefoot.lab.experiments.covering.settings import Settings
-from surefoot.lab.experiments.results import redraw
-from surefoot.lab.experiments.table import PAGES
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments.covering import EXPERIMENT, CoveringSizes, tables
+from surefoot.lab.experiments.frame import redraw
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("covering")
-    settings = Settings(families=("gridworld", "two-walls"), epsilons=(0.05, 0.01, 0.004), points=40_000)
-    return out, reproduce(settings, out, jobs=1)
+    settings = CoveringSizes(families=("gridworld", "two-walls"), epsilons=(0.05, 0.01, 0.004), points=40_000)
+    return out, EXPERIMENT.reproduce(settings, out, jobs=1)
 
 
 def test_intervals_hold_what_is_known_and_covers_come_close(ran: tuple[Path, dict[str, Any]]) -> None:
@@ -40,17 +37,3 @@ def test_the_page_is_drawn_again_from_its_results(ran: tuple[Path, dict[str, Any
     assert (out / "report.html").read_bytes() == page
     assert (out / "covering.png").stat().st_size > 10_000
     assert len(tables(results)["Counts"].rows) == 6
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"delta": 0.4}, "delta must be above 0 and below 1/3, got 0.4"),
-        ({"families": ("nobody",)}, "families must be names"),
-        ({"epsilons": ()}, "epsilons must be at least one number"),
-        ({"points": 10}, "points must"),
-    ],
-)
-def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Settings(**change)

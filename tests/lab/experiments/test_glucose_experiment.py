@@ -13,14 +13,22 @@ from scipy.optimize import linprog
 
 import surefoot as sf
 from surefoot.errors import InvalidInput
+from surefoot.lab.experiments.frame import redraw
 from surefoot.lab.experiments.glucose import information, measures
 from surefoot.lab.experiments.glucose.elimination import ELIMINATION
 from surefoot.lab.experiments.glucose.page import glucose_page, tables
-from surefoot.lab.experiments.glucose.patients import NEAR, PRECISE, Contender, Lived, day_by_day, day_streams, live
-from surefoot.lab.experiments.glucose.run import reproduce, summarised
+from surefoot.lab.experiments.glucose.patients import (
+    NEAR,
+    PRECISE,
+    Contender,
+    Lived,
+    day_by_day,
+    day_streams,
+    live,
+)
+from surefoot.lab.experiments.glucose.run import EXPERIMENT, summarised
 from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, QUICK, Settings
 from surefoot.lab.experiments.judging import Judge, best
-from surefoot.lab.experiments.results import redraw
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.methods import learner
 from surefoot.report.page import render
@@ -173,7 +181,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("surefoot.lab.experiments.glucose.run.insulin_candidates", lambda *_, **__: found)
         patch.setattr("surefoot.lab.experiments.glucose.information.DAYS", 100)
-        reproduce(SMALL, out, jobs=1)
+        EXPERIMENT.reproduce(SMALL, out, jobs=1)
     return out
 
 

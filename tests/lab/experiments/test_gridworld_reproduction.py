@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.lab.experiments.frame import check_folder, write_report
 from surefoot.lab.experiments.gridworld import limit
 from surefoot.lab.experiments.gridworld.page import TEST, compared_with, gridworld_page, tables
-from surefoot.lab.experiments.gridworld.run import noises_under_test, reproduce
+from surefoot.lab.experiments.gridworld.run import EXPERIMENT, noises_under_test
 from surefoot.lab.experiments.gridworld.settings import Settings
-from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
 from surefoot.simulate import plan
@@ -35,7 +35,7 @@ def small(settings: Settings, out: Path) -> dict[str, Any]:
     are those of few tasks."""
     brief = mock.patch.object(plan, "TRIAL_EPISODES", 20), mock.patch.object(limit, "ALTERNATIVES", 3)
     with brief[0], brief[1], pytest.warns(UserWarning, match="theorem does not apply"):
-        return reproduce(settings, out, jobs=1)
+        return EXPERIMENT.reproduce(settings, out, jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_another_seed_gives_others(results: dict[str, Any], tmp_path: Path) -> N
 def test_worker_processes_change_nothing(results: dict[str, Any], tmp_path: Path) -> None:
     methods = ("safe-only", "published")
     with mock.patch.object(plan, "TRIAL_EPISODES", 20), pytest.warns(UserWarning, match="theorem does not apply"):
-        parallel = reproduce(replace(QUICK, methods=methods), tmp_path, jobs=2)
+        parallel = EXPERIMENT.reproduce(replace(QUICK, methods=methods), tmp_path, jobs=2)
     for name in methods:
         assert parallel["methods"][name] == results["methods"][name]
 
@@ -240,7 +240,7 @@ def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
 
 def test_no_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="jobs must be a whole number of at least 1, got 0"):
-        reproduce(QUICK, tmp_path / "never", jobs=0)
+        EXPERIMENT.reproduce(QUICK, tmp_path / "never", jobs=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -284,7 +284,7 @@ def test_the_published_numbers(tmp_path: Path) -> None:
     """Never adapting costs 95.8 k; the paper's figure shows Safe-PCE near 40 k and PCE near 13 k, unsafe."""
     settings = Settings(methods=("safe-only", "paper", "published", "pce"))
     with pytest.warns(UserWarning, match="theorem does not apply"):
-        methods = reproduce(settings, tmp_path)["methods"]
+        methods = EXPERIMENT.reproduce(settings, tmp_path)["methods"]
     assert methods["safe-only"]["regret_mean"] == pytest.approx(95_800, abs=100)
     assert methods["paper"]["regret"] == methods["safe-only"]["regret"]
     assert 30_000 < methods["published"]["regret_mean"] < 50_000

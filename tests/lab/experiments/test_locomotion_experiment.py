@@ -29,6 +29,7 @@ from surefoot.cli import commands
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.baselines.told_episodes import safe_network
+from surefoot.lab.experiments.frame import redraw
 from surefoot.lab.experiments.judging import best
 from surefoot.lab.experiments.locomotion import adapting, measures, run, settings, shipped
 from surefoot.lab.experiments.locomotion.adapting import Faced, Streams, face, lessons
@@ -37,7 +38,6 @@ from surefoot.lab.experiments.locomotion.page import family_table, locomotion_pa
 from surefoot.lab.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
 from surefoot.lab.experiments.locomotion.shipped import Origin, School
 from surefoot.lab.experiments.locomotion.simulated_steps import HELD_OUT, SAMPLE, SIGNALS, simulated_steps
-from surefoot.lab.experiments.results import redraw
 from surefoot.learning.paper.published import ON_ROBOTS, LocomotionRules
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -111,7 +111,7 @@ def test_quick_settings_are_settings() -> None:
 @pytest.mark.long
 def test_nothing_of_robots_is_loaded_before_it_is_needed() -> None:
     code = (
-        "import sys, surefoot.lab.experiments.table; print({'jax', 'mujoco', 'optax', 'gymnasium'} & set(sys.modules))"
+        "import sys, surefoot.lab.experiments.frame; print({'jax', 'mujoco', 'optax', 'gymnasium'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
@@ -265,7 +265,7 @@ def test_totals_are_sums() -> None:
 @pytest.fixture(scope="module")
 def folder(toy: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("locomotion")
-    run.reproduce(small(families=("runner", "again")), out, jobs=1)
+    run.EXPERIMENT.reproduce(small(families=("runner", "again")), out, jobs=1)
     return out
 
 
@@ -463,7 +463,7 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     )
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     said: list[Any] = []
-    results = run.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
+    results = run.EXPERIMENT.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
     assert said[0] == ("experts", 1, 2)
     del asked["progress"]
     assert asked == {"family": FAMILY, "seed": 3, "jobs": 1, "share": 0.5}
@@ -493,7 +493,7 @@ def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatc
     monkeypatch.setattr(schooling, "schooled", lambda *given, **words: policies())
     monkeypatch.setattr(schooling, "meta_policies", fails)
     with pytest.raises(InvalidInput, match="no step"):
-        run.reproduce(small(retrain=True, methods=("safe-only",), tasks=1), tmp_path, jobs=1)
+        run.EXPERIMENT.reproduce(small(retrain=True, methods=("safe-only",), tasks=1), tmp_path, jobs=1)
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
     assert not (tmp_path / "runner.json").exists()
 

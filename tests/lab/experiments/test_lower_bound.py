@@ -10,18 +10,29 @@ import numpy as np
 import pytest
 
 import surefoot as sf
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.lower_bound.page import tables
-from surefoot.lab.experiments.lower_bound.run import fits, gap, gates, loop_samples, reproduce
-from surefoot.lab.experiments.lower_bound.settings import BASE, EXPONENTS, METHODS, SWEEPS, Settings, drawn
-from surefoot.lab.experiments.results import redraw
-from surefoot.lab.experiments.table import PAGES
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments.frame import redraw
+from surefoot.lab.experiments.lower_bound import (
+    BASE,
+    EXPERIMENT,
+    EXPONENTS,
+    METHODS,
+    SWEEPS,
+    LowerBound,
+    abscissa,
+    fits,
+    gap,
+    gates,
+    loop_samples,
+    tables,
+)
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("lower-bound")
-    return out, reproduce(Settings(quantities=("epsilon",), methods=("certified-likelihood",), repeats=1), out, jobs=1)
+    settings = LowerBound(quantities=("epsilon",), methods=("certified-likelihood",), repeats=1)
+    return out, EXPERIMENT.reproduce(settings, out, jobs=1)
 
 
 def test_samples_grow_with_the_power_of_the_bound(ran: tuple[Path, dict[str, Any]]) -> None:
@@ -84,21 +95,7 @@ def test_exponents_are_those_of_a_power_law() -> None:
 
 
 def test_the_bound_is_drawn_against_what_it_is_a_power_of() -> None:
-    assert drawn("tasks", BASE) == 3
-    assert np.isclose(drawn("epsilon", BASE), 5)
-    assert np.isclose(drawn("xi", BASE), 1 / 0.3)
-    assert np.isclose(drawn("discount", BASE), 20)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"methods": ("nobody",)}, "methods must be names"),
-        ({"quantities": ("delta",)}, "quantities must be names"),
-        ({"repeats": 0}, "repeats must"),
-        ({"most": 10}, "most must"),
-    ],
-)
-def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Settings(**change)
+    assert abscissa("tasks", BASE) == 3
+    assert np.isclose(abscissa("epsilon", BASE), 5)
+    assert np.isclose(abscissa("xi", BASE), 1 / 0.3)
+    assert np.isclose(abscissa("discount", BASE), 20)

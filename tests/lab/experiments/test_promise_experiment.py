@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from surefoot.errors import InvalidInput
+from surefoot.lab.experiments.frame import redraw
 from surefoot.lab.experiments.promise.families import count_family
 from surefoot.lab.experiments.promise.page import promise_page, tables
 from surefoot.lab.experiments.promise.random_families import random_family
-from surefoot.lab.experiments.promise.run import reproduce
+from surefoot.lab.experiments.promise.run import EXPERIMENT
 from surefoot.lab.experiments.promise.settings import RandomSettings, Settings, settings_for
 from surefoot.lab.experiments.promise.twins import overconfident
 from surefoot.lab.experiments.promise.verdict import Count, tail
 from surefoot.lab.experiments.promise.watched import true_cell, watched_run
-from surefoot.lab.experiments.results import redraw
 from surefoot.methods import learner
 from surefoot.report.page import render
 
@@ -118,7 +118,7 @@ def test_the_true_cell_holds_the_task(kind: str) -> None:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("promise") / "new"
-    reproduce(SMALL, folder, jobs=1)
+    EXPERIMENT.reproduce(SMALL, folder, jobs=1)
     return folder
 
 

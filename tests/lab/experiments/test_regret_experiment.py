@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from surefoot import theory
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.regret import run as experiment
-from surefoot.lab.experiments.regret.page import tables
-from surefoot.lab.experiments.regret.settings import BASE, SWEEPS, Family, Settings
-from surefoot.lab.experiments.results import redraw
-from surefoot.lab.experiments.table import PAGES
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments import regret as experiment
+from surefoot.lab.experiments.frame import redraw
+from surefoot.lab.experiments.regret import BASE, EXPERIMENT, SWEEPS, Family, RegretSweeps, tables
 from surefoot.tasks.gridworld_tasks import gridworld
 
 
@@ -23,10 +21,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     out = tmp_path_factory.mktemp("regret")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(experiment, "EPSILON", 0.02)
-        patched.setattr("surefoot.lab.experiments.regret.settings.SWEEPS", {"cover": (BASE,), "margin": (BASE,)})
-        patched.setattr("surefoot.lab.experiments.regret.page.SWEEPS", {"cover": (BASE,), "margin": (BASE,)})
-        settings = Settings(sweeps=("margin",), methods=("certified-likelihood",), tasks=1, episodes=600)
-        return out, experiment.reproduce(settings, out, jobs=1)
+        patched.setattr(experiment, "SWEEPS", {"cover": (BASE,), "margin": (BASE,)})
+        settings = RegretSweeps(sweeps=("margin",), methods=("certified-likelihood",), tasks=1, episodes=600)
+        return out, EXPERIMENT.reproduce(settings, out, jobs=1)
 
 
 def test_measured_is_below_certified_and_far_below_the_paper(ran: tuple[Path, dict[str, Any]]) -> None:
@@ -45,7 +42,8 @@ def test_the_page_is_drawn_again_from_its_results(ran: tuple[Path, dict[str, Any
     assert (out / "regret.png").stat().st_size > 10_000
     assert len(tables(results)["At the last episode"].rows) == 1
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("surefoot.lab.experiments.regret.page.SWEEPS", {"cover": (BASE,), "margin": (BASE,)})
+        patched.setattr(experiment, "EPSILON", 0.02)
+        patched.setattr(experiment, "SWEEPS", {"cover": (BASE,), "margin": (BASE,)})
         page = (out / "report.html").read_bytes()
         redraw(out, PAGES["regret"])
         assert (out / "report.html").read_bytes() == page
@@ -60,21 +58,7 @@ def test_the_theorem_is_taken_where_it_holds() -> None:
 
 
 def test_families_are_run_once_each() -> None:
-    families = Settings().families
+    families = RegretSweeps().families
     assert families[0] == BASE
     assert len(families) == len(set(families)) == sum(map(len, SWEEPS.values())) - 1
     assert Family(std=0.01) in families
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"methods": ("paper",)}, "methods must be names"),
-        ({"sweeps": ("delta",)}, "sweeps must be names"),
-        ({"tasks": 0}, "tasks must"),
-        ({"risk": 1.5}, "risk must"),
-    ],
-)
-def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Settings(**change)

@@ -7,20 +7,17 @@ from typing import Any
 
 import pytest
 
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.results import redraw
-from surefoot.lab.experiments.shift.page import tables
-from surefoot.lab.experiments.shift.run import reproduce
-from surefoot.lab.experiments.shift.settings import NEAR_METHODS, TESTS, Settings
-from surefoot.lab.experiments.shift.tasks import FROM_D, SHIFTS
-from surefoot.lab.experiments.table import PAGES
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments.frame import redraw
+from surefoot.lab.experiments.shift import EXPERIMENT, FROM_D, NEAR_METHODS, TESTS, Shifts, tables
+from surefoot.lab.families.shifted_gridworlds import SHIFTS
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("shift")
-    settings = Settings(("certified-returns",), runs=2, episodes=300, fresh=3, near=2, distances=(0.0, 0.001))
-    return out, reproduce(settings, out, jobs=1)
+    settings = Shifts(("certified-returns",), runs=2, episodes=300, fresh=3, near=2, distances=(0.0, 0.001))
+    return out, EXPERIMENT.reproduce(settings, out, jobs=1)
 
 
 @pytest.mark.long
@@ -55,17 +52,3 @@ def test_the_page_is_drawn_again_from_its_results(ran: tuple[Path, dict[str, Any
     assert (out / "report.html").read_bytes() == page
     assert (out / "power.png").stat().st_size > 10_000
     assert list(tables(results)) == ["Alarms", "At a distance", "Without a model"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"near": 0}, "near must"),
-        ({"distances": ()}, "distances must"),
-        ({"distances": (0.1, 0.1)}, "distances must"),
-        ({"distances": (-0.1,)}, "shift must be a distance"),
-    ],
-)
-def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Settings(**change)

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.results import redraw
-from surefoot.lab.experiments.table import PAGES
-from surefoot.lab.experiments.tail.page import tables
-from surefoot.lab.experiments.tail.run import reproduce
-from surefoot.lab.experiments.tail.settings import STEPS, Settings
+from surefoot.lab.experiments import PAGES
+from surefoot.lab.experiments.frame import redraw
+from surefoot.lab.experiments.tail import EXPERIMENT, STEPS, TailBudgets, tables
 
 pytestmark = pytest.mark.long  # trains on twenty steps of a gridworld whose states know the cost so far
 
@@ -21,7 +18,7 @@ pytestmark = pytest.mark.long  # trains on twenty steps of a gridworld whose sta
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("tail")
-    return out, reproduce(Settings(tasks=2, episodes=400), out, jobs=1)
+    return out, EXPERIMENT.reproduce(TailBudgets(tasks=2, episodes=400), out, jobs=1)
 
 
 def test_either_budget_is_kept(ran: tuple[Path, dict[str, Any]]) -> None:
@@ -45,16 +42,3 @@ def test_the_page_is_drawn_again_from_its_results(ran: tuple[Path, dict[str, Any
     assert (out / "report.html").read_bytes() == page
     assert (out / "tail.png").stat().st_size > 10_000
     assert len(tables(results)["Tasks"].rows) == 4
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tasks": 0}, "tasks must"),
-        ({"level": 1.0}, "level must"),
-        ({"threshold": 4.0}, "threshold must lie between 0 and the budget"),
-    ],
-)
-def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Settings(**change)

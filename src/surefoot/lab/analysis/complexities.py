@@ -4,14 +4,15 @@ logarithms, in the paper's unit scale. Orders of magnitude: what they leave out 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from surefoot import theory
 from surefoot.arrays import fraction, number, whole
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.table import Column, Table
 from surefoot.tabular.policy import TabularPolicy
 
 
@@ -59,6 +60,19 @@ def sample_complexities(problem: Problem) -> tuple[Row, ...]:
         Row("DOPE+", False, "ξ⁻² ε⁻² (1-γ)⁻⁶ |S|² |A|", theory.dope_plus_complexity(*size, *margins)),
         Row("LB-SGD", False, "(1-γ)⁻²² min{ξ, ε}⁻⁶", theory.lb_sgd_complexity(*margins)),
         Row("this method", True, "ξ⁻² ε⁻² (1-γ)⁻⁵ C", theory.sample_complexity(problem.cover, *margins)),
+    )
+
+
+def complexity_table(rows: Sequence[Row]) -> Table:
+    """Table 1 of the paper; ours last, and how many times as many steps the others take."""
+    ours = rows[-1].samples
+    return Table.of(
+        map(asdict, rows),
+        Column("method", "method"),
+        Column("trained", lambda row: "yes" if row["trained"] else "no"),
+        Column("without constants", "formula"),
+        Column("steps", "samples", ".3g"),
+        Column("times ours", lambda row: row["samples"] / ours, ".3g"),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from surefoot.lab.baselines.dope import VISIT_GROWTH
 from surefoot.lab.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, Settings
-from surefoot.lab.experiments.results import Report, Results
+from surefoot.lab.experiments.frame import Report, Results
 from surefoot.report import table, verdict
 from surefoot.report.figures import learning_curves, panels_in_words, png, svg
 from surefoot.report.metrics import ranked

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from surefoot import __version__
 from surefoot.arrays import Floats
-from surefoot.fan_out import check_jobs, each
-from surefoot.lab.experiments.baselines.page import baselines_page
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, Settings, seed_of
-from surefoot.lab.experiments.results import check_folder, experiment_results, write_report
+from surefoot.fan_out import each
+from surefoot.lab.experiments.baselines.page import baselines_page, tables
+from surefoot.lab.experiments.baselines.settings import BENCHMARKS, QUICK, Settings, seed_of
+from surefoot.lab.experiments.frame import Bench, Experiment, experiment_results
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
@@ -31,22 +29,10 @@ FITTED_POINTS = 200  # at which the growth of the regret is fitted
 BESIDE = ("growth", "last", "seconds_per_run")  # what is told of each method beside its summary
 
 
-def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Run every benchmark; returns what is written to results.json."""
-    check_jobs(jobs)
-    check_folder(out)
-    show = progress or silent
-    benchmarks = {name: run_benchmark(name, settings, jobs, show) for name in settings.with_methods}
-    results = {
-        "experiment": "baselines",
-        "version": __version__,
-        "settings": asdict(settings),
-        "seconds": sum(each["seconds"] for each in benchmarks.values()),
-        "benchmarks": benchmarks,
-    }
-    show("writing the report", 0, 1)
-    write_report(out, results, baselines_page(results))
-    return results
+def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+    """Every benchmark."""
+    benchmarks = {name: run_benchmark(name, settings, bench.jobs, bench.progress) for name in settings.with_methods}
+    return {"seconds": sum(each["seconds"] for each in benchmarks.values()), "benchmarks": benchmarks}
 
 
 def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
@@ -167,3 +153,14 @@ def last_policies(runs: Sequence[Run]) -> Mapping[str, float]:
     before = [run.regret[-2] if run.episodes > 1 else 0.0 for run in runs]
     gaps = [run.regret[-1] - earlier for run, earlier in zip(runs, before, strict=True)]
     return {"gap": float(np.mean(gaps)), "margin": float(np.mean([run.margin[-1] for run in runs]))}
+
+
+EXPERIMENT = Experiment(
+    "baselines",
+    Settings,
+    run,
+    baselines_page,
+    tables,
+    "results.json and a figure per benchmark beside it",
+    quick=QUICK,
+)

@@ -6,18 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from surefoot.arrays import fraction
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.log_barrier import AISTATS
 from surefoot.lab.baselines.softmax import entropy_regularised
-from surefoot.lab.experiments.options import (
-    check_counts,
-    check_names,
-    check_risk,
-    check_seed,
-    episodes_option,
-    option,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import episodes_option, option, seed_option, setting
 from surefoot.lab.families.factored import HORIZON as FACTORED_STEPS
 from surefoot.lab.families.factored import PUBLISHED_PARAMETER as PUBLISHED_FACTORED
 from surefoot.lab.families.factored import factored
@@ -159,28 +153,24 @@ METHODS = (*OURS, *PLANNERS, *BARRIERS)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(frame.Settings):
     """Every benchmark with those of its methods that are among `methods`, each `runs` times.
 
     `episodes` None stands for each benchmark's own number, `runs` None for its authors'. `risk` is the authors' δ.
     """
 
-    benchmarks: tuple[str, ...] = option(tuple(BENCHMARKS), "Comma-separated names.")
-    methods: tuple[str, ...] = option(METHODS, "Comma-separated names.")
+    benchmarks: tuple[str, ...] = option(tuple(BENCHMARKS), "Comma-separated names.", choices=BENCHMARKS)
+    methods: tuple[str, ...] = option(METHODS, "Comma-separated names.", choices=METHODS)
     episodes: int | None = episodes_option(None, "Episodes per run.", "each benchmark's own number")
     runs: int | None = option(None, "Per benchmark and method.", least=1, default_words="its authors' number")
-    risk: float = 0.01
+    risk: float = setting(0.01, check=fraction)
     seed: int = seed_option()
     epsilon: float = 0.02
     delta: float = 0.1
-    cells: int = 400
+    cells: int = setting(400, least=1)
 
     def __post_init__(self) -> None:
-        check_counts(self, "episodes", "runs", "cells")
-        check_seed(self.seed)
-        check_risk(self.risk)
-        check_names("benchmarks", self.benchmarks, tuple(BENCHMARKS))
-        check_names("methods", self.methods, METHODS)
+        super().__post_init__()
         if not self.with_methods:
             known = sorted({method for name in self.benchmarks for method in BENCHMARKS[name].methods})
             raise InvalidInput(

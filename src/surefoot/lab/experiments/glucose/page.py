@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from surefoot.lab.experiments.frame import Report, Results
 from surefoot.lab.experiments.glucose.elimination import ELIMINATION
 from surefoot.lab.experiments.glucose.figure import gain_over_days, patients_over_days
 from surefoot.lab.experiments.glucose.measures import LEAST_GAIN
@@ -16,7 +17,6 @@ from surefoot.lab.experiments.glucose.tables import (
     risks_table,
     safety_table,
 )
-from surefoot.lab.experiments.results import Report, Results
 from surefoot.report import verdict
 from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions

@@ -4,58 +4,48 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import check_jobs, each
+from surefoot.fan_out import each
+from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.glucose.information import information
 from surefoot.lab.experiments.glucose.measures import known_cell, summary
-from surefoot.lab.experiments.glucose.page import glucose_page
+from surefoot.lab.experiments.glucose.page import glucose_page, tables
 from surefoot.lab.experiments.glucose.patients import NEAR, Contender, Lived, live
-from surefoot.lab.experiments.glucose.settings import ADAPTING, KNOWN, Settings
-from surefoot.lab.experiments.results import check_folder, write_report
+from surefoot.lab.experiments.glucose.settings import ADAPTING, KNOWN, QUICK, Settings
 from surefoot.lab.pump.family import BUDGET, glucose
 from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
+from surefoot.progress import Progress
 from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
 
+POLICY_SET = "glucose.policyset"  # its file
 SHOWN = (1.7, 1.0, 0.6)  # patients in the figure: those whose sensitivity is closest
 
 
-def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Search, bound and adapt; returns what is written to results.json."""
-    check_jobs(jobs)
-    check_folder(out, "glucose.policyset")
-    show, clock = progress or silent, Clock()
-    policies = trained(settings, jobs, show, clock)
+def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+    """Search, bound and adapt."""
+    jobs, show, clock = bench.jobs, bench.progress, Clock()
+    policies = bench.policy_sets[POLICY_SET] = trained(settings, jobs, show, clock)
     contenders, refused = _contenders(policies, settings)
     patients = adapted(policies, contenders, settings, jobs, show)
     clock.lap("adapting and judging")
     told = information(policies, settings.seed, jobs, show)
     clock.lap("what a day says")
-    results = {
-        "experiment": "glucose",
-        "version": __version__,
-        "settings": asdict(settings),
+    return {
         "seconds": sum(clock.seconds.values()),
         "seconds_by_stage": clock.seconds,
         **summarised(policies, contenders, patients, settings),
         "refused": refused,
         "information": told,
     }
-    report = glucose_page(results)
-    write_report(out, results, report, {"glucose.policyset": policies})
-    return results
 
 
 class Clock:
@@ -198,3 +188,15 @@ def _shown(
             if one.label in settings.methods
         },
     }
+
+
+EXPERIMENT = Experiment(
+    "glucose",
+    Settings,
+    run,
+    glucose_page,
+    tables,
+    "patients.png, gain.png, results.json and glucose.policyset beside it",
+    quick=QUICK,
+    policy_sets=lambda settings: [POLICY_SET],
+)

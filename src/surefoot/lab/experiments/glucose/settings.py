@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from surefoot.lab.experiments.glucose.elimination import ELIMINATION
-from surefoot.lab.experiments.options import (
+from surefoot.arrays import fraction, whole
+from surefoot.lab.experiments.frame import (
     Applies,
     check_counts,
     check_names,
-    check_risk,
-    check_seed,
     episodes_option,
     option,
     risk_option,
     seed_option,
 )
+from surefoot.lab.experiments.glucose.elimination import ELIMINATION
 from surefoot.learning.spec import MethodSpec
 from surefoot.methods import METHODS
 
@@ -89,8 +88,8 @@ class Settings:
         check_counts(
             self, *counts, "learned_patients", "learned_days", "searched_days", "judged_days", "most_judged_days"
         )
-        check_seed(self.seed)
+        whole("seed", self.seed, 0)
         for risk in (self.risk, *self.other_risks):
-            check_risk(risk)
-        check_risk(self.uncovered, "uncovered")
+            fraction("risk", risk)
+        fraction("uncovered", self.uncovered)
         check_names("methods", self.methods, KNOWN)

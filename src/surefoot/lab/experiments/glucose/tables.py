@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from surefoot.lab.experiments.results import Results
+from surefoot.lab.experiments.frame import Results
 from surefoot.report import table
 from surefoot.report.table import MISSING, Cell, Table
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from surefoot.lab.experiments.frame import Report, Results
 from surefoot.lab.experiments.gridworld.figure import Panel, policies_and_values
-from surefoot.lab.experiments.results import Report, Results, plan_table
 from surefoot.learning.event import Event
 from surefoot.methods import BASELINES
 from surefoot.report import verdict
 from surefoot.report.figures import learning_curves, png, svg
 from surefoot.report.metrics import Totals, ranked
 from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import Table, events_table, results_table
+from surefoot.report.table import Table, events_table, plan_table, results_table
 from surefoot.report.verdict import Verdict
 from surefoot.tasks.gridworld_tasks import BUDGET
 

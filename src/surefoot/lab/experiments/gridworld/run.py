@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.fan_out import check_jobs, each
+from surefoot.fan_out import each
+from surefoot.lab.experiments.frame import Bench, Experiment, experiment_results
 from surefoot.lab.experiments.gridworld.limit import limit_curve
-from surefoot.lab.experiments.gridworld.page import gridworld_page
-from surefoot.lab.experiments.gridworld.settings import FIGURE_1_NOISES, Settings
-from surefoot.lab.experiments.results import check_folder, experiment_results, write_report
+from surefoot.lab.experiments.gridworld.page import gridworld_page, tables
+from surefoot.lab.experiments.gridworld.settings import FIGURE_1_NOISES, QUICK, Settings
 from surefoot.methods import adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
+from surefoot.progress import Progress
 from surefoot.report.metrics import summarise, totals
 from surefoot.simulate.run import Run
 from surefoot.streams import Stream
@@ -27,16 +26,16 @@ from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.train import train
 
+POLICY_SET = "gridworld.policyset"  # its file
 
-def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Everything behind Figures 1 and 2; returns what is written to results.json."""
-    check_jobs(jobs)
-    check_folder(out, "gridworld.policyset")
-    began = time.perf_counter()
-    show = progress or silent
+
+def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+    """Everything behind Figures 1 and 2."""
+    jobs, show, began = bench.jobs, bench.progress, time.perf_counter()
     show("training", 0, 1)
     tasks = gridworld()
     policies = train(tasks, epsilon=settings.epsilon, delta=settings.delta, seed=settings.seed, progress=show)
+    bench.policy_sets[POLICY_SET] = policies
     noises = noises_under_test(settings)
     trained = time.perf_counter()
     runs = run_methods(policies, noises, settings, jobs, show)
@@ -55,9 +54,6 @@ def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progres
     results["limit"] = limit(policies, noises, settings, jobs, show)
     results["fresh"] = {name: totals(each) for name, each in fresh.items()}
     results["figure1"] = [optimal_policy(noise) for noise in FIGURE_1_NOISES]
-    show("writing the report", 0, 1)
-    report = gridworld_page(results)
-    write_report(out, results, report, {"gridworld.policyset": policies})
     return results
 
 
@@ -128,3 +124,15 @@ def _by_method(
 def _adapt(policies: PolicyValueSet, noise: float, method: str, settings: Settings, seed: int) -> Run:
     task = gridworld().task([noise])
     return adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
+
+
+EXPERIMENT = Experiment(
+    "gridworld",
+    Settings,
+    run,
+    gridworld_page,
+    tables,
+    "figure1.png, figure2.png, results.json and gridworld.policyset beside it",
+    quick=QUICK,
+    policy_sets=lambda settings: [POLICY_SET],
+)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surefoot.lab.experiments.options import (
-    check_counts,
-    check_names,
-    check_risk,
-    check_seed,
-    episodes_option,
-    option,
-    risk_option,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import episodes_option, option, risk_option, seed_option
 from surefoot.methods import METHODS
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 
@@ -45,7 +37,7 @@ FIGURE_1_NOISES = (0.1, 0.3)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(frame.Settings):
     """One reproduction.
 
     Attributes:
@@ -61,6 +53,7 @@ class Settings:
         DEFAULT_METHODS,
         f"all, or comma-separated names out of {', '.join(METHODS)}.",
         default_words="the paper's, ours, and the baselines of its figure",
+        choices=METHODS,
     )
     risk: float = risk_option()
     seed: int = seed_option()
@@ -68,13 +61,9 @@ class Settings:
     delta: float = DELTA
 
     def __post_init__(self) -> None:
-        check_counts(self, "episodes", "tasks")
-        check_counts(self, "fresh", least=0)
         if self.methods == ("all",):
             object.__setattr__(self, "methods", ALL_METHODS)
-        check_seed(self.seed)
-        check_risk(self.risk)
-        check_names("methods", self.methods, METHODS)
+        super().__post_init__()
 
 
 QUICK = {"tasks": 3, "episodes": 4_000}

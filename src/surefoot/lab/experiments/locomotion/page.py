@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from surefoot.lab.experiments.frame import Report, Results
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost
 from surefoot.lab.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_AXIS, REFERENCE
-from surefoot.lab.experiments.results import Report, Results
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.report import table, verdict
 from surefoot.report.figures import png, svg

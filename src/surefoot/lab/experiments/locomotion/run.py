@@ -10,41 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from surefoot import __version__
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import check_jobs, each
+from surefoot.fan_out import each
+from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.locomotion.adapting import Faced, face, lessons
 from surefoot.lab.experiments.locomotion.families import FAMILIES
 from surefoot.lab.experiments.locomotion.measures import expert_gain, summary, totals
-from surefoot.lab.experiments.locomotion.page import locomotion_page
-from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
+from surefoot.lab.experiments.locomotion.page import locomotion_page, tables
+from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, QUICK, Settings
 from surefoot.lab.experiments.locomotion.shipped import School, shipped, trained_anew
 from surefoot.lab.experiments.locomotion.simulated_steps import steps_before
-from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
+from surefoot.progress import Progress
 from surefoot.streams import Stream
 
 
-def reproduce(settings: Settings, out: Path, *, jobs: int = 2, progress: Progress | None = None) -> dict[str, Any]:
-    """Load or train, adapt and judge; returns what is written to results.json."""
-    check_jobs(jobs)
-    check_folder(out, *(f"{name}.policyset" for name in settings.families if settings.retrain))
-    show, began = progress or silent, time.perf_counter()
-    sets = {name: policy_set(name, settings, out, jobs, show) for name in settings.families}
+def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+    """Load or train, adapt and judge."""
+    jobs, show = bench.jobs, bench.progress
+    sets = {name: policy_set(name, settings, bench.out, jobs, show) for name in settings.families}
     families = {name: adapted(name, school, settings, jobs, show) for name, school in sets.items()}
-    results = {
-        "experiment": "locomotion",
-        "version": __version__,
-        "settings": asdict(settings),
-        "seconds": time.perf_counter() - began,
-        "families": families,
-        "methods": totals(families),
-    }
-    write_report(out, results, locomotion_page(results))
-    return results
+    return {"families": families, "methods": totals(families)}
 
 
 def policy_set(name: str, settings: Settings, out: Path, jobs: int, show: Progress) -> School:
@@ -123,3 +111,15 @@ def action_noise(policies: PolicyValueSet) -> list[float] | None:
     """The least and the largest standard deviation of an action of the safe policy, where it has any."""
     safe = policies.safe_policy
     return np.exp([safe.log_std.min(), safe.log_std.max()]).tolist() if isinstance(safe, MLPPolicy) else None
+
+
+EXPERIMENT = Experiment(
+    "locomotion",
+    Settings,
+    run,
+    locomotion_page,
+    tables,
+    "figure4.png, figure4.svg and results.json beside it",
+    quick=QUICK,
+    policy_sets=lambda settings: [f"{name}.policyset" for name in settings.families if settings.retrain],
+)

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from surefoot.arrays import fraction, whole
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.locomotion.families import FAMILIES
-from surefoot.lab.experiments.options import (
+from surefoot.lab.experiments.frame import (
     Applies,
     check_counts,
     check_names,
-    check_risk,
-    check_seed,
     episodes_option,
     option,
     risk_option,
     seed_option,
 )
+from surefoot.lab.experiments.locomotion.families import FAMILIES
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.learning.spec import MethodSpec
 from surefoot.methods import CONTROL_METHODS, METHODS
@@ -91,7 +90,7 @@ class Settings:
         check_counts(self, "tasks", "episodes", "watched", "network_episodes")
         check_counts(self, "judged", "judged_others", "judged_idle", least=2)
         check_counts(self, "network_tasks", "experts", least=0)
-        check_risk(self.risk)
-        check_seed(self.seed)
+        fraction("risk", self.risk)
+        whole("seed", self.seed, 0)
         if not 0 < self.share <= 1:
             raise InvalidInput(f"share must be above 0 and at most 1, got {self.share!r}")

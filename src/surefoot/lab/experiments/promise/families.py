@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from surefoot import __version__
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import check_jobs, each
-from surefoot.lab.experiments.options import check_names
-from surefoot.lab.experiments.promise.page import promise_page
+from surefoot.lab.experiments.frame import Bench, check_names
 from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily, random_family
 from surefoot.lab.experiments.promise.settings import EVERY, RandomSettings
 from surefoot.lab.experiments.promise.twins import overconfident
 from surefoot.lab.experiments.promise.verdict import FALSE_ALARM, Count
 from surefoot.lab.experiments.promise.watched import Watched, true_cell, watched_run
-from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.learning.method import Method
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
 from surefoot.streams import Stream
 
 MODEL_FREE = "certified-model-free"
@@ -44,25 +37,11 @@ class FamilyCount:
     refused: str = ""
 
 
-def reproduce(
-    settings: RandomSettings, out: Path, *, jobs: int = 2, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Count, and write results.json and report.html to `out`."""
-    check_jobs(jobs)
+def run(settings: RandomSettings, bench: Bench) -> dict[str, Any]:
+    """Count on random families of every kind, or of one."""
     check_names("kind", (settings.kind,), (EVERY, *KINDS))
-    check_folder(out)
-    began = time.perf_counter()
     calls = [(number, settings) for number in range(settings.number)]
-    found = [count for counts in each("families", count_family, calls, jobs, progress or silent) for count in counts]
-    results = {
-        "experiment": "promise",
-        "version": __version__,
-        "settings": asdict(settings),
-        "seconds": time.perf_counter() - began,
-        **summarised(found, settings),
-    }
-    write_report(out, results, promise_page(results))
-    return results
+    return summarised([count for counts in bench.map("families", count_family, calls) for count in counts], settings)
 
 
 # ----------------------------------------------------------------------------------------------------------- one family

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from surefoot.lab.experiments.frame import Report, Results
 from surefoot.lab.experiments.promise.figure import counts_and_risks, powerful
-from surefoot.lab.experiments.results import Report, Results
 from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Cell, Table, interval

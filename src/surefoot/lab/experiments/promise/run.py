@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from surefoot import __version__
-from surefoot.fan_out import check_jobs, each
+from surefoot.fan_out import each
+from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.lab.experiments.promise import families
-from surefoot.lab.experiments.promise.page import promise_page
-from surefoot.lab.experiments.promise.settings import RandomSettings, Settings
+from surefoot.lab.experiments.promise.page import promise_page, tables
+from surefoot.lab.experiments.promise.settings import RandomSettings, Settings, settings_for
 from surefoot.lab.experiments.promise.twins import overconfident
 from surefoot.lab.experiments.promise.verdict import Count
 from surefoot.lab.experiments.promise.watched import tested, watched_run
-from surefoot.lab.experiments.results import check_folder, write_report
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
+from surefoot.progress import Progress
 from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.training.train import train
@@ -32,26 +29,13 @@ from surefoot.training.train import train
 BATCH = 20  # tasks per unit of parallel work
 
 
-def reproduce(
-    settings: Settings | RandomSettings, out: Path, *, jobs: int = 2, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Count, and write results.json and report.html to `out`."""
+def run(settings: Settings | RandomSettings, bench: Bench) -> dict[str, Any]:
+    """Count on the gridworld, or on random families."""
     if isinstance(settings, RandomSettings):
-        return families.reproduce(settings, out, jobs=jobs, progress=progress)
-    check_jobs(jobs)
-    check_folder(out)
-    show = progress or silent
-    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=show)
-    counts = [row for name in settings.methods for row in count(policies, name, settings, jobs, show)]
-    results = {
-        "experiment": "promise",
-        "version": __version__,
-        "settings": asdict(settings),
-        "seconds": sum(row["seconds"] for row in counts),
-        "counts": counts,
-    }
-    write_report(out, results, promise_page(results))
-    return results
+        return families.run(settings, bench)
+    policies = train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=bench.progress)
+    counts = [row for name in settings.methods for row in count(policies, name, settings, bench.jobs, bench.progress)]
+    return {"seconds": sum(row["seconds"] for row in counts), "counts": counts}
 
 
 def count(policies: PolicyValueSet, method: str, settings: Settings, jobs: int, show: Progress) -> list[dict[str, Any]]:
@@ -95,9 +79,9 @@ def _batch(
     rows = []
     for k in batch:
         task = gridworld().task([noises[k]])
-        run = adapt(policies, task, method=method, episodes=settings.episodes, risk=risk, seed=_seed(settings, k))
-        near = tested(run, task, policies.safe_policy)
-        rows.append((run.unsafe_episodes, float(run.margin.min()), float(run.regret[-1]), near))
+        found = adapt(policies, task, method=method, episodes=settings.episodes, risk=risk, seed=_seed(settings, k))
+        near = tested(found, task, policies.safe_policy)
+        rows.append((found.unsafe_episodes, float(found.margin.min()), float(found.regret[-1]), near))
     return rows
 
 
@@ -129,3 +113,14 @@ def _seed(settings: Settings, number: int) -> int:
 
 def _finite_mean(values: Sequence[float]) -> float:
     return float(np.mean([value for value in values if math.isfinite(value)]))
+
+
+EXPERIMENT = Experiment(
+    "promise",
+    RandomSettings,
+    run,
+    promise_page,
+    tables,
+    "promise.png and results.json beside it",
+    configure=settings_for,
+)

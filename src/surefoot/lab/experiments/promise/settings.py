@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from surefoot.arrays import fraction, whole
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.options import (
+from surefoot.lab.experiments.frame import (
     check_counts,
     check_names,
-    check_risk,
-    check_seed,
     episodes_option,
     option,
     seed_option,
@@ -79,6 +78,6 @@ def settings_for(families: str = "gridworld", **given: Any) -> Settings | Random
 def _check(settings: Settings | RandomSettings, *counts: str) -> None:
     check_names("methods", settings.methods, COUNTED if settings.families == "random" else METHODS)
     check_counts(settings, *counts)
-    check_seed(settings.seed)
+    whole("seed", settings.seed, 0)
     for risk in settings.risks:
-        check_risk(risk, "risks")
+        fraction("risks", risk)

@@ -1,4 +1,4 @@
-"""Tasks outside the training distribution, as they look to the learner."""
+"""Gridworlds outside the distribution that a learner was trained for, as they look to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tasks.gridworld_tasks import RED_CELLS, gridworld
 
-FROM_D = "fresh tasks of D"
 SHIFTS = (
     "noise 0.30 (no shift)",
     "noise 0.42",

@@ -1,39 +1,100 @@
-"""The report on one run, made from results.json alone."""
+"""`surefoot adapt`: one method on one simulated task, and its page."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from surefoot.lab.experiments.results import Report, Results
+from surefoot.errors import Infeasible, InvalidInput
+from surefoot.lab.experiments.frame import Report, Results, Settings, experiment_results, report, setting
 from surefoot.learning.event import Event
-from surefoot.report.figures import learning_curves, panels_in_words, png, regret_known, svg
-from surefoot.report.metrics import Summary
-from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import Table, number, results_table
+from surefoot.methods import adapt
+from surefoot.policyset.certifiable import advice
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import Progress
+from surefoot.report.figures import learning_curves, panels_in_words, regret_known, svg
+from surefoot.report.metrics import Summary, summarise
+from surefoot.report.page import Section
+from surefoot.report.table import Column, Table, number, results_table
 from surefoot.report.verdict import Answer, Verdict, took, unsafe
 from surefoot.simulate.runner import JUDGED_ERROR
+from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.solve import solve
+from surefoot.tasks.task_distribution import TaskDistribution
 
 SHOWN_EVENTS = 200
 
 
-def adapt_page(results: Results) -> Report:
+def task_text(parameter: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in parameter)
+
+
+@dataclass(frozen=True)
+class Adaptation(Settings):
+    """One method on the task of one parameter."""
+
+    task: tuple[float, ...] = field(metadata={"fact": ("task", task_text)})
+    method: str = setting("certified", fact="method")
+    episodes: int = setting(40_000, fact="episodes")
+    risk: float = setting(0.05, fact="risk")
+    seed: int = setting(0, fact=("seed", str))
+
+
+def adapt_one(
+    policies: PolicyValueSet, tasks: TaskDistribution, settings: Adaptation, progress: Progress
+) -> dict[str, Any]:
+    """Run one method on one task; returns what is written to results.json.
+
+    Raises:
+        Infeasible: no policy keeps the budget on that task, so that regret has no meaning.
+    """
+    began = time.perf_counter()
+    try:
+        task = tasks.task(settings.task)
+        if isinstance(task, TabularCMDP):  # of which the least cost can be told
+            solve(task)
+    except InvalidInput as error:
+        raise InvalidInput(f"task {task_text(settings.task)}: {error}") from None
+    except Infeasible as error:
+        raise Infeasible(f"task {task_text(settings.task)}: {error}; choose another task", error.least_cost) from None
+    run = adapt(
+        policies,
+        task,
+        method=settings.method,
+        episodes=settings.episodes,
+        risk=settings.risk,
+        seed=settings.seed,
+        observer=lambda done, total: progress(settings.method, done, total),
+    )
+    results = experiment_results(
+        "adapt",
+        settings={**asdict(settings), "task": list(settings.task), "risk_split": dict(run.risk_split)},
+        seconds={"adapting": time.perf_counter() - began},
+        methods={settings.method: summarise([run])},
+        events={settings.method: [run.events]},
+        policies=policies,
+    )
+    return {**results, "advice": advice(policies).as_dict()}
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+
+def page(results: Results) -> Report:
     """Regret, cost and events of one run."""
     settings, methods, budgets = results["settings"], results["methods"], results["training"]["budget"]
     curves = learning_curves(methods, budgets=budgets)
     task = task_text(settings["task"])
-    page = Page(
+    return report(
+        results,
+        Adaptation,
         title=f"Method ‘{settings['method']}’ on task {task}",
         verdict=_verdict(results),
         lead=(
             f"{settings['episodes']:,} simulated episodes on the task with parameter {task}. "
             f"{_origin(methods[settings['method']])}"
-        ),
-        facts=(
-            ("task", task),
-            *((name, str(settings[name])) for name in ("method", "episodes", "risk", "seed")),
-            *_risk_facts(settings.get("risk_split", {})),
-            ("time", f"{results['seconds']:.1f} s"),
-            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
         ),
         sections=(
             *(
@@ -42,19 +103,15 @@ def adapt_page(results: Results) -> Report:
             ),
             _events_section([Event(**event) for event in results["events"][settings["method"]][0]]),
         ),
-        footer=f"surefoot {results['version']}",
+        figures={"curves.png": curves},
+        facts=_risk_facts(settings.get("risk_split", {})),
     )
-    return Report(page, {"curves.png": png(curves)})
 
 
 def tables(results: Results) -> dict[str, Table]:
     """Of the one method."""
     earned = "Regret" if regret_known(results["methods"]) else "Reward"
     return {f"{earned} and cost": results_table(results["methods"])}
-
-
-def task_text(parameter: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in parameter)
 
 
 def _verdict(results: Results) -> Verdict:
@@ -103,10 +160,14 @@ def _risk_facts(split: Mapping[str, float]) -> tuple[tuple[str, str], ...]:
 def _events_section(events: Sequence[Event]) -> Section:
     if not events:
         return Section("What happened", paragraphs=("No decision fell: the same policy in every episode.",))
-    rows = tuple((f"{event.episode:,}", event.kind, event.message) for event in events[:SHOWN_EVENTS])
-    left_out = len(events) - len(rows)
+    left_out = len(events) - SHOWN_EVENTS
     return Section(
         "What happened",
-        table=Table(("episode", "event", "what"), rows, numbers=(0,)),
-        notes=(f"{left_out:,} later events are in results.json.",) if left_out else (),
+        table=Table.of(
+            map(asdict, events[:SHOWN_EVENTS]),
+            Column("episode", "episode", ","),
+            Column("event", "kind"),
+            Column("what", "message"),
+        ),
+        notes=(f"{left_out:,} later events are in results.json.",) if left_out > 0 else (),
     )
