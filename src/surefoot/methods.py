@@ -11,7 +11,6 @@ import numpy as np
 
 from surefoot.arrays import fraction, whole
 from surefoot.cmdp.task import Task
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, meant
 from surefoot.learning.certified import choice
 from surefoot.learning.certified.calibrated import Calibration, told_calibration
@@ -93,12 +92,13 @@ def learner(
         options: further constants of the method.
     """
     spec = spec_of(method)
-    options = {name: _plain_calibration(value) if name == "calibration" else value for name, value in options.items()}
+    if options.get("calibration") is not None:
+        options["calibration"] = _known_calibration(options["calibration"])
     terms = Terms(
         spec.name,
         None if episodes is None else whole("episodes", episodes),
         fraction("risk", risk),
-        _horizon(policies.units, horizon),
+        policies.units.steps(horizon),
     )
     seed = int(seed) if isinstance(seed, np.integer) else seed
     settings = {
@@ -107,7 +107,7 @@ def learner(
         "risk": terms.risk,
         "seed": seed,
         "horizon": terms.horizon,
-        **options,
+        **{name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()},
     }
     made = spec.method(policies, terms, options)
     return Learner(made, seed=seed, horizon=terms.horizon, settings=settings, state_classes=spec.state)
@@ -206,16 +206,6 @@ def check_terms(method: str, given: Collection[str]) -> None:
         )
 
 
-def _plain_calibration(given: Any) -> dict[str, Any] | None:
-    """Plain data, which journals can keep. Data that come as such are claimed, whatever they say of themselves."""
-    if given is None:
-        return None
-    return asdict(given if isinstance(given, Calibration) else replace(told_calibration(given), standing="claimed"))
-
-
-def _horizon(units: Units, horizon: int | None) -> int:
-    if horizon is None:
-        return units.episode_length
-    if units.horizon is not None and whole("horizon", horizon) > units.horizon:
-        raise InvalidInput(f"horizon must be at most that of the policy set, {units.horizon}, got {horizon}")
-    return whole("horizon", horizon)
+def _known_calibration(given: Any) -> Calibration:
+    """Plain data are only claimed, whatever they say of themselves."""
+    return given if isinstance(given, Calibration) else replace(told_calibration(given), standing="claimed")

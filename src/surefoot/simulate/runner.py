@@ -82,7 +82,7 @@ class SimulatedTask:
 
     def __init__(self, learner: Learner, task: Task, seed: int, judged_on: int = JUDGED_EPISODES) -> None:
         self.learner, self.task, self.seed, self.judged_on = learner, task, seed, judged_on
-        self.steps = learner.horizon or task.units.episode_length
+        self.steps = task.units.steps(learner.horizon)
         self.transitions = learner.method.observes != "sums"
         self._streams: dict[int, EpisodeStream] = {}  # the latest used last
         self._used_before: dict[int, int] = {}  # episodes that streams had used when they were dropped

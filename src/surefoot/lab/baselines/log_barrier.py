@@ -39,7 +39,7 @@ from surefoot.lab.baselines.barrier_formulas import SCORE, SCORE_SLOPE, adaptive
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.baselines.softmax import GradientSums, given_start, published_start, smoothed_safe_policy, softmax
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
@@ -164,7 +164,7 @@ class Climb:
 
 
 @dataclass(frozen=True, eq=False)
-class LogBarrier:
+class LogBarrier(Method):
     """LB-SGD with the constants of `rules`, from the policy `first`."""
 
     name: str

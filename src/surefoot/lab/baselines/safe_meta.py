@@ -40,7 +40,7 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.baselines.softmax import add_by_place, given_start, published_start, safe_table, visits_and_returns
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
@@ -161,7 +161,7 @@ class Adaptations:
 
 
 @dataclass(frozen=True, eq=False)
-class SafeMeta:
+class SafeMeta(Method):
     """Safe Meta-RL with the constants of `rules`, from the meta-policy `meta`; None for the safe policy."""
 
     name: str

@@ -21,7 +21,7 @@ from surefoot.control.categorical_policy import CategoricalPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 NetworkPolicy: TypeAlias = MLPPolicy | CategoricalPolicy
@@ -82,7 +82,7 @@ class AdaptedNetworks:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkAdaptation:
+class NetworkAdaptation(Method):
     """Adapt after every `batch` episodes, from `first` on; an abandoned one is as if it had not been run."""
 
     name: str

@@ -6,20 +6,18 @@ docs/guarantees.md. `published.py` has the variant behind the paper's figure, `e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from surefoot import theory
 from surefoot.arrays import Floats, Integers, Mask, flag
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.checks import risk_left
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
 from surefoot.learning.paper.constants import Rules, paper_rules
 from surefoot.learning.paper.plan import paper_plan
 from surefoot.learning.paper.sums import Sums, first
@@ -45,18 +43,17 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class SafeCandidates:
+class SafeCandidates(Method):
     """Algorithm 2 with the constants of `rules`.
 
     Attributes:
         risk_split: how the risk is spent, on tasks where the safe policy is infeasible (coverage) and on the tests
-            (elimination); empty where nothing is known of the former, which is then an assumption of the theorem.
+            (elimination); None where nothing is known of the former, which is then an assumption of the theorem.
     """
 
     policies: PolicyValueSet
     rules: Rules
-    risk_split: Mapping[str, float] = field(default_factory=dict)
-    observes: ClassVar[Observes] = "sums"
+    risk_split: RiskSplit | None = None
 
     @property
     def name(self) -> str:
@@ -65,10 +62,6 @@ class SafeCandidates:
     @property
     def certified(self) -> bool:
         return self.rules.certified
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     def start(self) -> Any:
         rewards = [entry.reward for entry in self.policies.entries]
@@ -80,9 +73,6 @@ class SafeCandidates:
             return SAFE_ONLY
         indices = np.array([SAFE, state.alive[0] + 1])
         return Deployed(indices, np.array([1 - state.weight, state.weight]))
-
-    def policy(self, state: Trial, index: int) -> Policy:
-        return self.policies.policies[index]
 
     def absorb(self, state: Trial, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         return self._tested(state, episode, state.sums.after(outcomes))
@@ -101,6 +91,9 @@ class SafeCandidates:
             return Account(0, len(self.policies), None)
         margin = promised(self.policies.entries[state.alive[0]], state.weight)[1:]
         return Account(len(state.alive), len(self.policies), margin)
+
+    def surviving(self, state: Trial) -> tuple[int, ...]:
+        return state.alive
 
     # ------------------------------------------------------------------------------------------------- one phase
 
@@ -190,8 +183,7 @@ def _paper(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) ->
     if failing is None:
         return SafeCandidates(policies, paper_rules(policies, terms, terms.risk))
     left = risk_left(terms.risk, failing)
-    split = {"coverage": failing, "elimination": left, "values": 0.0}
-    return SafeCandidates(policies, paper_rules(policies, terms, left), split)
+    return SafeCandidates(policies, paper_rules(policies, terms, left), RiskSplit(failing, left))
 
 
 SPECS = (

@@ -21,7 +21,7 @@ class WatchedState:
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class Watched(Method):
     """The inner method as long as the test has raised no alarm."""
 
     inner: Method
