@@ -15,7 +15,7 @@ from surefoot.errors import InvalidInput, meant
 from surefoot.learning.certified import choice
 from surefoot.learning.certified.calibrated import Calibration, told_calibration
 from surefoot.learning.learner import Learner
-from surefoot.learning.paper import algorithm_2, elimination, published, safe_only
+from surefoot.learning.paper import algorithm_2, published, safe_only
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -63,7 +63,7 @@ BASELINES = tuple(" ".join(_BASELINES.values()).split())
 # For networks, trained with the extra surefoot[control].
 _CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo maml-penalty cpo-online"}
 
-_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *elimination.SPECS, *choice.SPECS)
+_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS)
 METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
 _KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
