@@ -19,7 +19,7 @@ from scipy.special import bdtr
 from surefoot.arrays import fraction, whole
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.options import CALIBRATED
+from surefoot.learning.certified.options import CALIBRATED_DEFAULTS
 from surefoot.learning.spec import drop_withdrawn
 
 CLAIMED = (
@@ -145,8 +145,8 @@ def expected_excess(allowed: int, runs: int, above: float) -> float:
 
 def check_calibrated_options(options: Mapping[str, Any]) -> None:
     """Refuse options under which something is promised that no run on simulated tasks could show."""
-    if not isinstance(options, Mapping) or set(drop_withdrawn(options)) - set(CALIBRATED):
-        raise InvalidInput(f"options must be among {', '.join(CALIBRATED)}, got {reprlib.repr(options)}")
+    if not isinstance(options, Mapping) or set(drop_withdrawn(options)) - set(CALIBRATED_DEFAULTS):
+        raise InvalidInput(f"options must be among {', '.join(CALIBRATED_DEFAULTS)}, got {reprlib.repr(options)}")
     if options.get("shift"):
         raise InvalidInput(
             "shift must be 0 with a calibration, whose runs are on tasks of the distribution alone and say nothing of "

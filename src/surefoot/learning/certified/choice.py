@@ -18,7 +18,7 @@ from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, Return
 from surefoot.learning.certified.evidence.signals import SignalProcess, SignalState
 from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence, log_threshold
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
-from surefoot.learning.certified.options import CALIBRATED, Options, options_of
+from surefoot.learning.certified.options import CALIBRATED_DEFAULTS, Options, options_of
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.certified.widening import widened, without_payments
@@ -206,15 +206,15 @@ def at_level(method: Certified, level: float) -> Certified:
     return replace(method, risk_split=replace(method.risk_split, elimination=level), certified=False)
 
 
-def _calibrated(method: Certified, found: Calibration, terms: Terms, options: Mapping[str, Any]) -> Certified:
+def _with_calibration(method: Certified, found: Calibration, terms: Terms, options: Mapping[str, Any]) -> Certified:
     """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
     check_calibrated_options(options)
     if found.level is None:
         raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
     if terms.risk < found.risk:
         raise InvalidInput(f"risk must be at least the {found.risk:g} of the calibration, got {terms.risk:g}")
-    asked = {**CALIBRATED, **options, "method": method.name, "horizon": terms.horizon}
-    had = {**CALIBRATED, **found.options, "method": found.method, "horizon": found.horizon}
+    asked = {**CALIBRATED_DEFAULTS, **options, "method": method.name, "horizon": terms.horizon}
+    had = {**CALIBRATED_DEFAULTS, **found.options, "method": found.method, "horizon": found.horizon}
     asked["digest"], had["digest"] = method.policies.digest(), found.digest
     for name, value in asked.items():
         if value != had[name]:
@@ -236,7 +236,7 @@ def _made(policies: PolicyValueSet, terms: Terms, calibration: Calibration | Non
         return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
     options = drop_withdrawn({**calibration.options, **options})
     method = certified_method(policies, terms.name, calibration.risk, horizon=terms.horizon, **options)
-    return _calibrated(cast(Certified, method), calibration, terms, options)
+    return _with_calibration(cast(Certified, method), calibration, terms, options)
 
 
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"

@@ -55,7 +55,9 @@ class Options:
 DEFAULTS: Mapping[str, Any] = MappingProxyType({each.name: each.default for each in fields(Options)})
 
 # Those that the learner of a calibration may have been made with: what is observed is for `certified` to choose by.
-CALIBRATED: Mapping[str, Any] = MappingProxyType({name: DEFAULTS[name] for name in DEFAULTS if name != "observes"})
+CALIBRATED_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {name: DEFAULTS[name] for name in DEFAULTS if name != "observes"}
+)
 
 
 def options_of(method: str) -> tuple[str, ...]:

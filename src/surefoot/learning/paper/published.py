@@ -30,7 +30,7 @@ def _never(entry: Entry, step: int, weight: float) -> float:
     return math.inf
 
 
-def _unchanged(entry: Entry, step: int, weight: float) -> float:
+def _same_weight(entry: Entry, step: int, weight: float) -> float:
     return weight
 
 
@@ -45,7 +45,7 @@ class TunedRules:
     margin_radius: Callable[[Integers], Floats]
     first_weight: float = 1.0
     phase_length: Callable[[Entry, int, float], float] = _never
-    next_weight: Callable[[Entry, int, float], float] = _unchanged
+    next_weight: Callable[[Entry, int, float], float] = _same_weight
     certified: ClassVar[bool] = False
     last_count: ClassVar[float] = math.inf
 
