@@ -107,8 +107,17 @@ else:
 class Method(ABC):
     """Constants of one test-phase method. Holds no state: `start`, `deployed`, `absorb` and `abandon` are pure.
 
-    A subclass says its `name`, the `policies` that it chooses from, and what is abstract here; of the rest what is not
-    as by default.
+    A subclass has a `name`, the `policies` that it chooses from and what is abstract here. The rest has defaults.
+
+    Attributes:
+        name: of its row, or of the row that it was made for.
+        certified: whether a proof comes with it; False by default.
+        policies: the policy set that it chooses from; None if there is none.
+        units: by default those of the policy set.
+        observes: what outcomes must be told with; by default sums alone.
+        cells: those that it rules out; None if there are none.
+        risk_split: how the risk is spent; None if it does not say.
+        note: what a reader of the record should know from the beginning; nothing by default.
     """
 
     @member
@@ -117,38 +126,30 @@ class Method(ABC):
 
     @member
     def certified(self) -> bool:
-        """Whether a proof comes with it."""
         return False
 
     @member
     def policies(self) -> PolicyValueSet | None:
-        """The policy set that it chooses from; None if there is none."""
         return None
 
     @member
     def units(self) -> Units:
-        if self.policies is None:
-            raise NotImplementedError(f"{self.name} has no policy set, so it must say its units")
-        return self.policies.units
+        return self._policy_set.units
 
     @member
     def observes(self) -> Observes:
-        """What outcomes must be told with."""
         return "sums"
 
     @member
     def cells(self) -> Cells | None:
-        """The cells that it rules out; None if there are none."""
         return None
 
     @member
     def risk_split(self) -> RiskSplit | None:
-        """How the risk is spent; None if it does not say."""
         return None
 
     @member
     def note(self) -> str:
-        """What a reader of the record should know from the beginning."""
         return ""
 
     @abstractmethod
@@ -158,10 +159,8 @@ class Method(ABC):
     def deployed(self, state: Any) -> Deployed: ...
 
     def policy(self, state: Any, index: int) -> Policy:
-        """The policy that an index stands for."""
-        if self.policies is None:
-            raise NotImplementedError(f"{self.name} has no policy set, so it must say what its policies are")
-        return self.policies.policies[index]
+        """The policy that an index stands for; by default that of the policy set."""
+        return self._policy_set.policies[index]
 
     @abstractmethod
     def absorb(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
@@ -185,6 +184,12 @@ class Method(ABC):
     def voided(self, state: Any) -> bool:
         """Whether something has happened after which its proof no longer holds."""
         return False
+
+    @property
+    def _policy_set(self) -> PolicyValueSet:
+        if self.policies is None:
+            raise NotImplementedError(f"{self.name} has no policy set, so it must have units and policy of its own")
+        return self.policies
 
 
 class Adopted(Method):
