@@ -197,8 +197,8 @@ class Adopted(Method):
 
     def __init__(self, method: Any) -> None:
         self.method = method
-        own = (name for name in dir(Method) if not name.startswith("_") and hasattr(method, name))
-        vars(self).update({name: getattr(method, name) for name in own})
+        optional = [name for name in dir(Method) if not name.startswith("_") and name not in Method.__abstractmethods__]
+        vars(self).update({name: getattr(method, name) for name in optional if hasattr(method, name)})
         if not isinstance(self.policies, PolicyValueSet):
             vars(self)["policies"] = None
 

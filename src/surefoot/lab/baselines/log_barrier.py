@@ -33,7 +33,6 @@ import numpy as np
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.barrier_formulas import SCORE, SCORE_SLOPE, adaptive_step, theory_batch
 from surefoot.lab.baselines.known import known_model
@@ -175,12 +174,7 @@ class LogBarrier(Method):
     episodes: int
     risk: float
     horizon: int
-    certified: ClassVar[bool] = False
     observes: ClassVar[Observes] = "transitions"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     @property
     def note(self) -> str:

@@ -35,7 +35,6 @@ from scipy.special import rel_entr, softmax
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.baselines.softmax import add_by_place, given_start, published_start, safe_table, visits_and_returns
@@ -168,12 +167,7 @@ class SafeMeta(Method):
     policies: PolicyValueSet
     rules: AdaptationRules
     meta: TabularPolicy | None
-    certified: ClassVar[bool] = False
     observes: ClassVar[Observes] = "transitions"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     @property
     def note(self) -> str:

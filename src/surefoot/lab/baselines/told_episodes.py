@@ -90,12 +90,7 @@ class NetworkAdaptation(Method):
     first: NetworkPolicy
     batch: int
     adapt: Adapt
-    certified: ClassVar[bool] = False
     observes: ClassVar[Observes] = "steps"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     @property
     def note(self) -> str:
