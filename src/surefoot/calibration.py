@@ -21,8 +21,8 @@ from surefoot.arrays import fraction, whole
 from surefoot.cmdp.task import ReadableTask
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.fan_out import Workers, check_jobs, workers
-from surefoot.learning.certified.calibrated import MOST_RUNS, Calibration, at_level, raised
-from surefoot.learning.certified.choice import EVIDENCE
+from surefoot.learning.certified.calibrated import MOST_RUNS, Calibration, raised
+from surefoot.learning.certified.choice import EVIDENCE, at_level
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
@@ -203,7 +203,7 @@ def _untried(
         None,
         runs,
         (),
-        policies.units.episode_length if horizon is None else horizon,
+        policies.units.steps(horizon),
         policies.digest(),
         dict(options),
         attempt,

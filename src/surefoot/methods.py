@@ -11,12 +11,11 @@ import numpy as np
 
 from surefoot.arrays import fraction, whole
 from surefoot.cmdp.task import Task
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, meant
 from surefoot.learning.certified import choice
 from surefoot.learning.certified.calibrated import Calibration, told_calibration
 from surefoot.learning.learner import Learner
-from surefoot.learning.paper import algorithm_2, elimination, published, safe_only
+from surefoot.learning.paper import algorithm_2, published, safe_only
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -64,7 +63,7 @@ BASELINES = tuple(" ".join(_BASELINES.values()).split())
 # For networks, trained with the extra surefoot[control].
 _CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo maml-penalty cpo-online"}
 
-_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *elimination.SPECS, *choice.SPECS)
+_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS)
 METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
 _KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
@@ -95,12 +94,13 @@ def learner(
         options: further constants of the method.
     """
     spec = spec_of(method)
-    options = {name: _plain_calibration(value) if name == "calibration" else value for name, value in options.items()}
+    if options.get("calibration") is not None:
+        options["calibration"] = _known_calibration(options["calibration"])
     terms = Terms(
         spec.name,
         None if episodes is None else whole("episodes", episodes),
         fraction("risk", risk),
-        _horizon(policies.units, horizon),
+        policies.units.steps(horizon),
     )
     seed = int(seed) if isinstance(seed, np.integer) else seed
     settings = {
@@ -109,7 +109,7 @@ def learner(
         "risk": terms.risk,
         "seed": seed,
         "horizon": terms.horizon,
-        **options,
+        **{name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()},
     }
     made = spec.method(policies, terms, options)
     return Learner(made, seed=seed, horizon=terms.horizon, settings=settings, state_classes=spec.state)
@@ -208,16 +208,6 @@ def check_terms(method: str, given: Collection[str]) -> None:
         )
 
 
-def _plain_calibration(given: Any) -> dict[str, Any] | None:
-    """Plain data, which journals can keep. Data that come as such are claimed, whatever they say of themselves."""
-    if given is None:
-        return None
-    return asdict(given if isinstance(given, Calibration) else replace(told_calibration(given), standing="claimed"))
-
-
-def _horizon(units: Units, horizon: int | None) -> int:
-    if horizon is None:
-        return units.episode_length
-    if units.horizon is not None and whole("horizon", horizon) > units.horizon:
-        raise InvalidInput(f"horizon must be at most that of the policy set, {units.horizon}, got {horizon}")
-    return whole("horizon", horizon)
+def _known_calibration(given: Any) -> Calibration:
+    """Plain data are only claimed, whatever they say of themselves."""
+    return given if isinstance(given, Calibration) else replace(told_calibration(given), standing="claimed")

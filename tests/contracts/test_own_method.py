@@ -20,7 +20,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.deploy import session, snapshots
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import results_table
@@ -97,12 +97,49 @@ HALFWAY = MethodSpec(
 # ------------------------------------------------------------------------------------------------- and all that follows
 
 
+@dataclass(frozen=True, eq=False)
+class Inheriting(Method):
+    """The same with what `Method` has by default; its fields have no defaults, although `Method` has some for them."""
+
+    policies: PolicyValueSet
+    share: float
+    name: ClassVar[str] = "halfway"
+
+    start, deployed, absorb = Halfway.start, Halfway.deployed, Halfway.absorb
+    abandon, account, _moved = Halfway.abandon, Halfway.account, Halfway._moved
+
+
 def fresh(**options: Any) -> sf.Learner:
     return sf.learner(spending_set(), method=HALFWAY, episodes=500, seed=3, **options)
 
 
 def test_it_passes_the_shipped_suite() -> None:
     learner_suite.check(fresh, learner_suite.World(Spending(0.4), HORIZON, 300))
+
+
+def test_who_inherits_need_not_write_the_defaults() -> None:
+    spec = replace(HALFWAY, make=lambda policies, terms, share=0.5: Inheriting(policies, share))
+
+    def inheriting() -> sf.Learner:
+        return sf.learner(spending_set(), method=spec, episodes=500, seed=3)
+
+    learner_suite.check(inheriting, learner_suite.World(Spending(0.4), HORIZON, 300))
+    made, plain = inheriting(), fresh()
+    for one in (made, plain):
+        assert (one.certified, one.risk_split, one.events, one.method.observes) == (False, {}, (), "sums")
+        assert one.method.units is one.method.policies.units
+        assert one.method.share == 0.5
+    assert isinstance(made.method, Inheriting)
+    with pytest.raises(TypeError, match="share"):
+        Inheriting(spending_set())  # type: ignore[call-arg]
+
+
+def test_what_is_abstract_must_be_written() -> None:
+    class Halves(Method):
+        name = "halves"
+
+    with pytest.raises(TypeError, match="abstract method"):
+        Halves()  # type: ignore[abstract]
 
 
 def test_it_has_snapshots_and_its_journal_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

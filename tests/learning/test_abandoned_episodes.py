@@ -23,8 +23,7 @@ from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.learner import Learner, Orders
 from surefoot.learning.method import SAFE
-from surefoot.learning.paper.algorithm_2 import SafeCandidates
-from surefoot.learning.paper.sums import Sums
+from surefoot.learning.paper.algorithm_2 import SafeCandidates, Sums
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
@@ -244,7 +243,7 @@ def test_algorithm_2_decides_only_what_every_completion_decides(seen: int, missi
 class _Narrow:
     """Radii that some of the made-up means pass and others fail."""
 
-    name, certified, least_count, last_count = "narrow", False, 1, np.inf
+    name, certified, least_count, last_count, first_weight = "narrow", False, 1, np.inf, 0.5
 
     def reward_radius(self, count: np.ndarray) -> np.ndarray:
         return np.full(len(count), 0.8)
@@ -257,9 +256,6 @@ class _Narrow:
 
     def next_weight(self, entry: object, step: int, weight: float) -> float:
         return 1.0
-
-    def first_weight(self) -> float:
-        return 0.5
 
 
 def test_abandoned_episodes_wait_for_the_others() -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from surefoot.arrays import Floats
-from surefoot.learning.certified.evidence.between import NODES, log_integral, log_normal
+from surefoot.learning.certified.evidence.likelihood import NODES, log_integral, log_normal
 from surefoot.tabular.transition_model import TransitionModel
 
 BOX = np.zeros(2), np.ones(2)

@@ -132,7 +132,7 @@ def test_the_level_is_the_one_that_was_found() -> None:
     """And what is deployed is what was counted: the same run at that level."""
     chosen = learner()
     assert chosen.certified
-    assert chosen.method.inner.risk_split["elimination"] == found().level
+    assert chosen.method.level == found().level
     assert sum(chosen.risk_split.values()) == pytest.approx(0.3)
     task = mutants.rooms().task([0.1])
     more = sf.adapt(policies(), task, method="certified-likelihood", episodes=EPISODES, risk=0.3, seed=1)

@@ -24,7 +24,7 @@ from surefoot.learning.certified.method import LEAST_WAIT, Certified, CertifiedS
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.certified.replanning import FIRST
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import SAFE
+from surefoot.learning.method import SAFE, RiskSplit
 from surefoot.methods import learner
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -72,8 +72,7 @@ class Scripted:
 def scripted(script: Sequence[Any], **changes: Any) -> Certified:
     policies = rooms_policies(cells=4)
     assert policies.cells is not None
-    split = {"coverage": 0.0, "elimination": 0.05, "values": 0.0}
-    method = Certified("scripted", policies, policies.cells, Scripted(script, 4), split)
+    method = Certified("scripted", policies, policies.cells, Scripted(script, 4), RiskSplit(elimination=0.05))
     return replace(method, **changes)
 
 
@@ -276,10 +275,10 @@ def without_exact_model() -> PolicyValueSet:
 )
 def test_the_risk_is_split_without_remainder(name: str, risk: float) -> None:
     method: Any = certified_method(changed_cells(uncovered=0.01), name, risk, horizon=HORIZON)
-    assert set(method.risk_split) == {"coverage", "elimination", "values"}
-    assert sum(method.risk_split.values()) == pytest.approx(risk, rel=1e-12)
+    split = method.risk_split
+    assert split.coverage + split.elimination + split.values == pytest.approx(risk, rel=1e-12)
     if name != "certified-model-free":
-        assert method.risk_split["coverage"] == 0.01
+        assert split.coverage == 0.01
 
 
 def test_a_risk_that_coverage_uses_up_is_refused_with_advice() -> None:

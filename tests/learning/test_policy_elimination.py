@@ -14,7 +14,7 @@ from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
 from surefoot.learning.paper.algorithm_2 import SafeCandidates
 from surefoot.learning.paper.constants import PaperRules, Rules
-from surefoot.learning.paper.elimination import EliminationRules, PublishedEliminationRules
+from surefoot.learning.paper.published import PUBLISHED_ELIMINATION, EliminationRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 EPSILON = 1e-3
@@ -103,7 +103,7 @@ def test_published_constants_eliminate_as_the_pseudo_code_does() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         policies, reward, cost = random_set(rng)
-        learner, outcomes = run(policies, PublishedEliminationRules(policies), reward, cost, rng)
+        learner, outcomes = run(policies, PUBLISHED_ELIMINATION, reward, cost, rng)
         total += agree(learner, algorithm_4(policies, outcomes, published_radius(cost.shape[1]), least=100))
     assert total >= 20
 
@@ -115,7 +115,7 @@ def test_theory_constants_eliminate_as_the_pseudo_code_does() -> None:
         paper = PaperRules(policies, 50, 0.5)
         phases = sum(paper.steps(entry) + 1 for entry in policies.entries)
         # The ranges are so wide that only rewards far below every promise are seen within the test.
-        learner, outcomes = run(policies, EliminationRules(paper), np.full(6, 20.0), cost, rng)
+        learner, outcomes = run(policies, EliminationRules(policies, 50, 0.5), np.full(6, 20.0), cost, rng)
         agree(learner, algorithm_4(policies, outcomes, theory_radius(cost.shape[1], 50, 0.5, phases), least=1))
         assert learner.events[-1].kind == "exhausted"
 
@@ -128,13 +128,14 @@ def agree(learner: Learner, expected: list[tuple[int, int]]) -> int:
 
 def test_neither_set_of_constants_claims_safety() -> None:
     policies, _, _ = random_set(np.random.default_rng(0))
-    assert not PublishedEliminationRules(policies).certified
-    assert not EliminationRules(PaperRules(policies, 100, 0.1)).certified
+    assert not PUBLISHED_ELIMINATION.certified
+    assert not EliminationRules(policies, 100, 0.1).certified
 
 
 def test_theory_constants_are_those_of_algorithm_2() -> None:
     policies, _, _ = random_set(np.random.default_rng(0))
     paper = PaperRules(policies, 100, 0.1)
+    outright = EliminationRules(policies, 100, 0.1)
     counts = np.array([1, 7, 1000])
-    assert EliminationRules(paper).reward_radius(counts).tolist() == paper.reward_radius(counts).tolist()
-    assert EliminationRules(paper).margin_radius(counts).tolist() == paper.margin_radius(counts).tolist()
+    assert outright.reward_radius(counts).tolist() == paper.reward_radius(counts).tolist()
+    assert outright.margin_radius(counts).tolist() == paper.margin_radius(counts).tolist()

@@ -19,7 +19,7 @@ from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
 from surefoot.learning.paper.algorithm_2 import SafeCandidates
 from surefoot.learning.paper.constants import PaperRules, Rules
-from surefoot.learning.paper.published import PooledCandidates, PublishedRules
+from surefoot.learning.paper.published import PUBLISHED, PooledCandidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # ----------------------------------------------------------------------- Algorithm 2 as the paper writes it, unit scale
@@ -132,7 +132,7 @@ def run(
     policies: PolicyValueSet, rules: Rules, truth: Truth, rng: np.random.Generator, episodes: int, block: int = 50
 ) -> tuple[Learner, list[tuple[float, list[float]]], list[tuple]]:
     """The learner, the outcomes it was told, in the user's units, and what it deployed in each episode."""
-    made = PooledCandidates if isinstance(rules, PublishedRules) else SafeCandidates
+    made = PooledCandidates if rules is PUBLISHED else SafeCandidates
     learner = Learner(made(policies, rules), seed=int(rng.integers(1000)))
     outcomes: list[tuple[float, list[float]]] = []
     deployed: list[tuple] = []
@@ -342,7 +342,7 @@ def test_published_constants_decide_as_their_description_does() -> None:
     ):
         rng = np.random.default_rng(seed)
         policies, truth = gridworld_like(rng, constraints, spread)
-        learner, outcomes, deployed = run(policies, PublishedRules(policies), truth, rng, 16_000, block=1000)
+        learner, outcomes, deployed = run(policies, PUBLISHED, truth, rng, 16_000, block=1000)
         expected = published_algorithm(policies, outcomes)
         agree(learner, deployed, expected)
         raises += sum(kind == "weight" for _, kind, _, _ in expected[0])
@@ -360,7 +360,7 @@ def test_published_weights_are_raised_twelve_times() -> None:
     """m ≤ log_{2/3} 0.01 = 11.4 allows m = 0, ..., 11."""
     units = Units(0.9, (0.0, 10.0), np.array([[0.0, 10.0]]), np.array([1.5]))
     policies = made_up_set(units, [(5.5, [0.05], 4.0, [0.06])], epsilon=0.01)
-    rules = PublishedRules(policies)
+    rules = PUBLISHED
     lengths = [rules.phase_length(policies.entries[0], step, 0.5) for step in range(14)]
     assert [math.isfinite(length) for length in lengths] == [True] * 12 + [False] * 2
     # 100/0.55² = 331 is below the least of 1000, and 100/0.05² above the most of 5200; both wait two episodes more.
@@ -375,9 +375,9 @@ def test_published_weights_are_raised_twelve_times() -> None:
 def test_published_weights_never_leave_the_unit_interval(margin: float) -> None:
     units = Units(0.9, (0.0, 10.0), np.array([[0.0, 10.0]]), np.array([1.5]))
     policies = made_up_set(units, [(5.5, [0.05], 4.0, [margin / 10])], epsilon=0.01)
-    assert PublishedRules(policies).next_weight(policies.entries[0], 0, 0.0) == pytest.approx(0.0, abs=1e-15)
+    assert PUBLISHED.next_weight(policies.entries[0], 0, 0.0) == pytest.approx(0.0, abs=1e-15)
     rich = made_up_set(units, [(5.5, [0.05], 4.0, [10.0])], epsilon=0.01)
-    assert 0 < PublishedRules(rich).next_weight(rich.entries[0], 5, 1.0) <= 1
+    assert 0 < PUBLISHED.next_weight(rich.entries[0], 5, 1.0) <= 1
 
 
 # ----------------------------------------------------------------------------------------------- corners of the weights
@@ -543,7 +543,7 @@ def test_certificates_are_claimed_by_the_proven_constants_only() -> None:
     policies = made_up_set(SIMPLE, [(0.8, [0.5], 0.3, [0.7])], epsilon=1e-3)
     claims: dict[str, Callable[[], Rules]] = {
         "paper": lambda: PaperRules(policies, 1000, 0.3),
-        "published": lambda: PublishedRules(policies),
+        "published": lambda: PUBLISHED,
     }
     learners = {name: Learner(SafeCandidates(policies, make())) for name, make in claims.items()}
     assert {name: each.certified for name, each in learners.items()} == {"paper": True, "published": False}

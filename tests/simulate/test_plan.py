@@ -16,8 +16,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE
-from surefoot.learning.paper.constants import PaperRules
-from surefoot.learning.paper.plan import least_episodes_to_leave
+from surefoot.learning.paper.constants import PaperRules, least_episodes_to_leave
 from surefoot.learning.spec import PlanLine
 from surefoot.methods import METHODS, learner, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet

@@ -95,6 +95,14 @@ class Units:
         """Steps of an episode: the horizon, or as many as leave a negligible tail."""
         return self.horizon or theory.horizon(self.discount, NEGLIGIBLE / (1 - self.discount))
 
+    def steps(self, horizon: int | None) -> int:
+        """The most steps of an episode that somebody cuts after `horizon` of them; `episode_length` if nobody does."""
+        if horizon is None:
+            return self.episode_length
+        if self.horizon is not None and whole("horizon", horizon) > self.horizon:
+            raise InvalidInput(f"horizon must be at most that of the policy set, {self.horizon}, got {horizon}")
+        return whole("horizon", horizon)
+
     @property
     def kind(self) -> str:
         """What the budget is on, in words: stands beside every printed number."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from surefoot.deploy.forms import opening
 from surefoot.deploy.history import Thinned
 from surefoot.deploy.replay import Departure, Replay, check_header
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
 
 Range = tuple[float, float]
 
@@ -69,22 +69,18 @@ def _departures() -> Iterator[None]:
 
 def _left(learner: Learner) -> tuple[Range, ...]:
     """Of the cells that survive, or the candidates that are alive; none if nothing is left."""
-    state: Any = learner.state.method
-    alive = getattr(state, "surviving", None)
-    kept = list(getattr(state, "alive", ())) if alive is None else np.flatnonzero(alive)
+    kept = np.array(learner.method.surviving(learner.state.method), dtype=np.int64)
     low, high = _boxes(learner.method)
     return _ranges(low[kept], high[kept]) if len(kept) and len(low) else ()
 
 
-def _boxes(method: Any) -> tuple[Floats, Floats]:
+def _boxes(method: Method) -> tuple[Floats, Floats]:
     """[J, d] corners of the cells, or the parameters of the candidates twice; J = 0 for a method that has neither."""
-    cells = getattr(method, "cells", None)
-    if cells is not None:
-        return cells.low, cells.high
-    policies = getattr(method, "policies", None)
-    if policies is None:
+    if method.cells is not None:
+        return method.cells.low, method.cells.high
+    if method.policies is None:
         return np.empty((0, 0)), np.empty((0, 0))
-    centres = np.array([entry.parameter for entry in policies.entries])
+    centres = np.array([entry.parameter for entry in method.policies.entries])
     return centres, centres
 
 

@@ -55,7 +55,7 @@ class FeaturesMissing(ArtifactError):
 def header(learner: Learner, key: str | None = None) -> dict[str, Any]:
     """The payload of row 0; `key` is the name of the key that seals the journal."""
     units = learner.method.units
-    policies = getattr(learner.method, "policies", None)
+    policies = learner.method.policies
     return _plain(
         {
             "format": FORMAT,

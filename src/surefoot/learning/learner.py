@@ -9,7 +9,7 @@ episodes and the same episodes one at a time give the same state, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,8 +21,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import check_observed, check_outcomes, range_alarm, trusted_episodes
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, Step
-from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.learning.method import SAFE_ONLY, Account, Adopted, Deployed, Method, Step
 
 # Random numbers kept at hand.
 AHEAD = 256
@@ -81,13 +80,13 @@ class Learner:
         """
         if whole("seed", seed, least=0) >= 2**63:
             raise InvalidInput(f"seed must be less than 2^63, got {seed!r}")
-        self.method = method
+        self.method = method if isinstance(method, Method) else Adopted(method)
         self.seed = int(seed)
         self.horizon = horizon
         self.settings: Mapping[str, Any] = dict(settings or {})
         self.state_classes = state_classes
-        self.state = LearnerState(method.start())
-        note = getattr(method, "note", "")
+        self.state = LearnerState(self.method.start())
+        note = self.method.note
         self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()
         self._asked: tuple[LearnerState | None, Orders] = None, Orders(0, SAFE_ONLY, np.empty(0, dtype=np.int64))
 
@@ -98,12 +97,13 @@ class Learner:
     @property
     def certified(self) -> bool:
         """Whether the method comes with a proof and no alarm has voided it, the learner's or the method's own."""
-        return self.method.certified and not (self.state.voided or getattr(self.state.method, "voided", False))
+        return self.method.certified and not (self.state.voided or self.method.voided(self.state.method))
 
     @property
     def risk_split(self) -> Mapping[str, float]:
         """How the risk is spent: coverage, elimination, value bounds; empty for methods that do not say."""
-        return dict(getattr(self.method, "risk_split", {}))
+        split = self.method.risk_split
+        return {} if split is None else asdict(split)
 
     @property
     def deployed(self) -> Deployed:
@@ -147,8 +147,7 @@ class Learner:
 
     def policy_name(self, index: int) -> str | None:
         """Of the policy set that the method chooses from, if there is one and it has names."""
-        policies = getattr(self.method, "policies", None)
-        return policies.name(index) if isinstance(policies, PolicyValueSet) else None
+        return None if self.method.policies is None else self.method.policies.name(index)
 
     def ask_block(self, episodes: int) -> Orders:
         state, orders = self._asked  # what is told is compared with what was asked for, in the same state

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import LEVELS as LEVELS
 from surefoot.cmdp.episode import Observes as Observes
 from surefoot.cmdp.episode import Outcomes
@@ -16,6 +19,7 @@ from surefoot.cmdp.episode import includes as includes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.event import Event
+from surefoot.policyset.policy_value_set import PolicyValueSet
 
 SAFE = 0  # index of the safe policy among a method's policies
 
@@ -74,39 +78,146 @@ class Account:
     margin: Floats | None
 
 
-class Method(Protocol):
-    """Constants of one test-phase method. Holds no state: `start`, `deployed`, `absorb` and `abandon` are pure."""
+@dataclass(frozen=True)
+class RiskSplit:
+    """How the risk is spent: on tasks that are not covered, on ruling out what is true, and on bounds of values."""
 
-    @property
-    def name(self) -> str: ...
+    coverage: float = 0.0
+    elimination: float = 0.0
+    values: float = 0.0
 
-    @property
-    def certified(self) -> bool: ...
 
-    @property
-    def units(self) -> Units: ...
+if TYPE_CHECKING:
+    member = property
+else:
 
-    @property
+    class member:  # noqa: N801
+        """A property that a field of a dataclass may replace: the class itself has no such attribute, which would be
+        taken for the default of the field."""
+
+        def __init__(self, default):
+            self.default = default
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                raise AttributeError("only an instance has this member")
+            return self.default(instance)
+
+
+class Method(ABC):
+    """Constants of one test-phase method. Holds no state: `start`, `deployed`, `absorb` and `abandon` are pure.
+
+    A subclass has a `name`, the `policies` that it chooses from and what is abstract here. The rest has defaults.
+
+    Attributes:
+        name: of its row, or of the row that it was made for.
+        certified: whether a proof comes with it; False by default.
+        policies: the policy set that it chooses from; None if there is none.
+        units: by default those of the policy set.
+        observes: what outcomes must be told with; by default sums alone.
+        cells: those that it rules out; None if there are none.
+        risk_split: how the risk is spent; None if it does not say.
+        note: what a reader of the record should know from the beginning; nothing by default.
+    """
+
+    @member
+    def name(self) -> str:
+        raise NotImplementedError(f"{type(self).__name__} must have a name")
+
+    @member
+    def certified(self) -> bool:
+        return False
+
+    @member
+    def policies(self) -> PolicyValueSet | None:
+        return None
+
+    @member
+    def units(self) -> Units:
+        return self._policy_set.units
+
+    @member
     def observes(self) -> Observes:
-        """What outcomes must be told with."""
-        ...
+        return "sums"
 
+    @member
+    def cells(self) -> Cells | None:
+        return None
+
+    @member
+    def risk_split(self) -> RiskSplit | None:
+        return None
+
+    @member
+    def note(self) -> str:
+        return ""
+
+    @abstractmethod
     def start(self) -> Any: ...
 
+    @abstractmethod
     def deployed(self, state: Any) -> Deployed: ...
 
-    def policy(self, state: Any, index: int) -> Policy: ...
+    def policy(self, state: Any, index: int) -> Policy:
+        """The policy that an index stands for; by default that of the policy set."""
+        return self._policy_set.policies[index]
 
+    @abstractmethod
     def absorb(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         """Fold outcomes [n] of the policies drawn [n] into the state, from episode number `episode` on."""
-        ...
 
+    @abstractmethod
     def abandon(self, state: Any, episode: int, drawn: int) -> Step:
         """Episode number `episode`, of policy `drawn`, has no outcome: each test takes the one that favours it least.
 
         Whatever the outcome would have been, the state concludes no more than it would have with it. So leaving
         episodes out, even because of how they went, breaks no guarantee.
         """
-        ...
 
+    @abstractmethod
     def account(self, state: Any) -> Account: ...
+
+    def surviving(self, state: Any) -> Sequence[int] | Integers:
+        """Numbers of the cells that are still possible, without cells of the entries of the policy set."""
+        return ()
+
+    def voided(self, state: Any) -> bool:
+        """Whether something has happened after which its proof no longer holds."""
+        return False
+
+    @property
+    def _policy_set(self) -> PolicyValueSet:
+        if self.policies is None:
+            raise NotImplementedError(f"{self.name} has no policy set, so it must have units and policy of its own")
+        return self.policies
+
+
+class Adopted(Method):
+    """A method whose author wrote the members of `Method` without inheriting: what it lacks is as by default."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+        optional = [name for name in dir(Method) if not name.startswith("_") and name not in Method.__abstractmethods__]
+        vars(self).update({name: getattr(method, name) for name in optional if hasattr(method, name)})
+        if not isinstance(self.policies, PolicyValueSet):
+            vars(self)["policies"] = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "method":  # not yet there while a copy is made
+            raise AttributeError(name)
+        return getattr(self.method, name)
+
+    def start(self) -> Any:
+        return self.method.start()
+
+    def deployed(self, state: Any) -> Deployed:
+        return self.method.deployed(state)  # type: ignore[no-any-return]
+
+    def absorb(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        return self.method.absorb(state, episode, drawn, outcomes)  # type: ignore[no-any-return]
+
+    def abandon(self, state: Any, episode: int, drawn: int) -> Step:
+        return self.method.abandon(state, episode, drawn)  # type: ignore[no-any-return]
+
+    def account(self, state: Any) -> Account:
+        return self.method.account(state)  # type: ignore[no-any-return]

@@ -63,7 +63,7 @@ def run_learner(
         )
     if optimal_reward is None:
         optimal_reward = task.optimum() if isinstance(task, ReadableTask) else float("nan")
-    steps, sums_only = learner.horizon or task.units.episode_length, learner.method.observes == "sums"
+    steps, sums_only = task.units.steps(learner.horizon), learner.method.observes == "sums"
 
     @lru_cache(KEPT_STREAMS)
     def stream(index: int) -> EpisodeStream:

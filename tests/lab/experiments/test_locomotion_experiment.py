@@ -38,7 +38,8 @@ from surefoot.lab.experiments.locomotion.page import family_table, locomotion_pa
 from surefoot.lab.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
 from surefoot.lab.experiments.locomotion.shipped import Origin, School
 from surefoot.lab.experiments.locomotion.simulated_steps import HELD_OUT, SAMPLE, SIGNALS, simulated_steps
-from surefoot.learning.paper.published import ON_ROBOTS, LocomotionRules
+from surefoot.learning.paper import published
+from surefoot.learning.paper.published import HOPPER, ON_ROBOTS
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
@@ -120,9 +121,9 @@ def test_nothing_of_robots_is_loaded_before_it_is_needed() -> None:
 
 
 def test_published_radii_and_weights_by_hand() -> None:
-    rules, entry = LocomotionRules(), replace(policies().entries[0], safe_margin=np.array([0.36]))
+    rules, entry = HOPPER, replace(policies().entries[0], safe_margin=np.array([0.36]))
     assert rules.reward_radius(np.array([600]))[0] == pytest.approx(10 + 28)
-    assert rules.margin_radius(np.array([600]))[0, 0] == pytest.approx(1 + 1)
+    assert rules.margin_radius(np.array([600]))[0] == pytest.approx(1 + 1)
     weights = [0.0]
     for step in range(15):
         assert rules.phase_length(entry, step, weights[-1]) == 350
@@ -138,7 +139,8 @@ def test_published_raises_every_350_episodes_and_drops_what_is_far_off() -> None
     spans = adapting._mixtures(policies(), ON_ROBOTS, streams, where, 0, {})
     assert [begin for begin, _ in _merged(spans)] == [0, 350, 700, 1050]
     assert spans[-1][0] == 1100
-    with mock.patch.object(LocomotionRules, "reward_radius", lambda self, count: np.full(len(count), 1e-3)):
+    strict = replace(HOPPER, reward_radius=lambda count: np.full(len(count), 1e-3))
+    with mock.patch.object(published, "HOPPER", strict):
         spans = adapting._mixtures(policies(), ON_ROBOTS, streams, where, 0, {})
     assert _merged(spans) == [(0, {("", 0): 1.0})]  # every candidate fails its first test, on the safe policy
 

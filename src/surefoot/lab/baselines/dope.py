@@ -38,7 +38,7 @@ from surefoot.lab.baselines.layers import check_layers
 from surefoot.lab.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -195,7 +195,7 @@ class PlanningState:
 
 
 @dataclass(frozen=True, eq=False)
-class OptimisticPlanning:
+class OptimisticPlanning(Method):
     """Warm up with the safe policy, then plan on the counts, deploy the plan, count on, and plan again.
 
     The linear program's two optimal deterministic policies are mixed once per episode; its own policy mixes them in
@@ -316,6 +316,9 @@ class OptimisticPlanning:
         if was_safe:
             events += (Event(now, "planned", "the first plan within the budget"),)
         return Step(replace(state, planned=planned, deployed=deployed), used, events)
+
+    def voided(self, state: PlanningState) -> bool:
+        return state.voided
 
     def _voided(self, state: PlanningState, now: int, unproved: str) -> tuple[PlanningState, tuple[Event, ...]]:
         """The state without a certificate, and the alarm that says so if there was one."""

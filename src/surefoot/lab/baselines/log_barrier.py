@@ -33,13 +33,12 @@ import numpy as np
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.barrier_formulas import SCORE, SCORE_SLOPE, adaptive_step, theory_batch
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.baselines.softmax import GradientSums, given_start, published_start, smoothed_safe_policy, softmax
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
@@ -164,7 +163,7 @@ class Climb:
 
 
 @dataclass(frozen=True, eq=False)
-class LogBarrier:
+class LogBarrier(Method):
     """LB-SGD with the constants of `rules`, from the policy `first`."""
 
     name: str
@@ -175,12 +174,7 @@ class LogBarrier:
     episodes: int
     risk: float
     horizon: int
-    certified: ClassVar[bool] = False
     observes: ClassVar[Observes] = "transitions"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     @property
     def note(self) -> str:

@@ -35,12 +35,11 @@ from scipy.special import rel_entr, softmax
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.baselines.softmax import add_by_place, given_start, published_start, safe_table, visits_and_returns
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
@@ -161,19 +160,14 @@ class Adaptations:
 
 
 @dataclass(frozen=True, eq=False)
-class SafeMeta:
+class SafeMeta(Method):
     """Safe Meta-RL with the constants of `rules`, from the meta-policy `meta`; None for the safe policy."""
 
     name: str
     policies: PolicyValueSet
     rules: AdaptationRules
     meta: TabularPolicy | None
-    certified: ClassVar[bool] = False
     observes: ClassVar[Observes] = "transitions"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     @property
     def note(self) -> str:

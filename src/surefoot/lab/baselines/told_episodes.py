@@ -20,7 +20,7 @@ from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 NetworkPolicy: TypeAlias = MLPPolicy | CategoricalPolicy
@@ -81,7 +81,7 @@ class AdaptedNetworks:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkAdaptation:
+class NetworkAdaptation(Method):
     """Adapt after every `batch` episodes, from `first` on; an abandoned one is as if it had not been run."""
 
     name: str
@@ -89,12 +89,7 @@ class NetworkAdaptation:
     first: NetworkPolicy
     batch: int
     adapt: Adapt
-    certified: ClassVar[bool] = False
     observes: ClassVar[Observes] = "steps"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     @property
     def note(self) -> str:

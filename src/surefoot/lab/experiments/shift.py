@@ -166,7 +166,7 @@ class MethodWithTestState:
 
 
 @dataclass(frozen=True, eq=False)
-class MethodWithTest:
+class MethodWithTest(Method):
     """The inner method as long as the test has raised no alarm."""
 
     inner: Method

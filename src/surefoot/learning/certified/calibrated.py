@@ -12,20 +12,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import takewhile
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
 from scipy.special import bdtr
 
-from surefoot.arrays import Integers, Mask, fraction, whole
-from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
+from surefoot.arrays import fraction, whole
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.method import Certified, CertifiedState
-from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.certified.options import CALIBRATED_DEFAULTS
 from surefoot.learning.spec import drop_withdrawn
 
 CLAIMED = (
@@ -94,7 +88,7 @@ class Calibration:
             raise InvalidInput(f"unsafe tasks must be at most the runs, {self.runs:,}, got counts {counts}")
         if self.level != (self.passed[-1] if self.passed else None):
             raise InvalidInput(f"level must be the last before one fails among {self.counts}, got {self.level!r}")
-        _check_options(self.options)
+        check_calibrated_options(self.options)
         self._check_origin()
 
     def passes(self, unsafe: int) -> bool:
@@ -149,10 +143,10 @@ def expected_excess(allowed: int, runs: int, above: float) -> float:
     return float((allowed + 1) / (runs + 1) * bdtr(allowed, runs + 1, above) - above * fewer)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def check_calibrated_options(options: Mapping[str, Any]) -> None:
     """Refuse options under which something is promised that no run on simulated tasks could show."""
-    if not isinstance(options, Mapping) or set(drop_withdrawn(options)) - set(UNSET):
-        raise InvalidInput(f"options must be among {', '.join(UNSET)}, got {reprlib.repr(options)}")
+    if not isinstance(options, Mapping) or set(drop_withdrawn(options)) - set(CALIBRATED_DEFAULTS):
+        raise InvalidInput(f"options must be among {', '.join(CALIBRATED_DEFAULTS)}, got {reprlib.repr(options)}")
     if options.get("shift"):
         raise InvalidInput(
             "shift must be 0 with a calibration, whose runs are on tasks of the distribution alone and say nothing of "
@@ -193,119 +187,3 @@ def told_calibration(told: Any) -> Calibration:
         raise InvalidInput(
             f"calibration must hold what calibrate returns, got {reprlib.repr(told)} ({error})"
         ) from None
-
-
-# Options of a method where nobody chose them.
-UNSET: Mapping[str, Any] = MappingProxyType(
-    {"replan": None, "optimistic": False, "split": False, "shift": 0.0, "assume_safe": False}
-)
-
-
-def at_level(method: Certified, level: float) -> Certified:
-    """A method that rules out cells at a nominal level, whatever its proof allows. *Uncertified* as it stands."""
-    return replace(method, risk_split={**method.risk_split, "elimination": level}, certified=False)
-
-
-def calibrated(
-    method: Certified, found: Calibration, risk: float, horizon: int, options: Mapping[str, Any]
-) -> Calibrated:
-    """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
-    _check_options(options)
-    if found.level is None:
-        raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
-    if risk < found.risk:
-        raise InvalidInput(f"risk must be at least the {found.risk:g} of the calibration, got {risk:g}")
-    asked = {**UNSET, **options, "method": method.name, "horizon": horizon, "digest": method.policies.digest()}
-    had = {**UNSET, **found.options, "method": found.method}
-    had |= {"horizon": found.horizon, "digest": found.digest}
-    for name, value in asked.items():
-        if value != had[name]:
-            raise InvalidInput(f"calibration must be for {name} {value!r}, got one for {had[name]!r}")
-    split = {"coverage": 0.0, "elimination": found.risk, "values": 0.0}
-    return Calibrated(at_level(method, found.level), found, split, certified=found.standing != "claimed")
-
-
-@dataclass(frozen=True, eq=False)
-class CalibratedState:
-    """That of the method, and whether the promise has come to its end."""
-
-    inner: CertifiedState
-    ended: bool = False
-
-    @property
-    def surviving(self) -> Mask:
-        """[J] what the page of a deployment shows of it."""
-        return self.inner.surviving
-
-
-@dataclass(frozen=True, eq=False)
-class Calibrated:
-    """A certified method at the level of a calibration. It ends in the safe policy, after the last episode that was
-    calibrated for, and after one without an outcome, which no simulation had."""
-
-    inner: Certified
-    calibration: Calibration
-    risk_split: Mapping[str, float]
-    certified: bool = True
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def note(self) -> str:
-        found = f"level {self.calibration.level:g}, calibrated for {self.calibration.episodes} episodes"
-        found += "" if self.certified else f"; {CLAIMED}"
-        return f"{self.inner.note}; {found}" if self.inner.note else found
-
-    @property
-    def units(self) -> Units:
-        return self.inner.units
-
-    @property
-    def observes(self) -> Observes:
-        return self.inner.observes
-
-    @property
-    def policies(self) -> Any:
-        return self.inner.policies
-
-    @property
-    def cells(self) -> Any:
-        return self.inner.cells
-
-    def start(self) -> CalibratedState:
-        return CalibratedState(self.inner.start())
-
-    def deployed(self, state: CalibratedState) -> Deployed:
-        return SAFE_ONLY if state.ended else self.inner.deployed(state.inner)
-
-    def policy(self, state: CalibratedState, index: int) -> Policy:
-        return self.inner.policy(state.inner, index)
-
-    def absorb(self, state: CalibratedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        if state.ended:
-            return Step(state, len(outcomes))
-        left = self.calibration.episodes - episode
-        step = self.inner.absorb(state.inner, episode, drawn[:left], outcomes[:left])
-        return self._moved(step, episode, "the episodes that were calibrated for are over")
-
-    def abandon(self, state: CalibratedState, episode: int, drawn: int) -> Step:
-        if state.ended:
-            return Step(state, 1)
-        step = self.inner.abandon(state.inner, episode, drawn)
-        return _ended(step, episode + 1, "an episode has no outcome, and none was calibrated for")
-
-    def account(self, state: CalibratedState) -> Account:
-        """No margin: what was calibrated is that nothing is unsafe, not that bounds of cells hold."""
-        return replace(self.inner.account(state.inner), margin=None)
-
-    def _moved(self, step: Step, episode: int, why: str) -> Step:
-        if episode + step.used >= self.calibration.episodes:
-            return _ended(step, episode + step.used, why)
-        return replace(step, state=CalibratedState(step.state))
-
-
-def _ended(step: Step, episode: int, why: str) -> Step:
-    event = Event(episode, "ended", f"{why}: staying on the safe policy")
-    return Step(CalibratedState(step.state, True), step.used, (*step.events, event))

@@ -7,12 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
-from surefoot.arrays import flag
 from surefoot.bounds.cells import Cells
-from surefoot.bounds.widening import check_shift, widen_for_shift, without_payments
+from surefoot.bounds.widening import widen_for_shift, without_payments
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import CalibratedState, calibrated, told_calibration
+from surefoot.learning.certified.calibrated import CLAIMED, Calibration, check_calibrated_options
 from surefoot.learning.certified.evidence.ball import BallState, TransitionBall
 from surefoot.learning.certified.evidence.counts import Counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
@@ -20,10 +19,11 @@ from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, Return
 from surefoot.learning.certified.evidence.signals import SignalProcess, SignalState
 from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence, log_threshold
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
+from surefoot.learning.certified.options import CALIBRATED_DEFAULTS, Options, options_of
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.checks import risk_left
-from surefoot.learning.method import Method, Observes, includes
+from surefoot.learning.method import Method, Observes, RiskSplit, includes
 from surefoot.learning.spec import MethodSpec, Terms, drop_withdrawn
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -35,60 +35,49 @@ MakeEvidence: TypeAlias = Callable[[PolicyValueSet, Cells, int, float, Observes]
 
 
 def certified_method(
-    policies: PolicyValueSet,
-    name: str,
-    risk: float,
-    *,
-    horizon: int | None = None,
-    replan: bool | None = None,
-    optimistic: bool = False,
-    split: bool = False,
-    observes: Observes = "transitions",
-    assume_safe: bool = False,
-    shift: float = 0.0,
-) -> Method:
+    policies: PolicyValueSet, name: str, risk: float, *, horizon: int | None = None, **given: Any
+) -> Certified | ModelFree:
     """A certified method of total risk `risk`.
 
     Args:
         name: one of `CERTIFIED`; "certified" picks the strongest that is possible and says which and why.
         horizon: the most steps that an episode takes; by default that of the units.
-        replan: add policies on the way; by default where transitions are observed and their model is known.
-        optimistic: deploy, as the paper's Algorithm 2 does, as much as is safe of whoever promises most on some task
-            that is still possible, instead of what is expected to earn most: it costs regret on most families, and
-            finds the best policy where only trying tells which that is.
-        split: for "certified-likelihood" on affine families, halve cells that survive and limit what is deployed: for
-            two or more parameters, of which there are never enough cells.
-        observes: for "certified", what the real system shows of an episode: all transitions or observations, signals
-            and discounted sums, its first state and the sums, or the sums alone.
-        assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system
-            is known from elsewhere and need not be paid for.
-        shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
+        given: see `Options`.
     """
     if name not in CERTIFIED:
         raise InvalidInput(f"method must be one of {', '.join(CERTIFIED)}, got {name!r}")
-    kind, note, shift = name, "", check_shift(shift)
+    kind, note, options = name, "", Options(**given)
     if name == "certified":
-        chosen = advice(policies, observes, shifted=shift > 0)
+        chosen = advice(policies, options.observes, shifted=options.shift > 0)
         kind, note = chosen.method, f"{chosen.method}, since {chosen.why}"
-    horizon = policies.units.episode_length if horizon is None else horizon
+    steps = policies.units.steps(horizon)
     if kind not in EVIDENCE:
-        return _model_free(policies, name, note, risk, horizon, assume_safe, shift)
-    cells = _cells(policies, kind, risk, shift, assume_safe)
-    spent = {"coverage": cells.uncovered, "elimination": risk - cells.uncovered, "values": 0.0}
-    threshold = log_threshold(spent["elimination"])
-    evidence = EVIDENCE[kind](policies, without_payments(cells) if shift else cells, horizon, threshold, observes)
-    evidence = _between(cells, evidence) if split else evidence
-    wait, splitter = SOONEST.get(kind, LEAST_WAIT), _splitter(policies, cells, evidence) if split else None
-    replanner = _replanner(policies, cells, evidence, kind, replan, shift)
-    return Certified(name, policies, cells, evidence, spent, replanner, optimistic, note, wait, splitter)
+        return _model_free(policies, name, note, risk, steps, options)
+    cells = _cells(policies, kind, risk, options)
+    spent = RiskSplit(coverage=cells.uncovered, elimination=risk - cells.uncovered)
+    threshold, told = log_threshold(spent.elimination), without_payments(cells) if options.shift else cells
+    evidence = EVIDENCE[kind](policies, told, steps, threshold, options.observes)
+    evidence = _between(cells, evidence) if options.split else evidence
+    return Certified(
+        name,
+        policies,
+        cells,
+        evidence,
+        spent,
+        _replanner(policies, cells, evidence, kind, options),
+        options.optimistic,
+        note,
+        SOONEST.get(kind, LEAST_WAIT),
+        _splitter(policies, cells, evidence) if options.split else None,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- with cells
 
 
-def _cells(policies: PolicyValueSet, kind: str, risk: float, shift: float, assume_safe: bool) -> Cells:
+def _cells(policies: PolicyValueSet, kind: str, risk: float, options: Options) -> Cells:
     """Those of the policy set, or, with a shift, what they are for all tasks around theirs."""
-    cells, lacks = policies.cells, CELL_METHODS[kind].lacks(policies)
+    cells, shift, lacks = policies.cells, options.shift, CELL_METHODS[kind].lacks(policies)
     if cells is None or lacks:
         raise InvalidInput(f"{kind} needs {lacks}")
     if risk <= cells.uncovered:
@@ -98,12 +87,12 @@ def _cells(policies: PolicyValueSet, kind: str, risk: float, shift: float, assum
             f"shift must be 0 for {kind}, whose evidence is about the tasks of the cells alone, got {shift:g}; use "
             f"{' or '.join(SHIFTED)}"
         )
-    if assume_safe and not shift:
+    if options.assume_safe and not shift:
         raise InvalidInput(f"assume_safe must be False for {kind} without a shift: its cells know, got True")
     if not shift:
         return cells
     own, units, ends = policies.policies, policies.units, policies.may_end
-    return widen_for_shift(cells, own, units, ends=ends, risk=risk, shift=shift, assume_safe=assume_safe)
+    return widen_for_shift(cells, own, units, ends=ends, risk=risk, shift=shift, assume_safe=options.assume_safe)
 
 
 def _model(cells: Cells) -> TransitionModel:
@@ -155,16 +144,17 @@ SOONEST = {"certified-signals": 1}
 
 
 def _replanner(
-    policies: PolicyValueSet, cells: Cells, evidence: Evidence, kind: str, replan: bool | None, shift: float
+    policies: PolicyValueSet, cells: Cells, evidence: Evidence, kind: str, options: Options
 ) -> Replanner | None:
     """None where nobody wants one, or nothing can be planned on: `solve` and its bounds are for affine families whose
     payments are known."""
+    replan, model = options.replan, cells.model
     if replan and not includes(evidence.observes, "first-state"):
         raise InvalidInput(f"replan must be False for {kind} without first states, got True")
-    wanted, model = evidence.observes == "transitions" if replan is None else replan, cells.model
+    wanted = evidence.observes == "transitions" if replan is None else replan
     if not wanted or model is None or model.affine is None or model.n_constraints is None:
         return None
-    return Replanner(model, policies.units, shift)
+    return Replanner(model, policies.units, options.shift)
 
 
 def _between(cells: Cells, evidence: Evidence) -> LikelihoodRatio:
@@ -193,16 +183,14 @@ def _what_would_help(cells: Cells) -> str:
 # ------------------------------------------------------------------------------------------------------- without cells
 
 
-def _model_free(
-    policies: PolicyValueSet, name: str, note: str, risk: float, horizon: int, assume_safe: bool, shift: float
-) -> ModelFree:
+def _model_free(policies: PolicyValueSet, name: str, note: str, risk: float, steps: int, options: Options) -> ModelFree:
     """Theorem 6, after paying for the tasks on which its assumption, a feasible safe policy, does not hold."""
-    if shift and not assume_safe:
+    if options.shift and not options.assume_safe:
         raise InvalidInput(
             f"shift must be 0 for {name} without cells, since nothing says on which tasks nearby the safe policy is "
-            f"feasible, got {shift:g}; say assume_safe=True if it is known to be on this very system"
+            f"feasible, got {options.shift:g}; say assume_safe=True if it is known to be on this very system"
         )
-    failing = 0.0 if assume_safe else policies.safe_risk
+    failing = 0.0 if options.assume_safe else policies.safe_risk
     if failing is None:
         raise InvalidInput(
             f"{name} needs to know how often the safe policy is feasible, got a policy set that does not say: train "
@@ -210,32 +198,53 @@ def _model_free(
             "system, use certified-model-free and say so (assume_safe=True, --assume-safe)"
         )
     left = risk_left(risk, failing, "; a safer safe policy (xi) or more held-out tasks would lower it")
-    return ModelFree(policies, {"coverage": failing, "elimination": 0.0, "values": left}, horizon, name, note)
+    return ModelFree(policies, RiskSplit(coverage=failing, values=left), steps, name, note)
+
+
+# --------------------------------------------------------------------------------------------------- with a calibration
+
+
+def at_level(method: Certified, level: float) -> Certified:
+    """A method that rules out cells at a nominal level, whatever its proof allows. *Uncertified* as it stands."""
+    return replace(method, risk_split=replace(method.risk_split, elimination=level), certified=False)
+
+
+def _with_calibration(method: Certified, found: Calibration, terms: Terms, options: Mapping[str, Any]) -> Certified:
+    """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
+    check_calibrated_options(options)
+    if found.level is None:
+        raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
+    if terms.risk < found.risk:
+        raise InvalidInput(f"risk must be at least the {found.risk:g} of the calibration, got {terms.risk:g}")
+    asked = {**CALIBRATED_DEFAULTS, **options, "method": method.name, "horizon": terms.horizon}
+    had = {**CALIBRATED_DEFAULTS, **found.options, "method": found.method, "horizon": found.horizon}
+    asked["digest"], had["digest"] = method.policies.digest(), found.digest
+    for name, value in asked.items():
+        if value != had[name]:
+            raise InvalidInput(f"calibration must be for {name} {value!r}, got one for {had[name]!r}")
+    certified = found.standing != "claimed"
+    note = f"level {found.level:g}, calibrated for {found.episodes} episodes{'' if certified else f'; {CLAIMED}'}"
+    note = f"{method.note}; {note}" if method.note else note
+    spent = RiskSplit(elimination=found.risk)
+    return replace(method, risk_split=spent, note=note, certified=certified, calibration=found)
 
 
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _made(
-    policies: PolicyValueSet, terms: Terms, calibration: Mapping[str, Any] | None = None, **options: Any
-) -> Method:
-    """`calibration`: what `surefoot.calibrate` found for this very method and set, as plain data. The level then is the
-    one that simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""
-    found = None if calibration is None else told_calibration(calibration)
-    options = options if found is None else drop_withdrawn({**found.options, **options})
-    for name in FLAGS & options.keys():
-        flag(name, options[name])
-    risk = terms.risk if found is None else found.risk
-    method = certified_method(policies, terms.name, risk, horizon=terms.horizon, **options)
-    if found is None:
-        return method
-    return calibrated(cast(Certified, method), found, terms.risk, terms.horizon, options)
+def _made(policies: PolicyValueSet, terms: Terms, calibration: Calibration | None = None, **options: Any) -> Method:
+    """`calibration`: what `surefoot.calibrate` found for this very method and set. The level then is the one that
+    simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""
+    if calibration is None:
+        return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
+    options = drop_withdrawn({**calibration.options, **options})
+    method = certified_method(policies, terms.name, calibration.risk, horizon=terms.horizon, **options)
+    return _with_calibration(cast(Certified, method), calibration, terms, options)
 
 
-FLAGS = frozenset({"optimistic", "split", "assume_safe"})
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
 
-_WITH_CELLS = (CertifiedState, CalibratedState, Planned, TabularPolicy, TimedPolicy)
+_WITH_CELLS = (CertifiedState, Planned, TabularPolicy, TimedPolicy)
 
 SPECS = (
     MethodSpec(
@@ -246,7 +255,7 @@ SPECS = (
         proof=tuple(f"Theorem {number}" for number in range(2, 8)),
         costs="what the method costs that it picks",
         observes="transitions",
-        options=("replan", "optimistic", "split", "observes", "shift", "assume_safe"),
+        options=options_of("certified"),
         state=(*_WITH_CELLS, Boxes, Counts, BallState, ReturnState, SignalState, ModelFreeState, State),
         colour=0,
     ),
@@ -259,7 +268,7 @@ SPECS = (
         needs="exact-model",
         costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
-        options=("replan", "optimistic", "split", "shift", "calibration"),
+        options=options_of("certified-likelihood"),
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -273,7 +282,7 @@ SPECS = (
         needs="model",
         costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
-        options=("replan", "optimistic", "shift", "assume_safe", "calibration"),
+        options=options_of("certified-ball"),
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -287,7 +296,7 @@ SPECS = (
         needs="cells",
         costs=f"a bet per cell on every sum, whose width is the declared range; {DECISIONS}",
         observes="first-state",
-        options=("replan", "optimistic", "shift", "assume_safe", "calibration"),
+        options=options_of("certified-returns"),
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -301,7 +310,7 @@ SPECS = (
         needs="signals",
         costs=f"a bet per cell on every sum and signal of an episode; {DECISIONS}",
         observes="signals",
-        options=("optimistic", "shift", "calibration"),
+        options=options_of("certified-signals"),
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,
@@ -313,7 +322,7 @@ SPECS = (
         why="Theorem 6: confidence sequences of costs, given a feasible safe policy",
         proof=("Theorem 6",),
         costs="a confidence sequence per policy that was tried; candidates are tried one after the other",
-        options=("assume_safe",),
+        options=options_of("certified-model-free"),
         state=(ModelFreeState, State),
         plan="trial",
         colour=7,

@@ -6,7 +6,6 @@ The evidence decides which cells survive; whatever it is (transitions, returns),
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,12 +15,12 @@ from surefoot.arrays import Floats, Integers, Mask
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
+from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, most_promising, promises
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, Observes, RiskSplit, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Decide every few episodes at first, then each time the data have grown by this fraction.
@@ -76,10 +75,11 @@ class CertifiedState:
     alarmed: bool = False
     boxes: Boxes | None = None  # of the cells that are split
     margin: Floats | None = None  # [m] the least that is certified of what is deployed, where cells are split
+    ended: bool = False  # what was calibrated is over
 
 
 @dataclass(frozen=True, eq=False)
-class Certified:
+class Certified(Method):
     """One of the certified methods.
 
     Attributes:
@@ -89,27 +89,27 @@ class Certified:
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
         splitter: splits cells that survive and limit what is deployed; None leaves them whole.
+        calibration: the level that simulation allows, for so many episodes (Theorem 12); None for that of the proof.
+            With one it ends in the safe policy, after the last episode that was calibrated for, and after one without
+            an outcome, which no simulation had.
     """
 
     name: str
     policies: PolicyValueSet
     cells: Cells
     evidence: Evidence
-    risk_split: Mapping[str, float]
+    risk_split: RiskSplit
     replanner: Replanner | None = None
     optimistic: bool = False
     note: str = ""
     least_wait: int = LEAST_WAIT
     splitter: Splitter | None = None
     certified: bool = True
+    calibration: Calibration | None = None
 
     @property
     def observes(self) -> Observes:
         return self.evidence.observes
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     def start(self) -> CertifiedState:
         everything = np.ones(len(self.cells), dtype=bool)
@@ -124,7 +124,9 @@ class Certified:
         return self.policies.policies[index] if index < known else state.planned[index - known].policy
 
     def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        used = min(len(outcomes), state.next_decision - episode)
+        if state.ended:
+            return Step(state, len(outcomes))
+        used = int(min(len(outcomes), state.next_decision - episode, self._last_episode - episode))
         drawn, outcomes = drawn[:used], outcomes.first(used)
         evidence = self.evidence.observe(state.evidence, drawn, outcomes)
         impossible = self.evidence.impossible(outcomes, state.evidence, evidence)
@@ -132,16 +134,26 @@ class Certified:
             used = int(np.argmax(impossible)) + 1
             evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
             state = replace(state, next_decision=episode + used)
-        return self._moved(replace(state, evidence=evidence), episode, used)
+        step = self._decide_if_due(replace(state, evidence=evidence), episode, used)
+        if episode + used < self._last_episode:
+            return step
+        return _end(step, episode + used, "the episodes that were calibrated for are over")
 
     def abandon(self, state: CertifiedState, episode: int, drawn: int) -> Step:
-        return self._moved(replace(state, evidence=self.evidence.abandon(state.evidence, drawn)), episode, 1)
+        if state.ended:
+            return Step(state, 1)
+        evidence = self.evidence.abandon(state.evidence, drawn)
+        step = self._decide_if_due(replace(state, evidence=evidence), episode, 1)
+        if self.calibration is None:
+            return step
+        return _end(step, episode + 1, "an episode has no outcome, and none was calibrated for")
 
     def account(self, state: CertifiedState) -> Account:
-        """The least certified margin of what is deployed, over the surviving cells."""
+        """The least certified margin of what is deployed, over the surviving cells. With a calibration none: what was
+        calibrated is that nothing is unsafe, not that bounds of cells hold."""
         alive, count = np.flatnonzero(state.surviving), len(self.cells)
-        if not alive.size:
-            return Account(0, count, None)
+        if not alive.size or self.calibration is not None:
+            return Account(len(alive), count, None)
         if state.margin is not None:
             return Account(len(alive), count, state.margin)
         known = len(self.policies.policies)
@@ -152,8 +164,10 @@ class Certified:
         margin: Floats = np.tensordot(state.deployed.weights, np.stack(lower), axes=1).min(axis=0)
         return Account(len(alive), count, margin)
 
-    def _moved(self, state: CertifiedState, episode: int, used: int) -> Step:
-        """Decide if it is time to."""
+    def surviving(self, state: CertifiedState) -> Integers:
+        return np.flatnonzero(state.surviving)
+
+    def _decide_if_due(self, state: CertifiedState, episode: int, used: int) -> Step:
         if episode + used < state.next_decision:
             return Step(state, used)
         decided, events = self._decide(state, episode + used)
@@ -234,9 +248,19 @@ class Certified:
         return self._values(state.planned, state.surviving, self._belief(state.evidence, state.surviving))[1]
 
     @property
+    def level(self) -> float:
+        """δ at which cells are ruled out: the part of the risk that is left for it, or what a calibration allows."""
+        found = None if self.calibration is None else self.calibration.level
+        return self.risk_split.elimination if found is None else found
+
+    @property
     def threshold(self) -> float:
         """log(1/δ), the evidence log E(j) at which cell j is ruled out (Ville's inequality)."""
-        return log_threshold(self.risk_split["elimination"])
+        return log_threshold(self.level)
+
+    @property
+    def _last_episode(self) -> float:
+        return math.inf if self.calibration is None else self.calibration.episodes
 
     def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         events = () if state.alarmed else (_nothing_fits(episode),)
@@ -292,6 +316,11 @@ def _rows(margin: Floats) -> Floats:
 def next_decision(episode: int, least_wait: int = LEAST_WAIT, growth: float = GROWTH) -> int:
     """The episode after which to decide again; it must not depend on how episodes are blocked."""
     return episode + max(least_wait, math.floor(episode * growth))
+
+
+def _end(step: Step, episode: int, why: str) -> Step:
+    event = Event(episode, "ended", f"{why}: staying on the safe policy")
+    return Step(replace(step.state, deployed=SAFE_ONLY, ended=True), step.used, (*step.events, event))
 
 
 def _nothing_fits(episode: int) -> Event:

@@ -8,21 +8,17 @@ try; a bad suggestion costs reward, never safety.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes, add_in_order
-from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
 from surefoot.confidence import Betting, State
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.certified.selection import best_pair
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # A candidate is chosen after this many episodes of the safe policy, and again each time this factor more were run.
@@ -51,7 +47,7 @@ class ModelFreeState:
 
 
 @dataclass(frozen=True, eq=False)
-class ModelFree:
+class ModelFree(Method):
     """Attributes:
     risk_split: coverage is the probability that the safe policy is infeasible on the task; the rest goes to value
         bounds, half of it to the safe policy, half shared by the candidates.
@@ -59,16 +55,11 @@ class ModelFree:
     """
 
     policies: PolicyValueSet
-    risk_split: Mapping[str, float]
+    risk_split: RiskSplit
     horizon: int
     name: str = "certified-model-free"
     note: str = ""
     certified: bool = True
-    observes: ClassVar[Observes] = "sums"
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
 
     def start(self) -> ModelFreeState:
         constraints = len(self.units.budget)
@@ -78,9 +69,6 @@ class ModelFree:
 
     def deployed(self, state: ModelFreeState) -> Deployed:
         return state.deployed
-
-    def policy(self, state: ModelFreeState, index: int) -> Policy:
-        return self.policies.policies[index]
 
     def absorb(self, state: ModelFreeState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
@@ -162,7 +150,7 @@ class ModelFree:
 
     def _sequence(self, index: int) -> Betting:
         constraints = len(self.units.budget)
-        shared = self.risk_split["values"] / 2 / constraints
+        shared = self.risk_split.values / 2 / constraints
         return Betting(shared if index == SAFE else shared / len(self.policies), side="upper")
 
     @property

@@ -1,28 +1,24 @@
 """Algorithm 2: mix the most promising candidate into the safe policy step by step, drop it when a test fails.
 
 `SafeCandidates` is the algorithm and `PaperRules` are its constants, with the paper's proof and the repairs of
-docs/guarantees.md. `published.py` has the variant behind the paper's figure, `elimination.py` Algorithm 4.
+docs/guarantees.md. `published.py` has the variant behind the paper's figure, and Algorithm 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from surefoot import theory
 from surefoot.arrays import Floats, Integers, Mask, flag
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.learning.checks import risk_left
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Observes, Step
-from surefoot.learning.paper.constants import Rules, paper_rules
-from surefoot.learning.paper.plan import paper_plan
-from surefoot.learning.paper.sums import Sums, first
+from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
+from surefoot.learning.paper.constants import Rules, paper_plan, paper_rules
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
@@ -45,18 +41,17 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class SafeCandidates:
+class SafeCandidates(Method):
     """Algorithm 2 with the constants of `rules`.
 
     Attributes:
         risk_split: how the risk is spent, on tasks where the safe policy is infeasible (coverage) and on the tests
-            (elimination); empty where nothing is known of the former, which is then an assumption of the theorem.
+            (elimination); None where nothing is known of the former, which is then an assumption of the theorem.
     """
 
     policies: PolicyValueSet
     rules: Rules
-    risk_split: Mapping[str, float] = field(default_factory=dict)
-    observes: ClassVar[Observes] = "sums"
+    risk_split: RiskSplit | None = None
 
     @property
     def name(self) -> str:
@@ -66,23 +61,16 @@ class SafeCandidates:
     def certified(self) -> bool:
         return self.rules.certified
 
-    @property
-    def units(self) -> Units:
-        return self.policies.units
-
     def start(self) -> Any:
         rewards = [entry.reward for entry in self.policies.entries]
         best_first = tuple(int(k) for k in np.argsort(-np.array(rewards), kind="stable"))
-        return Trial(best_first, self.rules.first_weight(), 0, Sums.empty(len(self.units.budget)))
+        return Trial(best_first, self.rules.first_weight, 0, Sums.empty(len(self.units.budget)))
 
     def deployed(self, state: Trial) -> Deployed:
         if not state.alive or state.weight == 0:
             return SAFE_ONLY
         indices = np.array([SAFE, state.alive[0] + 1])
         return Deployed(indices, np.array([1 - state.weight, state.weight]))
-
-    def policy(self, state: Trial, index: int) -> Policy:
-        return self.policies.policies[index]
 
     def absorb(self, state: Trial, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         return self._tested(state, episode, state.sums.after(outcomes))
@@ -101,6 +89,9 @@ class SafeCandidates:
             return Account(0, len(self.policies), None)
         margin = promised(self.policies.entries[state.alive[0]], state.weight)[1:]
         return Account(len(state.alive), len(self.policies), margin)
+
+    def surviving(self, state: Trial) -> tuple[int, ...]:
+        return state.alive
 
     # ------------------------------------------------------------------------------------------------- one phase
 
@@ -143,7 +134,7 @@ class SafeCandidates:
 
     def _dropped(self, state: Trial) -> Any:
         """The next candidate, from the first weight on."""
-        return replace(self._next_phase(state), alive=state.alive[1:], step=0, weight=self.rules.first_weight())
+        return replace(self._next_phase(state), alive=state.alive[1:], step=0, weight=self.rules.first_weight)
 
     def _raised(self, state: Trial, candidate: Entry) -> Any:
         weight = self.rules.next_weight(candidate, state.step, state.weight)
@@ -161,8 +152,9 @@ def promised(candidate: Entry, weight: float) -> Floats:
 
 
 def radii(reward: Floats, margin: Floats, units: Units) -> Floats:
-    """[n, 1+m] from the radii [n] of the reward and [n, m] or [n, 1] of the margins."""
-    return np.column_stack([reward, np.broadcast_to(margin, (len(reward), len(units.budget)))])
+    """[n, 1+m] from the radii [n] of the reward and [n, m] of the margins, or [n] for all of them."""
+    each = margin if margin.ndim == 2 else margin[:, None]
+    return np.column_stack([reward, np.broadcast_to(each, (len(reward), len(units.budget)))])
 
 
 def _elimination(state: Trial, candidate: Entry, told: int) -> tuple[Event, ...]:
@@ -180,6 +172,92 @@ def _raise(state: Trial, raised: Trial, told: int) -> Event:
     return Event(told, "weight", message, {"candidate": state.alive[0], "step": raised.step, "weight": raised.weight})
 
 
+# -------------------------------------------------------------------------------------------------- sums over a phase
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Reward [n] and costs [n, m] summed up to each of n episodes.
+
+    Of the `count` [n] episodes, `abandoned` [n] have no outcome and add nothing to the sums.
+    """
+
+    count: Integers
+    reward: Floats
+    cost: Floats
+    abandoned: Integers
+
+    @classmethod
+    def empty(cls, constraints: int) -> Sums:
+        """[1] before the first episode."""
+        none = np.zeros(1, dtype=np.int64)
+        return cls(none, np.zeros(1), np.zeros((1, constraints)), none)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def at(self, index: int) -> Sums:
+        """[1] up to episode number `index` of these."""
+        part = slice(index, index + 1)
+        return Sums(self.count[part], self.reward[part], self.cost[part], self.abandoned[part])
+
+    def after(self, outcomes: Outcomes) -> Sums:
+        """From here [1] on, one episode after the other, so that blocks and single episodes round alike."""
+        return Sums(
+            self.count + np.arange(1, len(outcomes) + 1),
+            np.cumsum(np.concatenate([self.reward, outcomes.reward]))[1:],
+            np.cumsum(np.concatenate([self.cost, outcomes.cost]), axis=0)[1:],
+            np.repeat(self.abandoned, len(outcomes)),
+        )
+
+    def after_abandoned(self) -> Sums:
+        """[1] with an episode more that has no outcome."""
+        return Sums(self.count + 1, self.reward, self.cost, self.abandoned + 1)
+
+    def joined(self, others: Sums) -> Sums:
+        """With the episodes of `others` [1] added to each."""
+        return Sums(
+            self.count + others.count,
+            self.reward + others.reward,
+            self.cost + others.cost,
+            self.abandoned + others.abandoned,
+        )
+
+    def means(self, units: Units) -> Mean:
+        """[n, 1+m] of the reward and the margins: each abandoned episode may have had any sums in their ranges."""
+        seen, missing = np.column_stack([self.reward, self.cost]), self.abandoned[:, None]
+        low, high = ((seen + missing * end) / self.count[:, None] for end in units.reachable.T)
+        return Mean(
+            np.column_stack([low[:, 0], units.budget - high[:, 1:]]),
+            np.column_stack([high[:, 0], units.budget - low[:, 1:]]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """Means [n, 1+m] known to lie between `low` and `high`; the two are equal if every episode has an outcome."""
+
+    low: Floats
+    high: Floats
+
+    def certainly_differs(self, promised: Floats, radius: Floats) -> Mask:
+        """[n] whether one of them is farther than `radius` [n, 1+m] from what was promised [1+m], wherever it lies."""
+        nearest = np.maximum(np.maximum(self.low - promised, promised - self.high), 0.0)
+        differs: Mask = np.any(nearest > radius, axis=1)
+        return differs
+
+    def certainly_agrees(self, promised: Floats, radius: Floats) -> Mask:
+        """[n] whether all of them are within `radius` [n, 1+m] of what was promised [1+m], wherever they lie."""
+        farthest = np.maximum(self.high - promised, promised - self.low)
+        agrees: Mask = ~np.any(farthest > radius, axis=1)
+        return agrees
+
+
+def first(happens: Mask) -> int | None:
+    """The first of n episodes at which something happens; None if it does not."""
+    return int(np.argmax(happens)) if happens.any() else None
+
+
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
@@ -190,8 +268,7 @@ def _paper(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) ->
     if failing is None:
         return SafeCandidates(policies, paper_rules(policies, terms, terms.risk))
     left = risk_left(terms.risk, failing)
-    split = {"coverage": failing, "elimination": left, "values": 0.0}
-    return SafeCandidates(policies, paper_rules(policies, terms, left), split)
+    return SafeCandidates(policies, paper_rules(policies, terms, left), RiskSplit(failing, left))
 
 
 SPECS = (

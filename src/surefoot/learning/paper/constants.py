@@ -1,9 +1,9 @@
-"""The constants of Algorithm 2: the paper's, with their proof mended."""
+"""The constants of Algorithm 2: the paper's, with their proof mended; and when they let it leave the safe policy."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -12,39 +12,47 @@ import numpy as np
 from surefoot import theory
 from surefoot.arrays import Floats, Integers
 from surefoot.errors import InvalidInput
-from surefoot.learning.spec import Terms
+from surefoot.learning.spec import PlanLine, Terms
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
 class Rules(Protocol):
     """The constants of Algorithm 2, in the user's units."""
 
-    name: ClassVar[str]
-    certified: ClassVar[bool]
-    least_count: ClassVar[int]  # episodes of a phase before its first test
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def certified(self) -> bool: ...
+
+    @property
+    def least_count(self) -> int:
+        """Episodes of a phase before its first test."""
+        ...
 
     @property
     def last_count(self) -> float:
         """Episodes of a phase up to which its tests are proved."""
         ...
 
-    def reward_radius(self, count: Integers) -> Floats:
-        """[n] allowed distance of the mean reward after `count` [n] episodes from its prediction."""
-        ...
-
-    def margin_radius(self, count: Integers) -> Floats:
-        """[n, m] the same for the margins, or [n, 1] for all of them."""
-        ...
-
-    def phase_length(self, entry: Entry, step: int, weight: float) -> float:
-        """Episodes after which a candidate that still stands is given more weight; infinite after the last step."""
-        ...
-
-    def next_weight(self, entry: Entry, step: int, weight: float) -> float: ...
-
+    @property
     def first_weight(self) -> float:
         """Weight of a candidate that has not been tested yet."""
         ...
+
+    def reward_radius(self, count: Integers, /) -> Floats:
+        """[n] allowed distance of the mean reward after `count` [n] episodes from its prediction."""
+        ...
+
+    def margin_radius(self, count: Integers, /) -> Floats:
+        """[n, m] the same for the margins, or [n] for all of them."""
+        ...
+
+    def phase_length(self, entry: Entry, step: int, weight: float, /) -> float:
+        """Episodes after which a candidate that still stands is given more weight; infinite after the last step."""
+        ...
+
+    def next_weight(self, entry: Entry, step: int, weight: float, /) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +68,7 @@ class PaperRules:
     name: ClassVar[str] = "paper"
     certified: ClassVar[bool] = True
     least_count: ClassVar[int] = 1
+    first_weight: ClassVar[float] = 0.0
 
     @property
     def last_count(self) -> float:
@@ -110,9 +119,6 @@ class PaperRules:
         # With the true V₋ the first weight may already exceed the limit of the recursion, which would then lower it.
         return max(weight, theory.next_weight(weight, self.safe_margin(entry), self._epsilon, self._discount))
 
-    def first_weight(self) -> float:
-        return 0.0
-
     @property
     def _epsilon(self) -> float:
         return self.policies.radius
@@ -132,12 +138,65 @@ class PaperRules:
         return theory.deviation(1, self.log_term, self._discount, width) / np.sqrt(count)
 
 
-def paper_rules(policies: PolicyValueSet, terms: Terms, delta: float) -> PaperRules:
-    """`PaperRules` at error `delta`, if the cut-off tail of episodes is small enough for the proof."""
+def paper_rules(
+    policies: PolicyValueSet, terms: Terms, delta: float, kind: type[PaperRules] = PaperRules
+) -> PaperRules:
+    """The paper's constants at error `delta`, if the cut-off tail of episodes is small enough for the proof."""
     bias = policies.units.truncation_bias(terms.horizon)
     if bias > policies.radius:
         raise InvalidInput(
             f"horizon must be long enough that the cut-off tail, {bias:.2g} (unit scale), is at most "
             f"epsilon = {policies.radius:g} of the policy set, got {terms.horizon}"
         )
-    return PaperRules(policies, terms.planned(), delta)
+    return kind(policies, terms.planned(), delta)
+
+
+# ------------------------------------------------------------------------- when the safe policy may be left
+
+
+def paper_plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+    episodes, failing = terms.planned(), policies.safe_risk or 0.0
+    if terms.risk <= failing:
+        reason = f"not possible: risk must exceed {failing:.3g}, got {terms.risk:g}"
+        return PlanLine(terms.name, True, math.inf, reason)
+    risk = terms.risk - failing
+    rules = PaperRules(policies, episodes, risk)
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    if rules.steps(first):
+        length = math.ceil(rules.phase_length(first, 0, 0.0))
+        verdict = "more than this run has" if length > episodes else "within this run"
+        return PlanLine(terms.name, True, length, f"phase 0 takes {length:.3g} episodes, {verdict}")
+    reason = f"never within {episodes} episodes nor later: {_obstacle(rules, risk)}"
+    return PlanLine(terms.name, True, math.inf, reason)
+
+
+def _obstacle(rules: PaperRules, risk: float) -> str:
+    """Why the best candidate never gets any weight."""
+    policies = rules.policies
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    margin, own = rules.safe_margin(first), float(policies.units.unit_margin(first.margin).min())
+    if margin <= 0:
+        return f"the safe policy has no margin on the task of the best candidate, {margin:.3g} (unit scale)"
+    if own < -policies.radius:
+        return f"the best candidate breaks a budget on its own task, by {-own:.3g} (unit scale)"
+    admissible = theory.largest_epsilon(margin, policies.units.effective_discount)
+    least = least_episodes_to_leave(replace(policies, epsilon=admissible), risk)
+    trained = f"with a set trained at epsilon ≤ {admissible:.2g} it would take {least:.2g} episodes"
+    return (
+        f"epsilon = {policies.radius:g} leaves no positive weight at margin {margin:.3g} (unit scale)"
+        f"{'; ' + trained if math.isfinite(least) else ''}"
+    )
+
+
+def least_episodes_to_leave(policies: PolicyValueSet, risk: float) -> float:
+    """The smallest K whose phase 0 ends within K, for the best candidate; the length grows with ln K."""
+    first = max(policies.entries, key=lambda entry: entry.reward)
+    episodes = 1
+    while True:
+        rules = PaperRules(policies, episodes, risk)
+        if not rules.steps(first):
+            return math.inf
+        length = math.ceil(rules.phase_length(first, 0, 0.0))
+        if length <= episodes:
+            return length
+        episodes = length

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,15 +10,13 @@ import numpy as np
 
 from surefoot.arrays import Integers, flag
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.units import Units
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Observes, Step
+from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
 @dataclass(frozen=True, eq=False)
-class SafeOnly:
+class SafeOnly(Method):
     """Attributes:
     failing: bound on the probability that the safe policy is infeasible on the task; None where nothing is known.
     """
@@ -28,28 +25,20 @@ class SafeOnly:
     risk: float = 0.0
     failing: float | None = None
     name: ClassVar[str] = "safe-only"
-    observes: ClassVar[Observes] = "sums"
 
     @property
     def certified(self) -> bool:
         return self.failing is not None and self.failing <= self.risk
 
     @property
-    def risk_split(self) -> Mapping[str, float]:
-        return {} if self.failing is None else {"coverage": self.failing, "elimination": 0.0, "values": 0.0}
-
-    @property
-    def units(self) -> Units:
-        return self.policies.units
+    def risk_split(self) -> RiskSplit | None:
+        return None if self.failing is None else RiskSplit(coverage=self.failing)
 
     def start(self) -> None:
         return None
 
     def deployed(self, state: None) -> Deployed:
         return SAFE_ONLY
-
-    def policy(self, state: None, index: int) -> Policy:
-        return self.policies.policies[index]
 
     def absorb(self, state: None, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         return Step(None, len(outcomes))

@@ -7,15 +7,11 @@ do not look like that patient's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.learning.paper.algorithm_2 import SafeCandidates, Trial
-from surefoot.learning.paper.elimination import Outright
-from surefoot.learning.paper.sums import Sums
+from surefoot.learning.paper.algorithm_2 import SafeCandidates, Sums, Trial
+from surefoot.learning.paper.published import TunedRules
 from surefoot.learning.spec import MethodSpec, Terms
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -26,26 +22,24 @@ REWARD_SLACK, COST_SLACK = 0.10, 0.02
 STANDARD_ERRORS = 3.0
 
 
-@dataclass(frozen=True, eq=False)
-class DayRules(Outright):
+def _reward_radius(count: Integers) -> Floats:
     """Three standard errors of a mean over days, and the slack."""
+    return STANDARD_ERRORS * REWARD_SPREAD / np.sqrt(count) + REWARD_SLACK
 
-    name: ClassVar[str] = "pce-days"
-    least_count: ClassVar[int] = 1
 
-    def reward_radius(self, count: Integers) -> Floats:
-        return STANDARD_ERRORS * REWARD_SPREAD / np.sqrt(count) + REWARD_SLACK
+def _margin_radius(count: Integers) -> Floats:
+    return STANDARD_ERRORS * COST_SPREAD / np.sqrt(count) + COST_SLACK
 
-    def margin_radius(self, count: Integers) -> Floats:
-        return (STANDARD_ERRORS * COST_SPREAD / np.sqrt(count) + COST_SLACK)[:, None]
+
+DAYS = TunedRules("pce-days", least_count=1, reward_radius=_reward_radius, margin_radius=_margin_radius)
 
 
 def _made(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
-    return SafeCandidates(policies, DayRules())
+    return SafeCandidates(policies, DAYS)
 
 
 ELIMINATION = MethodSpec(
-    DayRules.name,
+    DAYS.name,
     _made,
     certified=False,
     why="deploys settings outright until days contradict what they promise: explores without regard to the budget",
