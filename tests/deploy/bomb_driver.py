@@ -23,8 +23,7 @@ import deployments
 from mutations import forge
 
 import surefoot.cli.deploy
-import surefoot.deploy.page
-import surefoot.deploy.watch
+import surefoot.cli.pages
 import surefoot.lab.experiments.results  # noqa: F401  (inherited by every child)
 from surefoot.cli.commands import run
 from surefoot.deploy.chain import canonical
