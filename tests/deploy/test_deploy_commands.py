@@ -20,7 +20,8 @@ from mutations import forge
 from typer.testing import CliRunner
 
 from surefoot.cli import app
-from surefoot.cli.journals import read_key, report_journal
+from surefoot.cli.journals import read_key
+from surefoot.cli.pages import report_journal
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status

@@ -77,13 +77,13 @@ COMMANDS = {
     ),
     "calibrate": Command("deploy", "How far simulated tasks let a method's level be raised, before it is deployed."),
     "adapt": Command("adapt", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
-    "report": Command("journals", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
+    "report": Command("pages", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
     "deploy": Command(
         "deploy", "Ask and tell in JSON lines on standard input and output, for controllers in any language."
     ),
     "status": Command("journals", "Where a deployment stands, while it runs or afterwards."),
     "watch": Command(
-        "journals",
+        "pages",
         "Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it.",
     ),
     "verify": Command(

@@ -1,7 +1,4 @@
-"""The commands that read journals, or draw pages of them and of earlier runs: parsing and printing only.
-
-What tells how a deployment stands loads neither arrays nor methods; what draws imports them when it is called.
-"""
+"""The commands that read journals alone, without what runs a deployment: parsing and printing only."""
 
 from __future__ import annotations
 
@@ -13,33 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from surefoot.cli.terminal import Json, print_json, print_lines, print_path, printable, progress
+from surefoot.cli.terminal import Json, print_json, printable, progress
 from surefoot.deploy.backup import backup
 from surefoot.deploy.chain import Observer, located, read, understood
 from surefoot.deploy.marks import read_mark
 from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.status import facts, read_status
-from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.errors import ArtifactError
 from surefoot.files import check_file, read_file, write_file
-
-if TYPE_CHECKING:
-    from surefoot.deploy.follow import Maker
 
 JournalPath = Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of a deployment.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with the key that seals the journal.")
-]
-Policies = Annotated[
-    Path | None,
-    typer.Option(
-        "--policies",
-        metavar="SET",
-        help="The policy set that was deployed: shows what is still possible in the parameters of its tasks.",
-    ),
 ]
 
 LONG = 100_000  # rows of a journal, from which on it takes a while to read them
@@ -122,76 +108,6 @@ def backup_command(
         print_json({"file": str(file), "rows": rows, "head": head.hex()})
     else:
         typer.echo(printable(f"{file}: {rows:,} rows; head {head.hex()}"))
-
-
-@app.command("watch")
-def watch_command(
-    path: JournalPath,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for any that is free.")] = 8787,
-    policies: Policies = None,
-    key: KeyFile = None,
-    as_json: Json = False,
-) -> None:
-    """Serve the page of a deployment to browsers on this machine, up to date as rows are written; Ctrl-C ends it."""
-    from surefoot.deploy.follow import Follower
-    from surefoot.deploy.watch import WatchServer
-
-    follower = Follower(path, read_key(key), None if policies is None else _maker(policies))
-    with WatchServer(follower, port) as server:
-        if as_json:
-            print_json({"url": server.url, "journal": str(follower.path)})
-        else:
-            print_lines([f"{server.url} shows {follower.path}, on this machine only; Ctrl-C ends it"])
-        sys.stdout.flush()  # whoever reads a pipe waits for it
-        server.serve_forever()
-
-
-@app.command("report")
-def report_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier run, or journal of a deployment.")],
-    policies: Policies = None,
-    key: KeyFile = None,
-    as_json: Json = False,
-) -> None:
-    """Draw the figures and the HTML page of an earlier run, or of a deployment, again."""
-    if run.is_file():
-        page = report_journal(run, policies=policies, key=read_key(key))
-    elif policies is not None or key is not None:
-        given = "--policies" if policies is not None else "--key"
-        raise InvalidInput(f"{given} must be left out unless RUN is the journal of a deployment, got {run}")
-    else:
-        from surefoot.lab.experiments import PAGES
-        from surefoot.lab.experiments.frame import redraw
-
-        redraw(run, lambda results: PAGES[results["experiment"]](results))
-        page = run / "report.html"
-    if as_json:
-        print_json({"report": str(page)})
-    else:
-        print_path(page)
-
-
-def report_journal(path: Path, out: Path | None = None, policies: Path | None = None, key: bytes | None = None) -> Path:
-    """The HTML page of a journal; by default beside it."""
-    from surefoot.deploy.page import deployment_page
-    from surefoot.deploy.verify import read_header
-
-    target = out if out is not None else path.with_name(path.name + ".html")
-    check_file(target)
-    possible = None if policies is None else _maker(policies)(read_header(path))
-    with reading(path) as observer:
-        page = deployment_page(path, possible, observer, key)
-    write_file(target, page.encode())
-    return target
-
-
-def _maker(policies: Path) -> Maker:
-    from surefoot.cli.deploy import learner_of  # all methods: not needed to look at a journal
-    from surefoot.deploy.possible import Possible
-    from surefoot.policyset.policy_value_set import PolicyValueSet
-
-    known = PolicyValueSet.load(policies)
-    return lambda header: Possible(learner_of(known, header))
 
 
 def read_key(file: Path | None) -> bytes | None:
