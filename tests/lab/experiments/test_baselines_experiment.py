@@ -223,7 +223,7 @@ def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
         ({"runs": 0}, "runs must be a whole number of at least 1, got 0"),
         ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
         ({"cells": -1}, "cells must be a whole number of at least 1, got -1"),
-        ({"seed": -1}, "seed must not be negative, got -1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"risk": 0.0}, "risk must lie strictly between 0 and 1, got 0.0"),
     ],
 )

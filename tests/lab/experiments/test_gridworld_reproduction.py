@@ -226,7 +226,7 @@ def test_further_tasks_continue_the_published_ones() -> None:
     [
         ({"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
         ({"tasks": -1}, "tasks must be a whole number of at least 1, got -1"),
-        ({"seed": -1}, "seed must not be negative, got -1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"risk": 1.0}, r"risk must lie strictly between 0 and 1, got 1\.0"),
         ({"methods": ()}, "methods must be names out of .* got none"),
         ({"methods": ("magic",)}, "methods must be names out of .* got magic"),
