@@ -39,6 +39,12 @@ SPACES = (
     "1 constraint(s), observations [glucose mg/dl, its change in 15 min, counted carbohydrates g, insulin on board U], "
     "actions [insulin U]"
 )
+OPTIONS = {
+    "least_sensitivity": "least sensitivity to insulin, over the mean",
+    "most_sensitivity": "largest sensitivity to insulin, over the mean",
+    "fastest": "least time of absorption of insulin, in minutes",
+    "slowest": "largest time of absorption of insulin, in minutes",
+}
 UNITS = Units(1.0, (0.0, 1 / STEPS), np.array([[0.0, 1 / STEPS]]), np.array([BUDGET]), STEPS)
 
 
