@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats
 from surefoot.lab.pump.model import STEP
@@ -76,3 +77,21 @@ def _sensor_error(n: int, rng: np.random.Generator) -> Floats:
     for t in range(1, STEPS + 1):
         error[t] = SENSOR_MEMORY * error[t - 1] + np.sqrt(1 - SENSOR_MEMORY**2) * error[t]
     return error
+
+
+def numbers() -> dict[str, ArrayLike]:
+    """All constants, by names and in an order that digests are made of and that therefore stay."""
+    return {
+        "COUNT_SPREAD": COUNT_SPREAD,
+        "DAY_SPREAD": DAY_SPREAD,
+        "MEALS": MEALS,
+        "MEAL_SPREAD": MEAL_SPREAD,
+        "SENSOR_MEMORY": SENSOR_MEMORY,
+        "SENSOR_SPREAD": SENSOR_SPREAD,
+        "START_MEDIAN": START_MEDIAN,
+        "START_RANGE": START_RANGE,
+        "START_SPREAD": START_SPREAD,
+        "STEP": STEP,
+        "STEPS": STEPS,
+        "TIDE": TIDE,
+    }

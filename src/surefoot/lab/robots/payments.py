@@ -25,7 +25,11 @@ class Motion(NamedTuple):
 
 
 class Payment(Protocol):
-    """[n] of one step, of lanes whose tasks have the parameters [n, d]. Its `repr` tells all its numbers."""
+    """[n] of one step, of lanes whose tasks have the parameters [n, d]. Its `text` tells all its numbers; digests are
+    made of it, so that it stays whatever classes and fields are called."""
+
+    @property
+    def text(self) -> str: ...
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats: ...
 
@@ -44,6 +48,10 @@ class Tracking:
     upright: float = 0.0
     effort: float = 0.0
 
+    @property
+    def text(self) -> str:
+        return f"Tracking(farthest={self.farthest!r}, upright={self.upright!r}, effort={self.effort!r})"
+
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         miss = np.minimum(np.abs(motion.velocity - parameters[:, 0]), self.farthest)
         reward: Floats = self.upright * ~motion.fell - miss - self.effort * squares(motion.actions)
@@ -59,6 +67,13 @@ class Forward:
     upright: float = 0.0
     effort: float = 0.0
     share: float = 1.0
+
+    @property
+    def text(self) -> str:
+        return (
+            f"Forward(slowest={self.slowest!r}, fastest={self.fastest!r}, upright={self.upright!r}, "
+            f"effort={self.effort!r}, share={self.share!r})"
+        )
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         velocity = motion.velocity.clip(self.slowest, self.fastest)
@@ -76,6 +91,10 @@ class Effort:
     weight: float
     fall: float = 0.0
 
+    @property
+    def text(self) -> str:
+        return f"Effort(weight={self.weight!r}, fall={self.fall!r})"
+
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         cost: Floats = self.weight * squares(motion.actions) + self.fall * motion.fell
         return cost
@@ -86,6 +105,10 @@ class Energy:
     """share·mean over motors of (s·a)², what the motors really spend: the gain s is the parameter."""
 
     share: float
+
+    @property
+    def text(self) -> str:
+        return f"Energy(share={self.share!r})"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         spent: Floats = np.mean((parameters[:, :1] * motion.actions) ** 2, axis=1)
@@ -99,6 +122,10 @@ class HeadAbove:
     height: float
     most: float
 
+    @property
+    def text(self) -> str:
+        return f"HeadAbove(height={self.height!r}, most={self.most!r})"
+
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         return (head_height(motion.positions) - self.height).clip(0.0, self.most)
 
@@ -106,6 +133,10 @@ class HeadAbove:
 @dataclass(frozen=True)
 class TooFast:
     """1 where v is above the limit, which is the parameter."""
+
+    @property
+    def text(self) -> str:
+        return "TooFast()"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         return (motion.velocity > parameters[:, 0]).astype(np.float64)

@@ -1,7 +1,4 @@
-"""A robot with one parameter that nobody tells the policy, as a task that can be simulated and stepped.
-
-The families of such tasks: `velocity_tasks`, `motor_tasks`, `speed_limit_tasks`.
-"""
+"""A robot with one parameter that nobody tells the policy, as a task that can be simulated and stepped."""
 
 from __future__ import annotations
 

@@ -54,11 +54,11 @@ class Locomotion:
         """All of it as plain data, but for the model of the robot."""
         units = self.units
         return {
-            "robot": repr(self.robot),
+            "robot": self.robot.text,
             "horizon": self.steps,
             "ranges": [*units.reward_range, *units.cost_range[0]],
             "budget": units.budget.tolist(),
-            "payments": [repr(self.reward), repr(self.cost)],
+            "payments": [self.reward.text, self.cost.text],
             "cost_discount": self.cost_discount,
             "after_fall": list(self.after_fall),
             "battery": repr(self.battery),
