@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from surefoot.on_demand import taken_from
-from surefoot.tasks.cvar_env import TailEnv
-from surefoot.tasks.cvar_tasks import Tail, cost_distribution, cvar, cvar_threshold
+from surefoot.tasks.cvar_tasks import Tail, TailEnv, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.gym_system import cost_in_info

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import Floats, finite_array, flag, frozen, number, whole
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.tasks.cvar_env import check_tail
+from surefoot.tasks.cvar_tasks import check_tail
 from surefoot.tasks.gym_signals import Cost, Ranges
 from surefoot.tasks.gym_spaces import check_action_space
 

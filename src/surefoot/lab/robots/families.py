@@ -12,8 +12,7 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.robots.payments import Effort, Energy, Forward, HeadAbove, Payment, TooFast, Tracking
 from surefoot.lab.robots.robots import HALF_CHEETAH, HOPPER, Robot
-from surefoot.lab.robots.task import LocomotionTask
-from surefoot.lab.robots.world import Locomotion
+from surefoot.lab.robots.task import Locomotion, LocomotionTask
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution
 
