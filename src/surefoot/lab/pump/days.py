@@ -79,19 +79,13 @@ def _sensor_error(n: int, rng: np.random.Generator) -> Floats:
     return error
 
 
+# What digests are made of, in this order and by these names: they stay, whatever constants are called.
+NUMBERS = (
+    "COUNT_SPREAD DAY_SPREAD MEALS MEAL_SPREAD SENSOR_MEMORY SENSOR_SPREAD START_MEDIAN START_RANGE "
+    "START_SPREAD STEP STEPS TIDE"
+)
+
+
 def numbers() -> dict[str, ArrayLike]:
-    """All constants, by names and in an order that digests are made of and that therefore stay."""
-    return {
-        "COUNT_SPREAD": COUNT_SPREAD,
-        "DAY_SPREAD": DAY_SPREAD,
-        "MEALS": MEALS,
-        "MEAL_SPREAD": MEAL_SPREAD,
-        "SENSOR_MEMORY": SENSOR_MEMORY,
-        "SENSOR_SPREAD": SENSOR_SPREAD,
-        "START_MEDIAN": START_MEDIAN,
-        "START_RANGE": START_RANGE,
-        "START_SPREAD": START_SPREAD,
-        "STEP": STEP,
-        "STEPS": STEPS,
-        "TIDE": TIDE,
-    }
+    """All constants of this file by name."""
+    return {name: globals()[name] for name in NUMBERS.split()}

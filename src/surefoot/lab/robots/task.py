@@ -63,7 +63,7 @@ class Locomotion:
             "horizon": self.steps,
             "ranges": [*units.reward_range, *units.cost_range[0]],
             "budget": units.budget.tolist(),
-            "payments": [self.reward.text, self.cost.text],
+            "payments": [each.text.format(each) for each in (self.reward, self.cost)],
             "cost_discount": self.cost_discount,
             "after_fall": list(self.after_fall),
             "battery": repr(self.battery),
