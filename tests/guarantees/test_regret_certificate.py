@@ -15,8 +15,7 @@ import surefoot as sf
 from guarantees import mutants
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.analysis.certified_regret import RegretCertificate, cell_optima, largest_gap
-from surefoot.lab.analysis.optimum_bounds import optimum_bounds
+from surefoot.lab.analysis.certified_regret import RegretCertificate, cell_optima, largest_gap, optimum_bounds
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner

@@ -9,8 +9,17 @@ import pytest
 from scipy.special import rel_entr
 
 from surefoot.errors import InvalidInput
-from surefoot.lab.analysis.regret_limit import PLAIN, RATES, least_regret, limits, safe_episodes
-from surefoot.lab.analysis.two_tasks import Pair, divergences, most_information, most_reward
+from surefoot.lab.analysis.regret_limit import (
+    PLAIN,
+    RATES,
+    Pair,
+    divergences,
+    least_regret,
+    limits,
+    most_information,
+    most_reward,
+    safe_episodes,
+)
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.analysis.optimum_bounds import optimum_bounds
+from surefoot.lab.analysis.certified_regret import optimum_bounds
 from surefoot.tabular import timed_expansion
 from surefoot.tabular.affine import AffineTables, affine_of_arrays
 from surefoot.tabular.expansion import box_spreads, box_values

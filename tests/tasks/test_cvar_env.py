@@ -11,8 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 import surefoot as sf
 from surefoot.errors import InvalidInput
-from surefoot.tasks.cvar_env import TailEnv
-from surefoot.tasks.cvar_tasks import Tail, with_tail
+from surefoot.tasks.cvar_tasks import Tail, TailEnv, with_tail
 
 
 class TableEnv(gymnasium.Env[int, int]):

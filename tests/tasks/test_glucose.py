@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from surefoot.errors import InvalidInput
+from surefoot.lab.pump import days, model
 from surefoot.lab.pump.days import drawn
 from surefoot.lab.pump.family import BUDGET, LANES, GlucoseTask
 from surefoot.lab.pump.model import AVERAGE_BASAL, Bodies, Patient, on_board_at_rest, resting_basal
@@ -239,3 +240,8 @@ def test_the_family() -> None:
     first, second = tasks.sample(2, np.random.default_rng(0))
     assert tasks.task(first).digest() == tasks.task(first).digest() != tasks.task(second).digest()
     assert tasks.task(first).observation_shape == (4,)
+
+
+@pytest.mark.parametrize("module", [days, model])
+def test_the_digest_holds_every_constant(module: Any) -> None:
+    assert list(module.numbers()) == sorted(name for name in vars(module) if name.isupper() and name != "NUMBERS")

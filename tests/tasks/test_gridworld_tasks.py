@@ -188,8 +188,9 @@ def test_digest_sees_kernel_and_spread() -> None:
 
 
 def test_tables_are_shared_but_read_only() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        slip_direction("text")[1][0, 0, 0] = 1
+    for table in gridworld("text").affine or ():
+        with pytest.raises(ValueError, match="read-only"):
+            table[0, 0, 0] = 1
     with pytest.raises(ValueError, match="read-only"):
         gridworld().task([0.3]).transitions[0, 0, 0] = 1
 

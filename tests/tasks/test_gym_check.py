@@ -77,6 +77,20 @@ def test_each_broken_rule_is_named(name: str) -> None:
         sf.check_env(getattr(strangers, name), 0.3, **DECLARED)
 
 
+def test_a_wrapped_environment_that_takes_no_seed_is_named() -> None:
+    with pytest.raises(sf.InvalidInput, match=r"reset must take seed=, as in Gymnasium"):
+        sf.check_env(lambda theta: gymnasium.wrappers.TimeLimit(strangers.NoSeed(theta), 30), 0.3, **DECLARED)
+
+
+def test_an_error_of_an_environment_that_takes_a_seed_is_its_own() -> None:
+    class Breaks(Walk):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            raise TypeError("the seed of a plant must be a word")
+
+    with pytest.raises(sf.InvalidInput, match=r"raised TypeError: the seed of a plant"):
+        sf.check_env(Breaks, 0.3, **DECLARED)
+
+
 def test_one_cost_for_two_budgets_is_named() -> None:
     with pytest.raises(sf.InvalidInput, match=r"cost must be an array \[2\], one for each budget, got shape \[\]"):
         sf.check_env(Walk, 0.3, **DECLARED | {"budget": [5.0, 1.0]})

@@ -20,7 +20,7 @@ from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import SteppedTask
 from surefoot.errors import InvalidInput
-from surefoot.lab.robots import velocity as velocity_tasks
+from surefoot.lab.robots.families import largest_cost
 from surefoot.lab.robots.payments import Effort, Tracking
 from surefoot.lab.robots.robots import HOPPER
 from surefoot.lab.robots.task import LocomotionTask, world_of
@@ -212,7 +212,7 @@ def test_the_largest_cost_of_an_episode() -> None:
     """Of all times at which it may end, one by one."""
     for step, fall in ((0.3, 100.0), (0.3, 0.0), (0.6, 2.0), (1.0, 30.0)):
         ends = [sum(step * 0.99**t for t in range(end + 1)) + (fall * 0.99**end if fall else 0.0) for end in range(200)]
-        assert velocity_tasks.largest_cost(step, fall) == pytest.approx(max(ends))
+        assert largest_cost(step, fall) == pytest.approx(max(ends))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

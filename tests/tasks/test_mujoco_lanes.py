@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_loading_a_robot_leaves_no_trace(tmp_path: Path) -> None:
-    load = "from surefoot.tasks import mujoco_lanes, robots; mujoco_lanes.MujocoLanes(robots.HALF_CHEETAH, 1)"
+    load = "from surefoot.lab.robots import lanes, robots; lanes.MujocoLanes(robots.HALF_CHEETAH, 1)"
     done = subprocess.run([sys.executable, "-c", load], check=True, capture_output=True, cwd=tmp_path)
     assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == (b"", b"", [])
 

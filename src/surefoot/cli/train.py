@@ -5,7 +5,9 @@ from __future__ import annotations
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from inspect import signature
 from typing import Annotated, Any
 
@@ -16,7 +18,6 @@ from surefoot.errors import Infeasible, InvalidInput, meant
 from surefoot.files import check_folder
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.storage import check_target
-from surefoot.tasks import factored, glucose, gridworld, inventory, maintenance, media, two_walls, windy_gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
 
 MOST_SAMPLES = 5 * 10**7
@@ -26,54 +27,35 @@ app = typer.Typer(rich_markup_mode=None)
 
 @dataclass(frozen=True)
 class Family:
-    """A function that makes a family, and its arguments in words: the options of `surefoot train`."""
+    """The module and the name of a function that makes a family; imported when it is first used."""
 
-    make: Callable[..., TaskDistribution]
-    options: Mapping[str, str] = field(default_factory=dict)
+    module: str
+    function: str
+
+    @cached_property
+    def make(self) -> Callable[..., TaskDistribution]:
+        found: Callable[..., TaskDistribution] = getattr(import_module(self.module), self.function)
+        return found
+
+    @cached_property
+    def options(self) -> Mapping[str, str]:
+        """Its arguments in words, the options of `surefoot train`: OPTIONS of its module."""
+        found: Mapping[str, str] = import_module(self.module).OPTIONS
+        return found
 
     def default(self, option: str) -> Any:
         return signature(self.make).parameters[option].default
 
 
 FAMILIES: Mapping[str, Family] = {
-    "gridworld": Family(
-        gridworld,
-        {
-            "kernel": "published or text",
-            "std": "standard deviation of the noise",
-            "safe_noise": "noise whose optimal policy is the safe policy",
-        },
-    ),
-    "windy": Family(
-        windy_gridworld,
-        {
-            "slip_std": "standard deviation of the slip",
-            "wind_std": "standard deviation of the wind",
-            "safe_slip": "slip of the task whose optimal policy is the safe policy",
-            "safe_wind": "wind of that task",
-        },
-    ),
-    "maintenance": Family(
-        maintenance,
-        {
-            "wear_std": "standard deviation of the wear",
-            "scrap_std": "standard deviation of the scrap",
-            "safe_wear": "wear whose optimal policy is the safe policy",
-        },
-    ),
-    "factored": Family(factored, {"most_failure": "largest failure"}),
-    "media": Family(media, {"low": "least drain", "high": "largest drain"}),
-    "inventory": Family(inventory, {"most_shift": "largest shift of the demand"}),
-    "glucose": Family(
-        glucose,
-        {
-            "least_sensitivity": "least sensitivity to insulin, over the mean",
-            "most_sensitivity": "largest sensitivity to insulin, over the mean",
-            "fastest": "least time of absorption of insulin, in minutes",
-            "slowest": "largest time of absorption of insulin, in minutes",
-        },
-    ),
-    "two-walls": Family(two_walls, {"low": "least noise", "high": "largest noise"}),
+    "gridworld": Family("surefoot.tasks.gridworld_tasks", "gridworld"),
+    "windy": Family("surefoot.lab.families.windy", "windy_gridworld"),
+    "maintenance": Family("surefoot.lab.families.maintenance", "maintenance"),
+    "factored": Family("surefoot.lab.families.factored", "factored"),
+    "media": Family("surefoot.lab.families.media", "media"),
+    "inventory": Family("surefoot.lab.families.inventory", "inventory"),
+    "glucose": Family("surefoot.lab.pump.family", "glucose"),
+    "two-walls": Family("surefoot.lab.families.two_walls", "two_walls"),
 }
 
 

@@ -15,7 +15,7 @@ from surefoot.arrays import Floats, Mask
 from surefoot.errors import SurefootError
 from surefoot.tabular.evaluate import evaluate, occupancy
 from surefoot.tabular.lagrangian import Solution, action_shares, infeasible, rounding, spending_limit
-from surefoot.tabular.linear_program import INFINITY, Optimum, new_solver, pass_program, run
+from surefoot.tabular.linear_program import INFINITY, Optimum, maximise
 from surefoot.tabular.policy import TimedPolicy
 from surefoot.tabular.tables import Tables
 
@@ -82,18 +82,15 @@ class _StepProgram:
         return TimedPolicy(self._shares(found[0][:-1])[0])
 
     def _maximise(self, objective: Floats, lower: Floats, matrix: sp.csc_array, limit: Floats) -> Optimum | None:
-        highs = new_solver(primal_feasibility_tolerance=TOLERANCE, dual_feasibility_tolerance=TOLERANCE)
-        pass_program(
-            highs,
+        return maximise(
             objective,
-            lower,
+            matrix,
             np.concatenate([self.start, np.full(len(limit), -INFINITY)]),
             np.concatenate([self.start, limit / self.cost_unit]),
-            matrix.indptr[:-1].astype(np.int32),
-            matrix.indices.astype(np.int32),
-            matrix.data,
+            column_lower=lower,
+            primal_feasibility_tolerance=TOLERANCE,
+            dual_feasibility_tolerance=TOLERANCE,
         )
-        return run(highs)
 
     def _solution(self, visits: Floats, multipliers: Floats) -> Solution:
         dual = np.maximum(multipliers[len(self.start) :] * self.reward_unit / self.cost_unit, 0.0)

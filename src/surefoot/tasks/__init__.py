@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from surefoot.on_demand import taken_from
-from surefoot.tasks.cvar_env import TailEnv
-from surefoot.tasks.cvar_tasks import Tail, cost_distribution, cvar, cvar_threshold
+from surefoot.tasks.cvar_tasks import Tail, TailEnv, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.gym_system import cost_in_info
@@ -23,10 +22,15 @@ if TYPE_CHECKING:
     from surefoot.lab.families.windy import windy_gridworld
     from surefoot.lab.pump.family import glucose
     from surefoot.lab.pump.settings import InsulinSettings
-    from surefoot.lab.robots.motors import half_cheetah_motors, hopper_motors
-    from surefoot.lab.robots.speed_limit import half_cheetah_speed_limit, hopper_speed_limit
+    from surefoot.lab.robots.families import (
+        half_cheetah_motors,
+        half_cheetah_speed_limit,
+        half_cheetah_velocity,
+        hopper_motors,
+        hopper_speed_limit,
+        hopper_velocity,
+    )
     from surefoot.lab.robots.task import world_of
-    from surefoot.lab.robots.velocity import half_cheetah_velocity, hopper_velocity
 else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = taken_from(
         __name__,
@@ -40,10 +44,9 @@ else:  # families of the laboratory, imported when they are first used
             "surefoot.lab.families.windy": "windy_gridworld",
             "surefoot.lab.pump.family": "glucose",
             "surefoot.lab.pump.settings": "InsulinSettings",
-            "surefoot.lab.robots.motors": "half_cheetah_motors hopper_motors",
-            "surefoot.lab.robots.speed_limit": "half_cheetah_speed_limit hopper_speed_limit",
+            "surefoot.lab.robots.families": "half_cheetah_motors half_cheetah_speed_limit half_cheetah_velocity "
+            "hopper_motors hopper_speed_limit hopper_velocity",
             "surefoot.lab.robots.task": "world_of",
-            "surefoot.lab.robots.velocity": "half_cheetah_velocity hopper_velocity",
         },
     )
 

@@ -15,16 +15,15 @@ up to 0.5, does not exist; the authors' code takes the optimal policy of noise 0
 
 from __future__ import annotations
 
-from functools import cache, partial
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from surefoot.arrays import Floats, finite_array, frozen
+from surefoot.arrays import Floats, finite_array
 from surefoot.errors import InvalidInput
-from surefoot.tabular.model import TabularCMDP
+from surefoot.tasks.affine_family import affine_family
 from surefoot.tasks.distribution import Normal
-from surefoot.tasks.grid import targets
+from surefoot.tasks.grid import absorbing, moves_and_neighbours, spread_evenly
 from surefoot.tasks.task_distribution import TaskDistribution
 
 Kernel: TypeAlias = Literal["published", "text"]
@@ -58,6 +57,12 @@ PUBLISHED_TEST_NOISES = (
     0.26760585,
 )
 
+OPTIONS = {
+    "kernel": "published or text",
+    "std": "standard deviation of the noise",
+    "safe_noise": "noise whose optimal policy is the safe policy",
+}
+
 
 def gridworld(kernel: Kernel = "published", std: float = 0.03, safe_noise: float = 0.4) -> TaskDistribution:
     """The gridworld with noise N(0.3, std²) clipped to [0, 0.5]; the parameter is [noise].
@@ -65,17 +70,23 @@ def gridworld(kernel: Kernel = "published", std: float = 0.03, safe_noise: float
     `safe_noise` names the task whose optimal policy serves as the safe policy.
     """
     intended, blown = slip_direction(kernel)
-    noise_to_distance = float(np.abs(blown).sum(axis=2).max() / 2)  # d(M_i, M_j) = max TV of the rows = 0.75·|i - j|
     low, high = NOISE_RANGE
     distribution = Normal(MEAN_NOISE, std=std, low=low, high=high, how="clipped")
     safe = _noise("safe_noise", safe_noise)
-    return TaskDistribution(
-        build=partial(_task, kernel),
-        distribution=distribution,
-        coordinates=partial(np.multiply, noise_to_distance),
+    return affine_family(
+        intended,
+        blown[None],
+        distribution,
+        check=_check_noise,
         safe_parameter=np.array([safe]),
         recipe={"family": "gridworld", "kernel": kernel, "std": float(distribution.std[0]), "safe_noise": safe},
-        affine=(intended, blown[None]),
+        reward=_REWARD,
+        cost=_COST,
+        budget=BUDGET,
+        start=_START,
+        discount=DISCOUNT,
+        reward_range=(0.0, 10.0),
+        cost_range=(0.0, 10.0),
     )
 
 
@@ -85,42 +96,20 @@ def cell(state: int) -> tuple[int, int]:
 
 
 def slip_direction(kernel: Kernel) -> tuple[Floats, Floats]:
-    """(P₀, G), each [S, A, S], read-only: the transitions for noise i are P₀ + i·G."""
+    """(P₀, G), each [S, A, S]: the transitions for noise i are P₀ + i·G."""
     if kernel not in get_args(Kernel):
         raise InvalidInput(f"kernel must be 'published' or 'text', got {kernel!r}")
-    return _slip_direction(kernel)
-
-
-@cache
-def _slip_direction(kernel: Kernel) -> tuple[Floats, Floats]:
-    target, inside = targets(WIDTH, HEIGHT)
-    intended = np.eye(STATES)[target]
+    intended, neighbours = moves_and_neighbours(WIDTH, HEIGHT)
     if kernel == "text":
-        slipped = np.broadcast_to(intended.mean(axis=1, keepdims=True), intended.shape)
+        slipped = intended.mean(axis=1, keepdims=True)
     else:
-        neighbours = (intended * inside[:, :, None]).sum(axis=1, keepdims=True)
-        reachable = np.maximum(neighbours, intended)
-        slipped = reachable / reachable.sum(axis=2, keepdims=True)
-    blown = slipped - intended
-    intended[GOAL], blown[GOAL] = np.eye(STATES)[GOAL], 0.0
-    for array in (intended, blown):
-        frozen(array)
-    return intended, blown
+        slipped = spread_evenly(np.maximum(neighbours, intended))
+    base, slopes = absorbing(GOAL, intended, (slipped - intended)[None])
+    return base, slopes[0]
 
 
-def _task(kernel: Kernel, parameter: Floats) -> TabularCMDP:
-    noise = _noise("noise", parameter[0])
-    intended, blown = slip_direction(kernel)
-    return TabularCMDP(
-        transitions=intended + noise * blown,
-        reward=_REWARD,
-        cost=_COST,
-        budget=BUDGET,
-        start=_START,
-        discount=DISCOUNT,
-        reward_range=(0.0, 10.0),
-        cost_range=(0.0, 10.0),
-    )
+def _check_noise(parameter: Floats) -> None:
+    _noise("noise", parameter[0])
 
 
 def _noise(name: str, value: float) -> float:

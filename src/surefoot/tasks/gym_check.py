@@ -21,7 +21,7 @@ from surefoot.errors import InvalidInput, SurefootError
 from surefoot.tasks.gym_episodes import Played, first_observation, played
 from surefoot.tasks.gym_signals import Cost
 from surefoot.tasks.gym_spaces import contains, flat, is_box
-from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, declared, parameter_of
+from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, parameter_of
 from surefoot.tasks.gym_tasks import GymTask, RandomActions
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -53,7 +53,7 @@ def check_env(
     Returns quietly, or raises an error that names what is wrong and what would be right.
     """
     units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
-    system = declared(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
+    system = System(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
     trial = _Trial(system, parameter_of(parameter))
     with _errors_named(trial.parameter):
         trial.environments_are_new()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -197,13 +198,29 @@ def first_observation(env: Any, seed: Any) -> Any:
     try:
         found = env.reset(seed=seed)
     except TypeError as error:
-        if "seed" not in str(error):
+        if all(_takes_seed(each) for each in _layers(env)):
             raise
         raise InvalidInput(f"reset must take seed=, as in Gymnasium, got {error}") from error
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
         what = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
         raise InvalidInput(f"reset must return (observation, info), info being a dictionary, got {what}")
     return found[0]
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """An environment, what it wraps, and so on inwards; of several side by side the first."""
+    while callable(getattr(env, "reset", None)):
+        yield env
+        side_by_side = getattr(env, "envs", None)
+        env = side_by_side[0] if side_by_side else getattr(env, "env", None)
+
+
+def _takes_seed(env: Any) -> bool:
+    try:
+        parameters = signature(env.reset).parameters
+    except (TypeError, ValueError):  # not written in Python: nobody can tell
+        return True
+    return "seed" in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
 
 def _stepped(env: Any, action: Any) -> Any:

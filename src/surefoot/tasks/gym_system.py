@@ -9,12 +9,11 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, finite_array, flag, frozen, number, whole
+from surefoot.arrays import Floats, assign, finite_array, flag, frozen, number, whole
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.tasks.cvar_env import check_tail
+from surefoot.tasks.cvar_tasks import check_tail
 from surefoot.tasks.gym_signals import Cost, Ranges
 from surefoot.tasks.gym_spaces import check_action_space
 
@@ -32,11 +31,21 @@ class System:
     make_env: MakeEnv
     units: Units
     cost: Cost | None
-    after_termination: Floats  # [1+m]
+    after_termination: Any  # a pair (reward, cost or costs [m]); then [1+m]
     clip_actions: bool
     set_task: SetTask
     make_vector: MakeVector | None
     lanes: int
+
+    def __post_init__(self) -> None:
+        for name in ("make_env", "cost", "make_vector"):
+            function = getattr(self, name)
+            if not (callable(function) or (function is None and name != "make_env")):
+                raise InvalidInput(f"{name} must be a function, got {function!r}")
+        if not (self.set_task is None or isinstance(self.set_task, bool) or callable(self.set_task)):
+            raise InvalidInput(f"set_task must be True, False or a function of the parameter, got {self.set_task!r}")
+        assign(self, after_termination=_after(self.after_termination, self.units))
+        assign(self, clip_actions=flag("clip_actions", self.clip_actions), lanes=whole("lanes", self.lanes))
 
     @cached_property
     def ranges(self) -> Ranges:
@@ -83,26 +92,6 @@ class System:
                 f"set_task must be left out for an environment without that method, got {type(env).__name__}"
             )
         return method
-
-
-def declared(
-    make_env: MakeEnv,
-    units: Units,
-    cost: Cost | None,
-    after_termination: tuple[float, ArrayLike],
-    clip_actions: bool,
-    set_task: SetTask,
-    make_vector: MakeVector | None,
-    lanes: int,
-) -> System:
-    """All of it checked."""
-    for name, function in (("make_env", make_env), ("cost", cost), ("make_vector", make_vector)):
-        if not (callable(function) or (function is None and name != "make_env")):
-            raise InvalidInput(f"{name} must be a function, got {function!r}")
-    if not (set_task is None or isinstance(set_task, bool) or callable(set_task)):
-        raise InvalidInput(f"set_task must be True, False or a function of the parameter, got {set_task!r}")
-    paid, clip_actions = _after(after_termination, units), flag("clip_actions", clip_actions)
-    return System(make_env, units, cost, paid, clip_actions, set_task, make_vector, whole("lanes", lanes))
 
 
 def cost_in_info(env: Any) -> Any:

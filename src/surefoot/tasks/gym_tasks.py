@@ -30,7 +30,7 @@ from surefoot.tasks.distribution import ParameterDistribution
 from surefoot.tasks.gym_episodes import OneByOne, first_observation, played
 from surefoot.tasks.gym_signals import Cost
 from surefoot.tasks.gym_spaces import described, flat, random_action, shape_of
-from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, declared
+from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System
 from surefoot.tasks.gym_vector import SideBySide
 from surefoot.tasks.gym_world import GymWorld
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -84,7 +84,7 @@ def from_gym(
         shared_costs: costs are the same on all tasks, as in `TaskDistribution`.
     """
     units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
-    system = declared(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
+    system = System(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
     return TaskDistribution(partial(GymTask, system), distribution, shared_costs=shared_costs)
 
 

@@ -69,12 +69,6 @@ def layered_signal(signal: Floats, horizon: int, discount: float) -> Floats:
     return np.concatenate([*grown, np.zeros_like(signal[..., :1, :])], axis=-2)
 
 
-def largest_change(directions: Floats) -> Floats:
-    """[d] the most that one unit of each parameter moves any row of transitions, in total variation."""
-    reach: Floats = np.abs(directions).sum(axis=3).max(axis=(1, 2)) / 2
-    return reach
-
-
 def check_horizon(horizon: int) -> None:
     whole("horizon", horizon)
 

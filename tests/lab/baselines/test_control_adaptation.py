@@ -26,11 +26,11 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.baselines import maml_penalty, meta_cpo, safe_meta_networks
 from surefoot.lab.baselines.control_specs import CpoRules, MetaCpoRules, PenaltyRules, SafeMetaRules
 from surefoot.lab.baselines.cpo_online import adapt as cpo_adapt
-from surefoot.lab.baselines.maml_penalty import meta_objective, trained_maml
-from surefoot.lab.baselines.meta_cpo import inner_step, meta_step, trained_meta_cpo
-from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained
+from surefoot.lab.baselines.maml_penalty import meta_objective
+from surefoot.lab.baselines.meta_cpo import inner_step, meta_step
+from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_trained
 from surefoot.lab.baselines.safe_meta import closed_form
-from surefoot.lab.baselines.safe_meta_networks import trained_safe_meta
+from surefoot.lab.baselines.safe_meta_networks import adapt_with_dual
 from surefoot.lab.baselines.weighed_steps import Samples, samples_of
 
 S, A = 3, 3  # states and choices of the tables below: networks without a hidden layer that see which state it is
@@ -203,7 +203,7 @@ def test_adapted_networks_solve_the_constrained_problem(seed: int) -> None:
     rng = np.random.default_rng(seed)
     advantages, excess = random_advantages(rng), float(rng.choice([-0.05, 0.05, -1.0]))
     uniform = np.full((S, A), 1 / A)
-    found, (multiplier,) = safe_meta_networks.adapt(UNIFORM, every_action_once(advantages, np.array([excess])), EXACT)
+    found, (multiplier,) = adapt_with_dual(UNIFORM, every_action_once(advantages, np.array([excess])), EXACT)
     ours = table(found)
 
     def apart(pi: Floats) -> float:
@@ -237,11 +237,11 @@ def test_adapted_networks_solve_the_constrained_problem(seed: int) -> None:
 def test_published_adaptation_stays_near_and_its_multipliers_bounded() -> None:
     rng = np.random.default_rng(0)
     samples = every_action_once(random_advantages(rng), np.array([5.0]))
-    found, multipliers = safe_meta_networks.adapt(UNIFORM, samples, SafeMetaRules())
+    found, multipliers = adapt_with_dual(UNIFORM, samples, SafeMetaRules())
     assert np.asarray(multipliers).tolist() == [8.0]
     assert 0 < rel_entr(table(found), 1 / A).sum(axis=1).mean() < 3.0
     near = SafeMetaRules(divergence=1e-4, rate=0.1)
-    stopped, _ = safe_meta_networks.adapt(UNIFORM, samples, near)
+    stopped, _ = adapt_with_dual(UNIFORM, samples, near)
     assert rel_entr(table(stopped), 1 / A).sum(axis=1).mean() < 0.1
 
 
@@ -254,7 +254,7 @@ def test_every_adaptation_gains_reward_and_heeds_the_cost() -> None:
         "cpo": (cpo_adapt, CpoRules()),
         "meta-cpo": (meta_cpo.adapt, MetaCpoRules()),
         "maml": (maml_penalty.adapt, PenaltyRules()),
-        "safe-meta": (lambda *each: safe_meta_networks.adapt(*each)[0], SafeMetaRules(rate=1e-2)),
+        "safe-meta": (safe_meta_networks.adapt, SafeMetaRules(rate=1e-2)),
     }
     for name, (adapt, rule) in rules.items():
         for excess, column, sign in ((-5.0, 0, 1), (5.0, 1, -1)):
@@ -268,14 +268,26 @@ def test_every_adaptation_gains_reward_and_heeds_the_cost() -> None:
 QUICK = MetaSettings(iterations=40, batch=1_000, hidden=(8,), log_std=-1.5, region=Region(divergence=0.03))
 LESSON: dict[str, Any] = {"discount": 0.9}
 LEARNERS: dict[str, Callable[..., MetaTrained]] = {
-    "safe-meta": lambda world, groups, settings, rng, **more: trained_safe_meta(
-        world, groups, rules=SafeMetaRules(rate=5e-3, steps=30, **LESSON), settings=settings, rng=rng, **more
+    "safe-meta": lambda world, groups, settings, rng, **more: meta_trained(
+        world,
+        groups,
+        safe_meta_networks.LEARNER,
+        rules=SafeMetaRules(rate=5e-3, steps=30, **LESSON),
+        settings=settings,
+        rng=rng,
+        **more,
     ),
-    "meta-cpo": lambda world, groups, settings, rng, **more: trained_meta_cpo(
-        world, groups, rules=MetaCpoRules(divergence=0.02, **LESSON), settings=settings, rng=rng, **more
+    "meta-cpo": lambda world, groups, settings, rng, **more: meta_trained(
+        world,
+        groups,
+        meta_cpo.LEARNER,
+        rules=MetaCpoRules(divergence=0.02, **LESSON),
+        settings=settings,
+        rng=rng,
+        **more,
     ),
-    "maml": lambda world, groups, settings, rng, **more: trained_maml(
-        world, groups, rules=PenaltyRules(**LESSON), settings=settings, rng=rng, **more
+    "maml": lambda world, groups, settings, rng, **more: meta_trained(
+        world, groups, maml_penalty.LEARNER, rules=PenaltyRules(**LESSON), settings=settings, rng=rng, **more
     ),
 }
 GROUPS = np.repeat([0, 1], 20).tolist()

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from random_tasks import random_cmdp, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.barrier_formulas import adaptive_step, theory_batch
-from surefoot.lab.baselines.log_barrier import AISTATS, LogBarrier
+from surefoot.lab.baselines.log_barrier import AISTATS, LogBarrier, adaptive_step, theory_batch
 from surefoot.lab.baselines.softmax import entropy_regularised, smoothed_safe_policy, softmax
 from surefoot.lab.families.two_walls import two_walls
 from surefoot.learning.learner import Learner

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -114,17 +115,20 @@ def _check_positive(rules: BatchRules, *names: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _made_in(module: str) -> Callable[..., Method]:
-    """`make` of a method whose module is imported then."""
+def _made_in(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
+    """`make` of a method whose module, with a function `adapt`, is imported then; options are the fields of its rules,
+    and `start`, the policy that is adapted first."""
 
-    def make(policies: PolicyValueSet, terms: Terms, **options: Any) -> Method:
+    def make(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> Method:
         for needed in ("jax", "optax"):
             if find_spec(needed) is None:
                 raise InvalidInput(
                     f"method {terms.name!r} learns networks and needs {needed}, which is not installed: "
                     "pip install 'surefoot[control]'"
                 )
-        made: Method = import_module(f"surefoot.lab.baselines.{module}").method(policies, terms, **options)
+        rules = kind(**options)
+        learner, steps = (import_module(f"surefoot.lab.baselines.{each}") for each in (module, "weighed_steps"))
+        made: Method = steps.adapting(policies, terms, start, rules, partial(learner.adapt, rules=rules))
         return made
 
     return make
@@ -133,7 +137,7 @@ def _made_in(module: str) -> Callable[..., Method]:
 def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int) -> MethodSpec:
     return MethodSpec(
         name,
-        _made_in(module),
+        _made_in(module, rules),
         certified=False,
         why=why,
         needs="networks",

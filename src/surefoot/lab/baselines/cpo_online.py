@@ -5,27 +5,34 @@ The update is that of `control.cpo`, in the metric of the divergence, with its l
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
+import jax.numpy as jnp
 import numpy as np
 
+from surefoot.arrays import Floats
 from surefoot.control.cpo import cpo_update
+from surefoot.control.improvement import Lesson
 from surefoot.control.networks import Actor
 from surefoot.control.trust_region import Region
 from surefoot.lab.baselines.control_specs import CpoRules
-from surefoot.lab.baselines.told_episodes import NetworkAdaptation
-from surefoot.lab.baselines.weighed_steps import Samples, adapting, lesson_of
-from surefoot.learning.spec import Terms
-from surefoot.policyset.policy_value_set import PolicyValueSet
-
-
-def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
-    """`cpo-online`; options are the fields of `CpoRules`."""
-    rules = CpoRules(**options)
-    return adapting(policies, terms, start, rules, partial(adapt, rules=rules))
+from surefoot.lab.baselines.weighed_steps import Samples
 
 
 def adapt(actor: Actor, samples: Samples, rules: CpoRules) -> Actor:
     region = Region(divergence=rules.divergence, damping=rules.damping)
     return cpo_update(actor, lesson_of(samples, np.zeros(samples.excess.shape)), region)
+
+
+def lesson_of(samples: Samples, budget: Floats) -> Lesson:
+    """The same for updates of `control`; `budget` [m] per step."""
+    reward, cost = samples.advantages[:, 0], samples.advantages[:, 1:]
+    spread = np.asarray(samples.advantages.std(axis=0), np.float64) + 1e-8
+    return Lesson(
+        samples.inputs,
+        samples.actions,
+        reward / spread[0],
+        cost,
+        jnp.ones((1, len(reward))),
+        np.asarray(samples.excess, np.float64)[None],
+        budget,
+        spread[1:],
+    )

@@ -10,31 +10,17 @@ the meta-policy climbs E_τ[surrogate of A_τ at θ'_τ(θ)] by TRPO, its gradie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, log_probability
-from surefoot.control.trust_region import Region, conjugate_gradient, line_search, natural_step, subsample, surrogate
+from surefoot.control.trust_region import line_search, natural_step, surrogate
 from surefoot.lab.baselines.control_specs import PenaltyRules
-from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
-from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
-from surefoot.lab.baselines.weighed_steps import Samples, adapting
-from surefoot.learning.spec import Terms
-from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
-
-
-def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
-    """`maml-penalty`; options are the fields of `PenaltyRules`."""
-    rules = PenaltyRules(**options)
-    return adapting(policies, terms, start, rules, partial(adapt, rules=rules))
+from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pooled
+from surefoot.lab.baselines.weighed_steps import Samples
 
 
 @partial(jax.jit, static_argnames=("rules",))
@@ -48,25 +34,22 @@ def adapt(actor: Actor, samples: Samples, rules: PenaltyRules) -> Actor:
     return moved
 
 
-def trained_maml(
-    world: World,
-    groups: Sequence[int],
-    *,
-    rules: PenaltyRules,
-    settings: MetaSettings,
-    rng: np.random.Generator,
-    start: NetworkPolicy | None = None,
-    progress: Progress = silent,
-) -> MetaTrained:
-    """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
+def update(
+    meta: Actor, seen: Experience, memory: None, rules: PenaltyRules, settings: MetaSettings
+) -> tuple[Actor | None, None]:
+    """TRPO: the natural gradient, shortened until the objective is larger and the policy near; None if it never is."""
+    inputs, region = pooled(seen.before[0]).inputs, settings.region
+    now, gradient = _with_slope(meta, seen.before, seen.after, rules)
+    direction = conjugate_gradient(meta, subsample(inputs, region), gradient, region.damping, region.iterations)
 
-    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
-        return _climbed(meta, seen, rules, settings.region), None
+    def better(tried: Actor) -> bool:
+        near = apart(meta, tried, inputs) <= 1.5 * region.divergence
+        return bool(near and meta_objective(tried, seen.before, seen.after, rules) > now)
 
-    adapted = partial(adapt, rules=rules)
-    return meta_trained(
-        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
-    )
+    return line_search(meta, natural_step(gradient, direction, region), region, better), None
+
+
+LEARNER = MetaLearner(adapt, update)
 
 
 @partial(jax.jit, static_argnames=("rules",))
@@ -92,22 +75,6 @@ def saturating_ratio(actor: Actor, samples: Samples) -> jax.Array:
     """[n] 2σ(2ρ-2): of value and slope 1 at ρ = 1, and never above 2."""
     ratio = jnp.exp(log_probability(actor, samples.inputs, samples.actions) - samples.acted)
     return 2 * jax.nn.sigmoid(2 * ratio - 2)
-
-
-# ------------------------------------------------------------------------------------------------- parts, in call order
-
-
-def _climbed(meta: Actor, seen: Experience, rules: PenaltyRules, region: Region) -> Actor | None:
-    """TRPO: the natural gradient, shortened until the objective is larger and the policy near; None if it never is."""
-    inputs = pooled(seen.before[0]).inputs
-    now, gradient = _with_slope(meta, seen.before, seen.after, rules)
-    direction = conjugate_gradient(meta, subsample(inputs, region), gradient, region.damping, region.iterations)
-
-    def better(tried: Actor) -> bool:
-        near = apart(meta, tried, inputs) <= 1.5 * region.divergence
-        return bool(near and meta_objective(tried, seen.before, seen.after, rules) > now)
-
-    return line_search(meta, natural_step(gradient, direction, region), region, better)
 
 
 @partial(jax.jit, static_argnames=("rules",))

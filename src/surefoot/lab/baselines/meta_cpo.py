@@ -12,7 +12,6 @@ through its adaptation, on average over the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,22 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor
 from surefoot.control.trust_region import apply_step, line_search, surrogate
 from surefoot.lab.baselines.control_specs import MetaCpoRules
-from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, apart, meta_trained, pooled
-from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
-from surefoot.lab.baselines.weighed_steps import Samples, adapting
-from surefoot.learning.spec import Terms
-from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
-
-
-def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
-    """`meta-cpo`; options are the fields of `MetaCpoRules`."""
-    rules = MetaCpoRules(**options)
-    return adapting(policies, terms, start, rules, partial(adapt, rules=rules))
+from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pooled
+from surefoot.lab.baselines.weighed_steps import Samples
 
 
 @partial(jax.jit, static_argnames=("rules",))
@@ -44,30 +32,19 @@ def adapt(actor: Actor, samples: Samples, rules: MetaCpoRules) -> Actor:
     return apply_step(actor, inner_step(*slopes(actor, samples), rules.divergence))
 
 
-def trained_meta_cpo(
-    world: World,
-    groups: Sequence[int],
-    *,
-    rules: MetaCpoRules,
-    settings: MetaSettings,
-    rng: np.random.Generator,
-    start: NetworkPolicy | None = None,
-    progress: Progress = silent,
-) -> MetaTrained:
-    """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
+def update(
+    meta: Actor, seen: Experience, memory: None, rules: MetaCpoRules, settings: MetaSettings
+) -> tuple[Actor | None, None]:
+    """The mean of the next steps of the adapted policies, shortened until the policy is near."""
+    inputs = pooled(seen.before[0]).inputs
 
-    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
-        inputs = pooled(seen.before[0]).inputs
+    def near(tried: Actor) -> bool:
+        return bool(apart(meta, tried, inputs) <= rules.divergence)
 
-        def near(tried: Actor) -> bool:
-            return bool(apart(meta, tried, inputs) <= rules.divergence)
+    return line_search(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
-        return line_search(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
 
-    adapted = partial(adapt, rules=rules)
-    return meta_trained(
-        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
-    )
+LEARNER = MetaLearner(adapt, update)
 
 
 @partial(jax.jit, static_argnames=("rules",))

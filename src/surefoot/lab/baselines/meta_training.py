@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,16 +77,21 @@ class MetaTrained:
     accepted: int
 
 
-Adaptation: TypeAlias = Callable[[Actor, Samples], Actor]  # on one task
-# (…, memory), which is None at first. In place of the policy None, if no step was accepted.
-MetaUpdate: TypeAlias = Callable[[Actor, Experience, Any], tuple[Actor | None, Any]]
+class MetaLearner(NamedTuple):
+    """Attributes:
+    adapt: (policy, samples, rules) -> the policy adapted to one task.
+    update: (meta-policy, experience, memory, rules, settings) -> (the next meta-policy, or None if no step was
+        accepted; memory), memory being None at first.
+    """
+
+    adapt: Callable[..., Actor]
+    update: Callable[[Actor, Experience, Any, Any, MetaSettings], tuple[Actor | None, Any]]
 
 
 def meta_trained(
     world: World,
     groups: Sequence[int],
-    adapt: Adaptation,
-    update: MetaUpdate,
+    learner: MetaLearner,
     *,
     rules: BatchRules,
     settings: MetaSettings,
@@ -100,7 +106,7 @@ def meta_trained(
     seen = _Watching(world, lanes, rules, settings, rng)
     if start is not None:
         seen.normaliser = Normaliser.kept(start.shift, start.scale, settings.normaliser_steps)
-    adapt_all = jax.jit(jax.vmap(adapt))
+    adapt_all = jax.jit(jax.vmap(partial(learner.adapt, rules=rules)))
     history, memory, accepted = [], None, 0
     for iteration in range(settings.iterations):
         progress("meta-training", iteration, settings.iterations)
@@ -112,7 +118,7 @@ def meta_trained(
             before.append(samples)
             worth.append(sums)
         after, sums = seen.run(actors, settings.local)
-        found, memory = update(meta, Experience(tuple(before), after), memory)
+        found, memory = learner.update(meta, Experience(tuple(before), after), memory, rules, settings)
         if found is not None:
             meta, accepted = found, accepted + 1
         history.append(MetaProgress(worth[0], sums))

@@ -13,10 +13,9 @@ and hardly any objective is left; this is their experiment, so it is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import highspy
 import numpy as np
+import scipy.sparse as sp
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
@@ -30,6 +29,7 @@ from surefoot.lab.baselines.empirical_model import (
     within_reach,
 )
 from surefoot.lab.baselines.known import KnownModel
+from surefoot.tabular.linear_program import INFINITY, maximise
 
 # The authors' numbers: L in the widths of P̂, L in the bonus, C̄-C̄_b, the reward cap, episodes of warm-up.
 WIDTH_LOG_TERM, BONUS_LOG_TERM, SLACK, REWARD_CAP = 1e-8, 1e-4, 0.1, 1 + 5e-4**0.5
@@ -103,22 +103,10 @@ def _solve(
     pairs = states * actions
     matrix = np.repeat(np.eye(states), actions, axis=1) - discount * transitions.reshape(pairs, states).T
     matrix = np.vstack([matrix, cost.reshape(1, pairs) / (1 - discount)])
-    lower = np.append((1 - discount) * start - slack, -highspy.kHighsInf)
+    lower = np.append((1 - discount) * start - slack, -INFINITY)
     upper = np.append((1 - discount) * start + slack, budget)
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    column, row = np.nonzero(matrix.T)
-    highs.passModel(
-        *(pairs, states + 1, len(row), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0),
-        *(reward.ravel() / (1 - discount), np.zeros(pairs), np.full(pairs, highspy.kHighsInf), lower, upper),
-        *(np.searchsorted(column, np.arange(pairs)).astype(np.int32), row.astype(np.int32), matrix.T[column, row]),
-        np.zeros(pairs, dtype=np.int32),
-    )
-    highs.run()
-    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None
-    visits: Floats = np.array(highs.getSolution().col_value).reshape(states, actions)
-    return visits
+    optimum = maximise(reward.ravel() / (1 - discount), sp.csc_array(matrix), lower, upper)
+    return None if optimum is None else optimum[0].reshape(states, actions)
 
 
 def _shares(visits: Floats) -> Floats:

@@ -13,7 +13,6 @@ otherwise it climbs the reward of the adapted policies along E_{π_τ}[∇log π
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,29 +21,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from surefoot.cmdp.world import World
 from surefoot.control.networks import Actor, divergence, log_probability
 from surefoot.control.trust_region import trpo_update
 from surefoot.lab.baselines.control_specs import SafeMetaRules
 from surefoot.lab.baselines.maml_penalty import saturating_ratio
-from surefoot.lab.baselines.meta_training import Experience, MetaSettings, MetaTrained, meta_trained, pooled
-from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy
-from surefoot.lab.baselines.weighed_steps import Samples, adapting
-from surefoot.learning.spec import Terms
-from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress, silent
+from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, pooled
+from surefoot.lab.baselines.weighed_steps import Samples
 
 REMEMBERED = 10  # iterations over which a budget must be broken on average, besides in the last one
 
 
-def method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> NetworkAdaptation:
-    """`safe-meta-control`; options are the fields of `SafeMetaRules`."""
-    rules = SafeMetaRules(**options)
-    return adapting(policies, terms, start, rules, lambda actor, samples: adapt(actor, samples, rules)[0])
+def adapt(actor: Actor, samples: Samples, rules: SafeMetaRules) -> Actor:
+    adapted: Actor = adapt_with_dual(actor, samples, rules)[0]
+    return adapted
 
 
 @partial(jax.jit, static_argnames=("rules",))
-def adapt(actor: Actor, samples: Samples, rules: SafeMetaRules) -> tuple[Actor, jax.Array]:
+def adapt_with_dual(actor: Actor, samples: Samples, rules: SafeMetaRules) -> tuple[Actor, jax.Array]:
     """The adapted policy, and its multipliers [m]."""
     adam = optax.adam(rules.rate)
 
@@ -68,29 +61,14 @@ def adapt(actor: Actor, samples: Samples, rules: SafeMetaRules) -> tuple[Actor, 
     return adapted, multipliers
 
 
-def trained_safe_meta(
-    world: World,
-    groups: Sequence[int],
-    *,
-    rules: SafeMetaRules,
-    settings: MetaSettings,
-    rng: np.random.Generator,
-    start: NetworkPolicy | None = None,
-    progress: Progress = silent,
-) -> MetaTrained:
-    """A meta-policy for the tasks that the world's lanes are of, `groups` [lanes]."""
+def update(
+    meta: Actor, seen: Experience, memory: Any, rules: SafeMetaRules, settings: MetaSettings
+) -> tuple[Actor | None, Any]:
+    recent = (*(memory or ()), np.asarray(seen.before[0].excess))[-REMEMBERED:]
+    return _safe_first(meta, seen, recent, settings), recent
 
-    def update(meta: Actor, seen: Experience, memory: Any) -> tuple[Actor | None, Any]:
-        recent = (*(memory or ()), np.asarray(seen.before[0].excess))[-REMEMBERED:]
-        return _safe_first(meta, seen, recent, settings), recent
 
-    def adapted(actor: Actor, samples: Samples) -> Actor:
-        found: Actor = adapt(actor, samples, rules)[0]
-        return found
-
-    return meta_trained(
-        world, groups, adapted, update, rules=rules, settings=settings, rng=rng, start=start, progress=progress
-    )
+LEARNER = MetaLearner(adapt, update)
 
 
 def surrogates(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.units import Units
 from surefoot.control.critics import Critics, fit_critics, generalised_advantages, new_critics, predict_values
-from surefoot.control.improvement import Lesson, steps_worth
+from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import Actor, actor_of, log_probability
 from surefoot.lab.baselines.control_specs import BatchRules
@@ -122,22 +122,6 @@ def samples_of(actor: Actor, inputs: Floats, actions: NDArray[Any], advantages: 
     seen = jnp.asarray(inputs, jnp.float32)
     centred = jnp.asarray(advantages - advantages.mean(axis=0), jnp.float32)
     return Samples(seen, taken, _acted(actor, seen, taken), centred, jnp.asarray(excess, jnp.float32))
-
-
-def lesson_of(samples: Samples, budget: Floats) -> Lesson:
-    """The same for updates of `control`; `budget` [m] per step."""
-    reward, cost = samples.advantages[:, 0], samples.advantages[:, 1:]
-    spread = np.asarray(samples.advantages.std(axis=0), np.float64) + 1e-8
-    return Lesson(
-        samples.inputs,
-        samples.actions,
-        reward / spread[0],
-        cost,
-        jnp.ones((1, len(reward))),
-        np.asarray(samples.excess, np.float64)[None],
-        budget,
-        spread[1:],
-    )
 
 
 def changed(policy: NetworkPolicy, actor: Actor) -> NetworkPolicy:

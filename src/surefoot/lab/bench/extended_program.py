@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from surefoot.arrays import Floats
 from surefoot.errors import SurefootError
 from surefoot.lab.baselines.extended_planning import PlanningProblem
+from surefoot.tabular.linear_program import INFINITY, new_solver, pass_program
 
 
 def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -> float | None:
@@ -18,18 +19,9 @@ def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -
     matrix, lower, upper = _constraints(problem, probability, widths)
     objective = _summed(problem, 0)
     unit = float(np.abs(objective).max()) or 1.0
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    columns = len(objective)
-    highs.passModel(
-        *(columns, len(lower), matrix.nnz),
-        *(int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0, objective / unit),
-        *(np.zeros(columns), np.full(columns, highspy.kHighsInf), lower, upper),
-        *(matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32), matrix.data),
-        np.zeros(columns, dtype=np.int32),
-    )
-    for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-        highs.setOptionValue(name, 1e-9)
+    highs = new_solver(primal_feasibility_tolerance=1e-9, dual_feasibility_tolerance=1e-9)
+    starts, rows = matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32)
+    pass_program(highs, objective / unit, np.zeros(len(objective)), lower, upper, starts, rows, matrix.data)
     for solver in ("simplex", "ipm"):  # on some infeasible programs the simplex gives up without a verdict
         highs.setOptionValue("solver", solver)
         highs.run()
@@ -54,7 +46,7 @@ def _summed(problem: PlanningProblem, which: int) -> Floats:
 def _constraints(problem: PlanningProblem, probability: Floats, widths: Floats) -> tuple[Any, Floats, Floats]:
     """(matrix, row lower, row upper): flow for every (h, s), the box for every variable from both sides, the cost."""
     states, width, slots = problem.possible.shape
-    horizon, infinity = problem.horizon, highspy.kHighsInf
+    horizon, infinity = problem.horizon, INFINITY
     held = problem.possible.ravel()
     row = np.repeat(np.arange(states * width), slots)[held]  # of each variable of one step
     count = len(row)

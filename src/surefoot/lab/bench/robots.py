@@ -13,8 +13,8 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.world import World
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.lab.bench.rows import Row, Sizes, agree, race
+from surefoot.lab.robots.families import half_cheetah_motors
 from surefoot.lab.robots.lanes import silence
-from surefoot.lab.robots.motors import half_cheetah_motors
 from surefoot.report.table import MISSING
 
 LANES = 64

@@ -7,15 +7,14 @@ always succeeds; here it fails, and stays, with probability `failure`, which is 
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
-from surefoot.arrays import Floats, frozen
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.tabular.model import TabularCMDP
+from surefoot.tasks.affine_family import affine_family, check_rates
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.layered_tasks import largest_change, layered, layered_directions, layered_transitions
 from surefoot.tasks.task_distribution import TaskDistribution
 
 STATES, STAY, ADVANCE = 3, 0, 1
@@ -26,36 +25,28 @@ PUBLISHED_PARAMETER = (0.0,)
 _REWARD = np.stack([np.zeros(STATES), (np.arange(STATES) + 1) / STATES], axis=1)
 _COST = np.stack([np.zeros(STATES), np.ones(STATES)], axis=1)
 
+OPTIONS = {"most_failure": "largest failure"}
+
 
 def factored(most_failure: float = 0.2) -> TaskDistribution:
     """The factored CMDP, layered, with failure uniform on [0, most_failure]; the parameter is [failure]."""
     if not 0 < most_failure <= 1:
         raise InvalidInput(f"most_failure must lie in (0, 1], got {most_failure!r}")
-    advance, fail = transition_directions()
-    directions = layered_directions(fail[None], HORIZON)
-    return TaskDistribution(
-        build=_task,
-        distribution=Uniform(0.0, float(most_failure)),
-        coordinates=partial(np.multiply, float(largest_change(directions)[0])),
+    return affine_family(
+        *transition_directions(),
+        Uniform(0.0, float(most_failure)),
+        check=partial(check_rates, "failure"),
         recipe={"family": "factored", "most_failure": float(most_failure)},
-        affine=(layered_transitions(advance, HORIZON), directions),
+        layers=HORIZON,
+        reward=_REWARD,
+        cost=_COST,
+        budget=BUDGET,
+        start=np.eye(STATES)[0],
     )
 
 
-@cache
 def transition_directions() -> tuple[Floats, Floats]:
-    """(P₀, G), each [S, A, S], read-only: the base transitions are P₀ + failure·G."""
+    """(P₀ [S, A, S], G [1, S, A, S]): the base transitions are P₀ + failure·G₀."""
     stay = np.eye(STATES)
     advance = np.roll(stay, 1, axis=1)
-    succeed, fail = np.stack([stay, advance], axis=1), np.stack([np.zeros_like(stay), stay - advance], axis=1)
-    for array in (succeed, fail):
-        frozen(array)
-    return succeed, fail
-
-
-def _task(parameter: Floats) -> TabularCMDP:
-    failure = float(parameter[0])
-    if not 0 <= failure <= 1:
-        raise InvalidInput(f"failure must be a probability, got {failure!r}")
-    advance, fail = transition_directions()
-    return layered(advance + failure * fail, _REWARD, _COST, BUDGET, np.eye(STATES)[0], HORIZON)
+    return np.stack([stay, advance], axis=1), np.stack([np.zeros_like(stay), stay - advance], axis=1)[None]

@@ -15,15 +15,12 @@ becomes s + a - d; where the store is sold out that is the probability of any la
 
 from __future__ import annotations
 
-from functools import cache, partial
-
 import numpy as np
 
-from surefoot.arrays import Floats, frozen
+from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.tabular.model import TabularCMDP
+from surefoot.tasks.affine_family import affine_family
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.layered_tasks import largest_change, layered, layered_directions, layered_transitions
 from surefoot.tasks.task_distribution import TaskDistribution
 
 STATES = 6
@@ -35,43 +32,40 @@ HORIZON = 7
 BUDGET = HORIZON / 2
 PUBLISHED_PARAMETER = (0.0,)
 
+OPTIONS = {"most_shift": "largest shift of the demand"}
+
 
 def inventory(most_shift: float = 0.1) -> TaskDistribution:
     """Inventory control, layered, with shift uniform on [-most_shift, most_shift]; the parameter is [shift]."""
     if not 0 < most_shift <= LARGEST_SHIFT:
         raise InvalidInput(f"most_shift must lie in (0, {LARGEST_SHIFT:g}], got {most_shift!r}")
-    base, change = transition_directions()
-    directions = layered_directions(change[None], HORIZON)
-    return TaskDistribution(
-        build=_task,
-        distribution=Uniform(-float(most_shift), float(most_shift)),
-        coordinates=partial(np.multiply, float(largest_change(directions)[0])),
+    reward, cost = signals()
+    return affine_family(
+        *transition_directions(),
+        Uniform(-float(most_shift), float(most_shift)),
+        check=_check_shift,
         recipe={"family": "inventory", "most_shift": float(most_shift)},
-        affine=(layered_transitions(base, HORIZON), directions),
+        layers=HORIZON,
+        reward=reward,
+        cost=cost,
+        budget=BUDGET,
+        start=np.eye(STATES)[0],
     )
 
 
-@cache
 def transition_directions() -> tuple[Floats, Floats]:
-    """(P₀, G), each [S, A, S], read-only: the base transitions are P₀ + shift·G."""
-    base, change = (_moved_by(np.array(weights)) for weights in (DEMAND, SHIFT))
-    for array in (base, change):
-        frozen(array)
-    return base, change
+    """(P₀ [S, A, S], G [1, S, A, S]): the base transitions are P₀ + shift·G₀."""
+    return _moved_by(np.array(DEMAND)), _moved_by(np.array(SHIFT))[None]
 
 
-@cache
 def signals() -> tuple[Floats, Floats]:
-    """(reward, cost), each [S, A] and at most 1, read-only."""
+    """(reward, cost), each [S, A] and at most 1."""
     base, _ = transition_directions()
     after, order = _stock_after_order()
     sold = after[:, :, None] - np.arange(STATES)  # [S, A, S] demand that leads to each next stock
     reward = (base * np.where(sold > 0, UNIT_REVENUE * sold, 0.0)).sum(axis=2)
     cost = np.where(order > 0, FIXED_COST + UNIT_COST * order, 0.0) + after
-    reward, cost = reward / reward.max(), cost / cost.max()
-    for array in (reward, cost):
-        frozen(array)
-    return reward, cost
+    return reward / reward.max(), cost / cost.max()
 
 
 def _stock_after_order() -> tuple[Floats, Floats]:
@@ -89,9 +83,7 @@ def _moved_by(demand: Floats) -> Floats:
     return rows
 
 
-def _task(parameter: Floats) -> TabularCMDP:
+def _check_shift(parameter: Floats) -> None:
     shift = float(parameter[0])
     if not abs(shift) <= LARGEST_SHIFT:
         raise InvalidInput(f"shift must lie in [-{LARGEST_SHIFT:g}, {LARGEST_SHIFT:g}], got {shift!r}")
-    base, change = transition_directions()
-    return layered(np.maximum(base + shift * change, 0.0), *signals(), BUDGET, np.eye(STATES)[0], HORIZON)

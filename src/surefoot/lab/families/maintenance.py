@@ -24,13 +24,12 @@ Scrap changes no cost of a policy that ignores outcomes: one of the two unknowns
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 
 import numpy as np
 
-from surefoot.arrays import Floats, frozen
-from surefoot.errors import InvalidInput
-from surefoot.tabular.model import TabularCMDP
+from surefoot.arrays import Floats
+from surefoot.tasks.affine_family import affine_family, check_rates, rates_and_sum
 from surefoot.tasks.distribution import Independent, Normal
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -53,6 +52,15 @@ WEAR_RANGE, SCRAP_RANGE = (0.02, 0.2), (0.0, 0.2)
 _OUTCOME = np.arange(STATES) % len(OUTCOMES)
 _REWARD = np.where(_OUTCOME == PRODUCT, 1.0, 0.0)
 _COST = np.repeat(np.stack([_OUTCOME == SPILL, _OUTCOME == PART])[:, :, None], len(ACTIONS), axis=2).astype(float)
+_START = np.where(
+    np.isin(np.arange(STATES), [len(OUTCOMES) * condition + NOTHING for condition in (0, 1, 2)]), 1 / 3, 0
+)
+
+OPTIONS = {
+    "wear_std": "standard deviation of the wear",
+    "scrap_std": "standard deviation of the scrap",
+    "safe_wear": "wear whose optimal policy is the safe policy",
+}
 
 
 def maintenance(wear_std: float = 0.03, scrap_std: float = 0.04, safe_wear: float = 0.23) -> TaskDistribution:
@@ -63,25 +71,27 @@ def maintenance(wear_std: float = 0.03, scrap_std: float = 0.04, safe_wear: floa
     wear = Normal(MEAN_WEAR, std=wear_std, low=WEAR_RANGE[0], high=WEAR_RANGE[1], how="truncated")
     scrap = Normal(MEAN_SCRAP, std=scrap_std, low=SCRAP_RANGE[0], high=SCRAP_RANGE[1], how="truncated")
     safe = np.array([float(safe_wear), SCRAP_RANGE[1]])
-    _check_rates("safe_wear and the most scrap", safe)
-    return TaskDistribution(
-        build=_task,
-        distribution=Independent([wear, scrap]),
-        coordinates=_coordinates,
+    check_rates("safe_wear and the most scrap", safe)
+    spreads = {"wear_std": float(wear.std[0]), "scrap_std": float(scrap.std[0])}
+    return affine_family(
+        *transition_directions(),
+        Independent([wear, scrap]),
+        check=partial(check_rates, "wear and scrap"),
+        coordinates=rates_and_sum,
         safe_parameter=safe,
-        recipe={
-            "family": "maintenance",
-            "wear_std": float(wear.std[0]),
-            "scrap_std": float(scrap.std[0]),
-            "safe_wear": float(safe[0]),
-        },
-        affine=transition_directions(),
+        recipe={"family": "maintenance", **spreads, "safe_wear": float(safe[0])},
+        reward=_REWARD,
+        cost=_COST,
+        budget=BUDGET,
+        start=_START,
+        discount=DISCOUNT,
+        reward_range=(0.0, 1.0),
+        cost_range=(0.0, 1.0),
     )
 
 
-@cache
 def transition_directions() -> tuple[Floats, Floats]:
-    """(P₀ [S, A, S], G [2, S, A, S]), read-only: the transitions of (wear, scrap) are P₀ + wear·G₀ + scrap·G₁."""
+    """(P₀ [S, A, S], G [2, S, A, S]): the transitions of (wear, scrap) are P₀ + wear·G₀ + scrap·G₁."""
     base, directions = np.zeros((STATES, len(ACTIONS), STATES)), np.zeros((2, STATES, len(ACTIONS), STATES))
     for condition in range(CONDITIONS + 1):
         rows = [_state(condition, outcome) for outcome in OUTCOMES]
@@ -95,8 +105,6 @@ def transition_directions() -> tuple[Floats, Floats]:
         for action, wear, scrap in ((RUN, 1.0, 1.0), (RUN_GENTLY, GENTLE_WEAR, GENTLE_PRODUCTION)):
             directions[0][rows, action] = wear * (_after_wear(condition) - product)
             directions[1][rows, action] = scrap * (idle - product)
-    for array in (base, directions):
-        frozen(array)
     return base, directions
 
 
@@ -122,31 +130,3 @@ def _point(condition: int, outcome: int) -> Floats:
 
 def _state(condition: int, outcome: int) -> int:
     return len(OUTCOMES) * condition + outcome
-
-
-def _task(parameter: Floats) -> TabularCMDP:
-    _check_rates("wear and scrap", parameter)
-    base, directions = transition_directions()
-    start = np.zeros(STATES)
-    start[[_state(condition, NOTHING) for condition in (0, 1, 2)]] = 1 / 3
-    return TabularCMDP(
-        transitions=np.maximum(base + parameter[0] * directions[0] + parameter[1] * directions[1], 0.0),
-        reward=_REWARD,
-        cost=_COST,
-        budget=BUDGET,
-        start=start,
-        discount=DISCOUNT,
-        reward_range=(0.0, 1.0),
-        cost_range=(0.0, 1.0),
-    )
-
-
-def _coordinates(parameters: Floats) -> Floats:
-    """[n, 3] points whose maximum norm is the distance of the tasks of parameters [n, 2]."""
-    wear, scrap = parameters.T
-    return np.stack([wear, scrap, wear + scrap], axis=1)
-
-
-def _check_rates(name: str, rates: Floats) -> None:
-    if not (np.isfinite(rates).all() and (rates >= 0).all() and rates.sum() <= 1):
-        raise InvalidInput(f"{name} must be probabilities that sum to at most 1, got {rates.tolist()}")

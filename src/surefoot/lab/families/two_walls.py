@@ -10,16 +10,13 @@ is 1.07483758.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
-from surefoot.arrays import Floats, frozen
-from surefoot.errors import InvalidInput
-from surefoot.tabular.model import TabularCMDP
-from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.grid import MOVES, targets
-from surefoot.tasks.layered_tasks import largest_change
+from surefoot.arrays import Floats
+from surefoot.tasks.affine_family import affine_family, check_rates, uniform_rate
+from surefoot.tasks.grid import MOVES, absorbing, moves_and_neighbours
 from surefoot.tasks.task_distribution import TaskDistribution
 
 WIDTH = HEIGHT = 6
@@ -38,39 +35,16 @@ _COST = np.stack(
 _IS_RED = np.isin(np.arange(STATES), WALLS)
 _START = np.where(_IS_RED, 0.0, 1 / (STATES - _IS_RED.sum()))
 
+OPTIONS = {"low": "least noise", "high": "largest noise"}
+
 
 def two_walls(low: float = 0.05, high: float = 0.15) -> TaskDistribution:
     """The 6×6 gridworld with noise uniform on [low, high]; the parameter is [noise]."""
-    if not 0 <= low < high <= 1:
-        raise InvalidInput(f"low and high must satisfy 0 ≤ low < high ≤ 1, got {low!r} and {high!r}")
-    intended, blown = transition_directions()
-    return TaskDistribution(
-        build=_task,
-        distribution=Uniform(float(low), float(high)),
-        coordinates=partial(np.multiply, float(largest_change(blown[None])[0])),
+    return affine_family(
+        *transition_directions(),
+        uniform_rate(low, high),
+        check=partial(check_rates, "noise"),
         recipe={"family": "two-walls", "low": float(low), "high": float(high)},
-        affine=(intended, blown[None]),
-    )
-
-
-@cache
-def transition_directions() -> tuple[Floats, Floats]:
-    """(P₀, G), each [S, A, S], read-only: the transitions for a noise are P₀ + noise·G."""
-    intended = np.eye(STATES)[targets(WIDTH, HEIGHT)[0]]
-    blown = intended.mean(axis=1, keepdims=True) - intended
-    intended[GOAL], blown[GOAL] = np.eye(STATES)[GOAL], 0.0
-    for array in (intended, blown):
-        frozen(array)
-    return intended, blown
-
-
-def _task(parameter: Floats) -> TabularCMDP:
-    noise = float(parameter[0])
-    if not 0 <= noise <= 1:
-        raise InvalidInput(f"noise must be a probability, got {noise!r}")
-    intended, blown = transition_directions()
-    return TabularCMDP(
-        transitions=intended + noise * blown,
         reward=_REWARD,
         cost=_COST,
         budget=BUDGET,
@@ -79,3 +53,9 @@ def _task(parameter: Floats) -> TabularCMDP:
         reward_range=(0.0, 1.0),
         cost_range=(0.0, 10.0),
     )
+
+
+def transition_directions() -> tuple[Floats, Floats]:
+    """(P₀ [S, A, S], G [1, S, A, S]): the transitions for a noise are P₀ + noise·G₀."""
+    intended, _ = moves_and_neighbours(WIDTH, HEIGHT)
+    return absorbing(GOAL, intended, (intended.mean(axis=1, keepdims=True) - intended)[None])

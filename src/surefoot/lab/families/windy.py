@@ -22,15 +22,14 @@ Reward 10 per step in the absorbing goal, cost 10 per step in a hazard cell, bud
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 
 import numpy as np
 
-from surefoot.arrays import Floats, frozen
-from surefoot.errors import InvalidInput
-from surefoot.tabular.model import TabularCMDP
+from surefoot.arrays import Floats
+from surefoot.tasks.affine_family import affine_family, check_rates, rates_and_sum
 from surefoot.tasks.distribution import Independent, Normal
-from surefoot.tasks.grid import targets
+from surefoot.tasks.grid import absorbing, moves_and_neighbours, spread_evenly
 from surefoot.tasks.task_distribution import TaskDistribution
 
 WIDTH, HEIGHT = 8, 6
@@ -49,6 +48,13 @@ BUDGET = 1.0
 MEAN_SLIP, MEAN_WIND = 0.1, 0.12
 SLIP_RANGE = WIND_RANGE = (0.0, 0.25)
 
+OPTIONS = {
+    "slip_std": "standard deviation of the slip",
+    "wind_std": "standard deviation of the wind",
+    "safe_slip": "slip of the task whose optimal policy is the safe policy",
+    "safe_wind": "wind of that task",
+}
+
 
 def windy_gridworld(
     slip_std: float = 0.04, wind_std: float = 0.05, safe_slip: float = 0.26, safe_wind: float = 0.26
@@ -59,45 +65,16 @@ def windy_gridworld(
     """
     slip = Normal(MEAN_SLIP, std=slip_std, low=SLIP_RANGE[0], high=SLIP_RANGE[1], how="truncated")
     wind = Normal(MEAN_WIND, std=wind_std, low=WIND_RANGE[0], high=WIND_RANGE[1], how="truncated")
-    intended, directions = transition_directions()
-    safe = [float(safe_slip), float(safe_wind)]
-    _check_rates("safe_slip and safe_wind", np.array(safe))
-    return TaskDistribution(
-        build=_task,
-        distribution=Independent([slip, wind]),
-        coordinates=_coordinates,
-        safe_parameter=np.array(safe),
-        recipe={
-            "family": "windy",
-            "slip_std": float(slip.std[0]),
-            "wind_std": float(wind.std[0]),
-            "safe_slip": safe[0],
-            "safe_wind": safe[1],
-        },
-        affine=(intended, directions),
-    )
-
-
-@cache
-def transition_directions() -> tuple[Floats, Floats]:
-    """(P₀ [S, A, S], G [2, S, A, S]), read-only: the transitions of (slip, wind) are P₀ + slip·G₀ + wind·G₁."""
-    target, inside = targets(WIDTH, HEIGHT)
-    intended = np.eye(STATES)[target]
-    neighbours = (intended * inside[:, :, None]).sum(axis=1, keepdims=True)
-    slipped = neighbours / neighbours.sum(axis=2, keepdims=True)
-    directions = np.stack([slipped - intended, intended[:, [DOWN]] - intended])
-    intended[GOAL], directions[:, GOAL] = np.eye(STATES)[GOAL], 0.0
-    for array in (intended, directions):
-        frozen(array)
-    return intended, directions
-
-
-def _task(parameter: Floats) -> TabularCMDP:
-    _check_rates("slip and wind", parameter)
-    intended, directions = transition_directions()
-    return TabularCMDP(
-        # Rates that sum to 1 leave the intended move a probability of 0, not of minus one rounding error.
-        transitions=np.maximum(intended + parameter[0] * directions[0] + parameter[1] * directions[1], 0.0),
+    spreads = {"slip_std": float(slip.std[0]), "wind_std": float(wind.std[0])}
+    safe = {"safe_slip": float(safe_slip), "safe_wind": float(safe_wind)}
+    check_rates("safe_slip and safe_wind", np.array(list(safe.values())))
+    return affine_family(
+        *transition_directions(),
+        Independent([slip, wind]),
+        check=partial(check_rates, "slip and wind"),
+        coordinates=rates_and_sum,
+        safe_parameter=np.array(list(safe.values())),
+        recipe={"family": "windy", **spreads, **safe},
         reward=_REWARD,
         cost=_COST,
         budget=BUDGET,
@@ -108,12 +85,8 @@ def _task(parameter: Floats) -> TabularCMDP:
     )
 
 
-def _coordinates(parameters: Floats) -> Floats:
-    """[n, 3] points whose maximum norm is the distance of the tasks of parameters [n, 2]."""
-    slip, wind = parameters.T
-    return np.stack([slip, wind, slip + wind], axis=1)
-
-
-def _check_rates(name: str, rates: Floats) -> None:
-    if not (np.isfinite(rates).all() and (rates >= 0).all() and rates.sum() <= 1):
-        raise InvalidInput(f"{name} must be probabilities that sum to at most 1, got {rates.tolist()}")
+def transition_directions() -> tuple[Floats, Floats]:
+    """(P₀ [S, A, S], G [2, S, A, S]): the transitions of (slip, wind) are P₀ + slip·G₀ + wind·G₁."""
+    intended, neighbours = moves_and_neighbours(WIDTH, HEIGHT)
+    slips, winds = spread_evenly(neighbours) - intended, intended[:, [DOWN]] - intended
+    return absorbing(GOAL, intended, np.stack([slips, winds]))

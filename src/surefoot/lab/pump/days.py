@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats
 from surefoot.lab.pump.model import STEP
@@ -76,3 +77,15 @@ def _sensor_error(n: int, rng: np.random.Generator) -> Floats:
     for t in range(1, STEPS + 1):
         error[t] = SENSOR_MEMORY * error[t - 1] + np.sqrt(1 - SENSOR_MEMORY**2) * error[t]
     return error
+
+
+# What digests are made of, in this order and by these names: they stay, whatever constants are called.
+NUMBERS = (
+    "COUNT_SPREAD DAY_SPREAD MEALS MEAL_SPREAD SENSOR_MEMORY SENSOR_SPREAD START_MEDIAN START_RANGE "
+    "START_SPREAD STEP STEPS TIDE"
+)
+
+
+def numbers() -> dict[str, ArrayLike]:
+    """All constants of this file by name."""
+    return {name: globals()[name] for name in NUMBERS.split()}

@@ -20,8 +20,7 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.lab.pump import days as glucose_days
-from surefoot.lab.pump import model as glucose_model
+from surefoot.lab.pump import days, model
 from surefoot.lab.pump.days import STEPS, Days, drawn
 from surefoot.lab.pump.model import Bodies, Patient
 from surefoot.tasks.distribution import LogUniform
@@ -39,6 +38,12 @@ SPACES = (
     "1 constraint(s), observations [glucose mg/dl, its change in 15 min, counted carbohydrates g, insulin on board U], "
     "actions [insulin U]"
 )
+OPTIONS = {
+    "least_sensitivity": "least sensitivity to insulin, over the mean",
+    "most_sensitivity": "largest sensitivity to insulin, over the mean",
+    "fastest": "least time of absorption of insulin, in minutes",
+    "slowest": "largest time of absorption of insulin, in minutes",
+}
 UNITS = Units(1.0, (0.0, 1 / STEPS), np.array([[0.0, 1 / STEPS]]), np.array([BUDGET]), STEPS)
 
 
@@ -117,7 +122,7 @@ class GlucoseTask:
         """SHA-256 of the patient and of every number in the model, the days and what is paid."""
         told = [
             ["parameter", *_rounded(self.parameter)],
-            *(row for module in (glucose_model, glucose_days) for row in _numbers(module)),
+            *([name, *_rounded(value)] for part in (model, days) for name, value in part.numbers().items()),
             ["paid", *_rounded([LOW, HIGH, BUDGET, *SENSOR_RANGE, MOST_INSULIN])],
         ]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
@@ -187,11 +192,6 @@ def _observed(seen: Floats, given: Floats) -> Observed:
     observations = np.ascontiguousarray(np.moveaxis(seen, 2, 0))
     actions: NDArray[Any] = np.ascontiguousarray(given.T)[..., None]
     return Observed(observations, actions, np.full(seen.shape[2], len(given)))
-
-
-def _numbers(module: Any) -> list[list[str]]:
-    """The constants of a module, by name."""
-    return [[name, *_rounded(value)] for name, value in sorted(vars(module).items()) if name.isupper()]
 
 
 def _rounded(value: ArrayLike) -> list[str]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
 from surefoot.arrays import Floats
@@ -165,3 +166,16 @@ def on_board_at_rest(basal: float) -> float:
 
 
 AVERAGE_BASAL = resting_basal(Patient(), 110.0)
+
+
+# What digests are made of, in this order and by these names: they stay, whatever constants are called.
+NUMBERS = (
+    "ACTION_RATES AVERAGE_BASAL BRAIN BRAIN_FALLS_BELOW DISPOSAL EXCHANGE GLUCOSE_VOLUME GUT_FRACTION GUT_TIME "
+    "INSULIN_LOSS INSULIN_VOLUME KIDNEY KIDNEY_FROM LIVER LIVER_OUTPUT MG_PER_DL MMOL_PER_GRAM SKIN_TIME STEP "
+    "TRANSPORT WEIGHT"
+)
+
+
+def numbers() -> dict[str, ArrayLike]:
+    """All constants of this file by name."""
+    return {name: globals()[name] for name in NUMBERS.split()}

@@ -7,7 +7,7 @@ for what was asked for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,7 +25,12 @@ class Motion(NamedTuple):
 
 
 class Payment(Protocol):
-    """[n] of one step, of lanes whose tasks have the parameters [n, d]. Its `repr` tells all its numbers."""
+    """[n] of one step, of lanes whose tasks have the parameters [n, d].
+
+    Digests are made of `text`, a format of all its numbers, which stays whatever classes and fields are called.
+    """
+
+    text: ClassVar[str]
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats: ...
 
@@ -43,6 +48,7 @@ class Tracking:
     farthest: float
     upright: float = 0.0
     effort: float = 0.0
+    text: ClassVar[str] = "Tracking(farthest={0.farthest!r}, upright={0.upright!r}, effort={0.effort!r})"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         miss = np.minimum(np.abs(motion.velocity - parameters[:, 0]), self.farthest)
@@ -59,6 +65,10 @@ class Forward:
     upright: float = 0.0
     effort: float = 0.0
     share: float = 1.0
+    text: ClassVar[str] = (
+        "Forward(slowest={0.slowest!r}, fastest={0.fastest!r}, upright={0.upright!r}, "
+        "effort={0.effort!r}, share={0.share!r})"
+    )
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         velocity = motion.velocity.clip(self.slowest, self.fastest)
@@ -75,6 +85,7 @@ class Effort:
 
     weight: float
     fall: float = 0.0
+    text: ClassVar[str] = "Effort(weight={0.weight!r}, fall={0.fall!r})"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         cost: Floats = self.weight * squares(motion.actions) + self.fall * motion.fell
@@ -86,6 +97,7 @@ class Energy:
     """share·mean over motors of (s·a)², what the motors really spend: the gain s is the parameter."""
 
     share: float
+    text: ClassVar[str] = "Energy(share={0.share!r})"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         spent: Floats = np.mean((parameters[:, :1] * motion.actions) ** 2, axis=1)
@@ -98,6 +110,7 @@ class HeadAbove:
 
     height: float
     most: float
+    text: ClassVar[str] = "HeadAbove(height={0.height!r}, most={0.most!r})"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         return (head_height(motion.positions) - self.height).clip(0.0, self.most)
@@ -106,6 +119,8 @@ class HeadAbove:
 @dataclass(frozen=True)
 class TooFast:
     """1 where v is above the limit, which is the parameter."""
+
+    text: ClassVar[str] = "TooFast()"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
         return (motion.velocity > parameters[:, 0]).astype(np.float64)

@@ -32,6 +32,11 @@ class Upright:
     largest_lean: float
     largest_number: float
 
+    @property
+    def text(self) -> str:
+        lean, most = self.largest_lean, self.largest_number
+        return f"Upright(least_height={self.least_height!r}, largest_lean={lean!r}, largest_number={most!r})"
+
 
 @dataclass(frozen=True)
 class Robot:
@@ -63,6 +68,16 @@ class Robot:
     def observations(self) -> int:
         """o: all positions but x, and all velocities."""
         return 2 * self.joints - 1
+
+    @property
+    def text(self) -> str:
+        """All of it in the words that digests are made of, which stay whatever classes and fields are called."""
+        upright = None if self.upright is None else self.upright.text
+        return (
+            f"Robot(name={self.name!r}, model_file={self.model_file!r}, frame_skip={self.frame_skip!r}, "
+            f"joints={self.joints!r}, motors={self.motors!r}, noise={self.noise!r}, "
+            f"normal_velocities={self.normal_velocities!r}, fastest_seen={self.fastest_seen!r}, upright={upright})"
+        )
 
 
 HOPPER = Robot("Hopper-v5", "hopper.xml", 4, 6, 3, 5e-3, False, 10.0, Upright(0.7, 0.2, 100.0))

@@ -1,24 +1,184 @@
-"""A robot with one parameter that nobody tells the policy, as a task that can be simulated and stepped.
-
-The families of such tasks: `velocity_tasks`, `motor_tasks`, `speed_limit_tasks`.
-"""
+"""Robots with one parameter that nobody tells the policy, stepped side by side, each lane with the parameter of its own
+task; and one such robot as a task that can be simulated."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, assign, finite_array, generator, whole
+from surefoot.arrays import Floats, Mask, assign, finite_array, generator, whole
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
+from surefoot.cmdp.world import Shapes, Stepped
 from surefoot.errors import InvalidInput
-from surefoot.lab.robots.robots import model_text
-from surefoot.lab.robots.world import Locomotion, LocomotionWorld, check_family
+from surefoot.lab.robots.lanes import MujocoLanes, model_field
+from surefoot.lab.robots.payments import Motion, Payment
+from surefoot.lab.robots.robots import Robot, fallen, model_text, observed
+
+SEEDS = 2**31  # of episodes, as for environments
+
+
+@dataclass(frozen=True, eq=False)
+class Locomotion:
+    """What all tasks of a family share.
+
+    Attributes:
+        robot: that moves.
+        units: of the sums; their discount is 1, and that of a cost of its own is in `cost_discount`.
+        reward, cost: of one step.
+        cost_discount: γ: the cost of step t counts γ^t times in the sum on which the budget is. Rewards are not
+            discounted.
+        after_fall: (reward, cost) of each step that is then missing up to the horizon.
+        battery: what the steps of an episode may cost together. Where less is left than one step can cost at most,
+            motors rest from then on; what missing steps cost after a fall comes on top.
+        factors: fields of MuJoCo's model that are multiplied by a coordinate of the parameter.
+        parameters: (low, high) of every coordinate of a parameter.
+    """
+
+    robot: Robot
+    units: Units
+    reward: Payment
+    cost: Payment
+    cost_discount: float = 1.0
+    after_fall: tuple[float, float] = (0.0, 0.0)
+    battery: float = np.inf
+    factors: Mapping[str, int] = field(default_factory=dict)
+    parameters: tuple[float, float] = (-np.inf, np.inf)
+
+    @property
+    def steps(self) -> int:
+        return self.units.episode_length
+
+    def told(self) -> dict[str, Any]:
+        """All of it as plain data, but for the model of the robot."""
+        units = self.units
+        return {
+            "robot": self.robot.text,
+            "horizon": self.steps,
+            "ranges": [*units.reward_range, *units.cost_range[0]],
+            "budget": units.budget.tolist(),
+            "payments": [each.text.format(each) for each in (self.reward, self.cost)],
+            "cost_discount": self.cost_discount,
+            "after_fall": list(self.after_fall),
+            "battery": repr(self.battery),
+            "factors": dict(self.factors),
+        }
+
+
+class LocomotionWorld:
+    """n lanes with the parameters [n, d].
+
+    The sums of an episode are Σ reward_t and Σ γ^t cost_t of its steps as they are returned: what the steps after a
+    fall would pay is in the step of the fall, discounted to it.
+    """
+
+    def __init__(self, system: Locomotion, parameters: Floats, steps: int, threads: int | None = None) -> None:
+        lanes = len(parameters)
+        self._system, self._parameters, self._steps = system, parameters, steps
+        self._mujoco = _simulated(system, parameters, threads)
+        self._weights, self._missing = _weights(system.cost_discount, steps)
+        self._sums, self._time = np.zeros((lanes, 2)), np.zeros(lanes, np.int64)
+        self._fell, self._ended = np.zeros(lanes, np.bool_), np.ones(lanes, np.bool_)
+
+    @property
+    def lanes(self) -> int:
+        return len(self._parameters)
+
+    @property
+    def shapes(self) -> Shapes:
+        return Shapes(self._system.robot.observations, self._system.robot.motors, False)
+
+    @property
+    def units(self) -> Units:
+        return self._system.units
+
+    def begin(self, lanes: Mask, rng: np.random.Generator) -> Floats:
+        """Begin new episodes in the lanes marked [n], each from a seed below 2³¹ drawn in the order of the lanes;
+        observations [n, o] of all lanes."""
+        if np.shape(lanes) != (self.lanes,) or np.asarray(lanes).dtype != np.bool_:
+            raise InvalidInput(f"lanes must be marked by [{self.lanes}] truth values, got {lanes!r}")
+        begun = np.flatnonzero(lanes)
+        self._mujoco.begin(begun, generator("rng", rng).integers(SEEDS, size=len(begun)))
+        self._sums[begun], self._time[begun], self._fell[begun], self._ended[begun] = 0.0, 0, False, False
+        return self._observation()
+
+    def step(self, actions: Any) -> Stepped:
+        """One step in every lane that does not rest."""
+        done, running = self.taken(actions), np.flatnonzero(~self._ended)
+        if not len(running):
+            raise InvalidInput("episodes must be begun before they are stepped, got a world all of whose lanes rest")
+        paid, time = np.zeros((self.lanes, 2)), self._time[running]
+        paid[running], fell = self._moved(running, done[running])
+        paid[running[fell]] += self._missing[time[fell]] * self._system.after_fall
+        self._sums[running] += self._weights[time] * paid[running]
+        self._time[running] += 1
+        self._fell[running] = fell
+        self._ended[running] = fell | (time + 1 >= self._steps)
+        return Stepped(
+            self._observation(), paid[:, 0], paid[:, 1:], self._sums.copy(), self._fell.copy(), self._ended.copy()
+        )
+
+    def taken(self, actions: Any) -> Floats:
+        """[n, k] as they are done next: moved into [-1, 1], and none where the battery is empty."""
+        wanted, shape = np.asarray(actions, dtype=np.float64), (self.lanes, self.shapes.action)
+        if wanted.shape != shape:
+            raise InvalidInput(f"actions must have shape {list(shape)}, got {list(wanted.shape)}")
+        if np.isnan(wanted).any():
+            raise InvalidInput("actions must be numbers, got one that is none")
+        done = wanted.clip(-1.0, 1.0)
+        done[self._sums[:, 1] + self.units.cost_range[0, 1] > self._system.battery] = 0.0
+        return done
+
+    def _moved(self, running: Any, actions: Floats) -> tuple[Floats, Mask]:
+        """Reward and cost [k, 2] of a step of the lanes running [k], and which of them fell."""
+        system = self._system
+        velocity = self._mujoco.step(running, actions)
+        positions = self._mujoco.positions[running]
+        fell = fallen(system.robot, positions, self._mujoco.velocities[running])
+        motion, parameters = Motion(velocity, fell, actions, positions), self._parameters[running]
+        return np.column_stack([system.reward(motion, parameters), system.cost(motion, parameters)]), fell
+
+    def _observation(self) -> Floats:
+        return observed(self._system.robot, self._mujoco.positions, self._mujoco.velocities)
+
+
+def check_family(system: Locomotion, tasks: Sequence[Any], name: str, whose: str) -> None:
+    """All of them are of the family."""
+    for k, task in enumerate(tasks):
+        if task.system.told() != system.told():
+            raise InvalidInput(f"{name}[{k}] must be of the family of {whose}, got {task.system} in place of {system}")
+
+
+# ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _simulated(system: Locomotion, parameters: Floats, threads: int | None) -> MujocoLanes:
+    fields = {name: _multiplied(system.robot, name, parameters[:, k]) for name, k in system.factors.items()}
+    return MujocoLanes(system.robot, len(parameters), fields, threads)
+
+
+def _multiplied(robot: Robot, name: str, factors: Floats) -> Floats:
+    """[n, ...] a field of the model times one factor per lane [n]."""
+    own = model_field(robot, name)
+    return own * factors.reshape(-1, *[1] * own.ndim)
+
+
+def _weights(discount: float, steps: int) -> tuple[Floats, Floats]:
+    """Of reward and cost: what step t weighs, γ^t, and what all steps after it weigh together as seen from it,
+    Σ_{1≤k<steps-t} γ^k; both [steps, 2]."""
+    powers: Floats = np.array([1.0, discount]) ** np.arange(steps, dtype=np.float64)[:, None]
+    later: Floats = np.cumsum(powers, axis=0)[::-1] - 1.0
+    return powers, later
+
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
+
 
 DIGEST_DIGITS = 12
 LANES = 256  # episodes side by side

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import highspy
 import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.learning.method import SAFE, SAFE_ONLY, Deployed
+from surefoot.tabular.linear_program import INFINITY, maximise
 
 # Components below this weight are dropped; what they leave goes to the safe policy.
 NEGLIGIBLE = 1e-9
@@ -116,24 +116,15 @@ def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
     """max x·reward, margin x ≥ hair·(largest in the row), Σx = 1, x ≥ 0; None when there is no optimum."""
     rows, columns = margin.shape
     margin, reward = _scaled(margin, MARGIN_EXPONENT), _scaled(reward, REWARD_EXPONENT)
-    program = highspy.HighsLp()
-    program.num_col_, program.num_row_ = columns, rows + 1
-    program.col_cost_ = -reward
-    program.col_lower_, program.col_upper_ = np.zeros(columns), np.ones(columns)
-    program.row_lower_ = np.append(hair * np.abs(margin).max(axis=1), 1.0)
-    program.row_upper_ = np.append(np.full(rows, highspy.kHighsInf), 1.0)
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_ = np.arange(rows + 2) * columns
-    program.a_matrix_.index_ = np.tile(np.arange(columns), rows + 1)
-    program.a_matrix_.value_ = np.append(margin.ravel(), np.ones(columns))
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("presolve", "off")
-    solver.passModel(program)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None
-    return np.array(solver.getSolution().col_value)
+    optimum = maximise(
+        reward,
+        np.vstack([margin, np.ones(columns)]),
+        np.append(hair * np.abs(margin).max(axis=1), 1.0),
+        np.append(np.full(rows, INFINITY), 1.0),
+        column_upper=1.0,
+        presolve="off",
+    )
+    return None if optimum is None else optimum[0]
 
 
 def _scaled(rows: Floats, exponent: int) -> Floats:

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
-from surefoot.lab.robots.motors import half_cheetah_motors, hopper_motors
-from surefoot.lab.robots.velocity import half_cheetah_velocity, hopper_velocity
+from surefoot.lab.robots.families import half_cheetah_motors, half_cheetah_velocity, hopper_motors, hopper_velocity
 from surefoot.tasks.task_distribution import TaskDistribution
 
 CELLS, UNCOVERED = 100, 0.03  # of value bounds, at most

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -11,11 +10,9 @@ import numpy as np
 
 from surefoot.control.improvement import Settings as Loop
 from surefoot.control.trust_region import Region
+from surefoot.lab.baselines import maml_penalty, meta_cpo, safe_meta_networks
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
-from surefoot.lab.baselines.maml_penalty import trained_maml
-from surefoot.lab.baselines.meta_cpo import trained_meta_cpo
-from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained
-from surefoot.lab.baselines.safe_meta_networks import trained_safe_meta
+from surefoot.lab.baselines.meta_training import MetaLearner, MetaSettings, MetaTrained, meta_trained
 from surefoot.lab.baselines.told_episodes import NetworkPolicy
 from surefoot.lab.experiments.locomotion.families import Family
 from surefoot.oracles.exact import ParameterDistance
@@ -86,22 +83,23 @@ def meta_policies(
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
     settings = _meta_settings(share)
-    learners: dict[str, tuple[Callable[..., MetaTrained], BatchRules]] = {
-        "safe-meta-control": (trained_safe_meta, SafeMetaRules()),
-        "meta-cpo": (trained_meta_cpo, MetaCpoRules()),
-        "maml-penalty": (trained_maml, PenaltyRules()),
+    learners: dict[str, tuple[MetaLearner, BatchRules]] = {
+        "safe-meta-control": (safe_meta_networks.LEARNER, SafeMetaRules()),
+        "meta-cpo": (meta_cpo.LEARNER, MetaCpoRules()),
+        "maml-penalty": (maml_penalty.LEARNER, PenaltyRules()),
     }
     return {
-        name: learn(
+        name: meta_trained(
             world,
             groups,
+            learner,
             settings=settings,
             rules=family.rules.get(name, rules),
             rng=np.random.default_rng([seed, k]),
             start=safe,
             progress=partial(_of_learner, progress, name),
         )
-        for k, (name, (learn, rules)) in enumerate(learners.items())
+        for k, (name, (learner, rules)) in enumerate(learners.items())
     }
 
 
