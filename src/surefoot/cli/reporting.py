@@ -12,8 +12,7 @@ from surefoot.cli.journals import KeyFile, read_key, reading
 from surefoot.cli.terminal import Json, print_json, print_path
 from surefoot.cli.watching import Policies
 from surefoot.deploy.page import deployment_page
-from surefoot.deploy.possible import Possible
-from surefoot.deploy.verify import read_header
+from surefoot.deploy.verify import Possible, read_header
 from surefoot.errors import InvalidInput
 from surefoot.files import check_file, write_file
 from surefoot.lab.experiments.results import redraw

@@ -10,8 +10,7 @@ import typer
 
 from surefoot.cli.journals import JournalPath, KeyFile, read_key
 from surefoot.cli.terminal import Json, print_json, print_lines
-from surefoot.deploy.follow import Follower, Maker
-from surefoot.deploy.watch import WatchServer
+from surefoot.deploy.watch import Follower, Maker, WatchServer
 
 Policies = Annotated[
     Path | None,
@@ -46,7 +45,7 @@ def watch_command(
 
 def _maker(policies: Path) -> Maker:
     from surefoot.cli.deployment import learner_of  # all methods: not needed to look at a journal
-    from surefoot.deploy.possible import Possible
+    from surefoot.deploy.verify import Possible
     from surefoot.policyset.policy_value_set import PolicyValueSet
 
     known = PolicyValueSet.load(policies)

@@ -14,12 +14,21 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.blocks import Blocks
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, named, observed, understood
+from surefoot.deploy.chain import (
+    STRANGE,
+    Damaged,
+    Observer,
+    Row,
+    canonical,
+    checked_key,
+    key_name,
+    named,
+    observed,
+    understood,
+)
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
-from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
-from surefoot.deploy.seals import checked_key, key_name
+from surefoot.deploy.replay import TOLD, Blocks, Departure, Replay, check_header, header
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.interrupts import held_back
