@@ -222,7 +222,7 @@ class Replay:
         else:
             found = row.data
             check_written(kind, found, row.payload)
-            size, different = _difference(json.loads(canonical(expected)), found)
+            size, different = _difference(_worded_as(found, json.loads(canonical(expected))), found)
             if size > TOLERANCE:
                 raise Departure(f"{kind}: {different}")
             self.rounding = max(self.rounding, size)
@@ -301,6 +301,13 @@ def _decision(learner: Learner) -> dict[str, Any]:
         "margin": None if account.margin is None else account.margin.tolist(),
         "certified": learner.certified,
     }
+
+
+def _worded_as(found: Any, expected: dict[str, Any]) -> dict[str, Any]:
+    """An event is known by its episode, kind and numbers. Its sentence is for people, and later versions may word it
+    otherwise: the row keeps the one that it was written with."""
+    sentence = found.get("message") if isinstance(found, dict) else None
+    return {**expected, "message": sentence} if "message" in expected and isinstance(sentence, str) else expected
 
 
 def _difference(expected: Any, found: Any, where: str = "") -> tuple[float, str]:
