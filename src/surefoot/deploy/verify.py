@@ -178,6 +178,8 @@ def _next_order(replay: Replay) -> Chances:
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
 
+# ----------------------------------------------------------------------------------------------- what is still possible
+
 Range = tuple[float, float]
 
 

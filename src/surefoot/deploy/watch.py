@@ -170,6 +170,8 @@ def _stamp(path: Path) -> tuple[int, int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
+# ----------------------------------------------------------------------------------------------------------- the server
+
 ADDRESS = "127.0.0.1"
 PATIENCE = 1.0  # seconds that a request waits for what is being read
 SLICE = 0.25  # seconds between two notes of how far a long journal has been read
