@@ -239,7 +239,7 @@ class History:
         ]
         return min(firsts, default=None)
 
-    def _order_all(self, orders: Orders) -> None:
+    def _order_all(self, orders: OrderColumns) -> None:
         if not orders.rows:
             return
         self._stretch_of(int(orders.episodes.max()))
@@ -248,7 +248,7 @@ class History:
             self.ordered.update(counts)
             stretch.ordered.update(counts)
 
-    def _tell_all(self, outcomes: Outcomes, paths: Sequence[tuple[Floats, Floats]]) -> None:
+    def _tell_all(self, outcomes: OutcomeColumns, paths: Sequence[tuple[Floats, Floats]]) -> None:
         if not outcomes.rows:
             return
         before = (self.reward, *self.costs)
@@ -359,7 +359,7 @@ OUTCOME = re.compile(
 )
 
 
-class Orders(NamedTuple):
+class OrderColumns(NamedTuple):
     """The orders among some rows, their episodes and policies."""
 
     rows: list[RawRow]
@@ -367,7 +367,7 @@ class Orders(NamedTuple):
     policies: list[int]
 
 
-class Outcomes(NamedTuple):
+class OutcomeColumns(NamedTuple):
     """The outcomes among some rows, their episodes and sums [n, 1+m]: the reward, then every cost."""
 
     rows: list[RawRow]
@@ -376,8 +376,8 @@ class Outcomes(NamedTuple):
 
 
 class Columns(NamedTuple):
-    orders: Orders
-    outcomes: Outcomes
+    orders: OrderColumns
+    outcomes: OutcomeColumns
     others: list[RawRow]  # of all other kinds
 
 
@@ -391,8 +391,8 @@ def columns(rows: Sequence[RawRow], where: Path, discount: float, constraints: i
         return None
     try:
         found = Columns(
-            Orders(orders, *_orders(orders, where)),
-            Outcomes(outcomes, *_outcomes(outcomes, where, discount, constraints)),
+            OrderColumns(orders, *_orders(orders, where)),
+            OutcomeColumns(outcomes, *_outcomes(outcomes, where, discount, constraints)),
             others,
         )
     except (SurefootError, *STRANGE):

@@ -207,7 +207,7 @@ class WatchServer(ThreadingHTTPServer):
         self._ended = threading.Event()
         self._reader = threading.Thread(target=self._read_on, daemon=True)
         try:
-            super().__init__((ADDRESS, port), Answer)
+            super().__init__((ADDRESS, port), RequestHandler)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise InvalidInput(f"port must be one that is free on this machine, got {port} ({why})") from None
@@ -259,7 +259,7 @@ class WatchServer(ThreadingHTTPServer):
         return {"token": token, "written": written, "shown": self.follower.view}
 
 
-class Answer(BaseHTTPRequestHandler):
+class RequestHandler(BaseHTTPRequestHandler):
     """One request. Only who asks for this machine by its own name is answered: a page from elsewhere whose name leads
     here (DNS rebinding) sends that name as Host."""
 
