@@ -27,10 +27,9 @@ import surefoot.deploy.page
 import surefoot.deploy.watch
 import surefoot.lab.experiments.frame  # noqa: F401  (inherited by every child)
 from surefoot.cli.commands import run
-from surefoot.deploy.chain import canonical
-from surefoot.deploy.follow import Follower
+from surefoot.deploy.chain import canonical, key_name
 from surefoot.deploy.replay import header
-from surefoot.deploy.seals import key_name
+from surefoot.deploy.watch import Follower
 from surefoot.report.page import render  # noqa: F401
 
 ADDRESSES = 2 * 2**30

@@ -3,7 +3,7 @@
 `try_variants` makes variants of one journal, a third each of raw bytes, of what a kill leaves (write-ahead log and mark
 included) and of rows changed by somebody who computes all hashes again. Whoever reads one gets the journal or a
 `SurefootError`. What holds for `verify` opens, and what opens holds. A journal that holds has all rows that were
-acknowledged, and its derived rows are those of a deployment that was told the same.
+acknowledged, and its derived rows are those of a deployment that was told the same, but for the sentences of events.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ def assert_follows(path: Path, method: str) -> None:
             deployment.ask()
     for row, expected in zip(found, read(honest), strict=False):
         assert row.kind == expected.kind, (row, expected)
-        if row.kind in ("event", "decision"):
+        if row.kind == "event":  # its sentence is for people, and may be worded otherwise
+            assert isinstance(row.data["message"], str), row
+            assert_close({**row.data, "message": ""}, {**expected.data, "message": ""})
+        elif row.kind == "decision":
             assert_close(row.data, expected.data)
         elif row.kind == "outcome":  # signals may be rounded otherwise
             assert_close(row.data.get("signals"), expected.data.get("signals"))

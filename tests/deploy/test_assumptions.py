@@ -20,15 +20,13 @@ from views import READERS, VIEWS
 
 from surefoot.cli import app
 from surefoot.cli.deploy import learner_of
-from surefoot.deploy.assumptions import assumptions
-from surefoot.deploy.chain import canonical, read
-from surefoot.deploy.follow import Follower
+from surefoot.deploy.chain import canonical, key_name, read
 from surefoot.deploy.journal import Journal
 from surefoot.deploy.page import deployment_page
-from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
-from surefoot.deploy.status import facts, read_status
+from surefoot.deploy.status import assumptions, facts, read_status
 from surefoot.deploy.verify import read_header, verify
+from surefoot.deploy.watch import Follower
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner

@@ -14,12 +14,11 @@ from deployments import fresh
 
 from surefoot.deploy import history
 from surefoot.deploy.chain import read
-from surefoot.deploy.charts import cards
-from surefoot.deploy.drawing import Frame, nice
+from surefoot.deploy.charts import Frame, cards, nice
 from surefoot.deploy.history import Decided, Thinned
 from surefoot.deploy.page import deployment_page, read_history, rendered, share, view
-from surefoot.deploy.possible import Possible
 from surefoot.deploy.session import Deployment
+from surefoot.deploy.verify import Possible
 from surefoot.errors import ArtifactError
 
 VOID = {"meta", "link", "path"}

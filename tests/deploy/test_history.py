@@ -16,9 +16,7 @@ from numpy.random import Generator
 
 from surefoot.deploy import history, status
 from surefoot.deploy.chain import Damaged, RawRow, canonical, checked_blocks, checked_rows, named, read, understood
-from surefoot.deploy.columns import ORDER, OUTCOME, columns
-from surefoot.deploy.history import History
-from surefoot.deploy.observed import RunningMean
+from surefoot.deploy.history import ORDER, OUTCOME, History, RunningMean, columns
 from surefoot.deploy.page import view
 from surefoot.deploy.status import Ends
 from surefoot.errors import SurefootError

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from surefoot.confidence import SUM_STAKES, mixture_boundary
-from surefoot.deploy.observed import LEVEL, RunningMean
+from surefoot.deploy.history import LEVEL, RunningMean
 
 RUNS, LENGTH = 1000, 400
 LOOKS = set(np.geomspace(2, LENGTH, 30).astype(int).tolist())

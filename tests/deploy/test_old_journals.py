@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deployments import deployed, fresh
+from mutations import forge
 
-from surefoot.deploy.chain import read
+from surefoot.deploy.chain import canonical, read
+from surefoot.deploy.marks import mark_path
 from surefoot.deploy.replay import recorded_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import read_header, verify
@@ -49,3 +52,27 @@ def test_the_learner_of_an_old_journal_takes_a_feasible_safe_policy_for_granted(
     settings = recorded_settings(read_header(path))
     assert settings.get("assume_safe", False) == (settings["method"] == "paper")
     assert verify(path, learner(policies, **settings)).holds
+
+
+def test_an_event_may_be_worded_otherwise_but_its_kind_and_numbers_may_not(tmp_path: Path) -> None:
+    """A journal with the sentences of another version holds, goes on, and keeps them."""
+    path, method = tmp_path / "journal", "paper"
+    deployed(path, 400, method)
+    mark_path(path).unlink()
+    rows = [(row.kind, row.data) for row in read(path)]
+    events = [n for n, (kind, _) in enumerate(rows) if kind == "event"]
+    assert events
+    reworded = [(kind, {**data, "message": "as it was said once"} if kind == "event" else data) for kind, data in rows]
+    forge(path, [(kind, canonical(data)) for kind, data in reworded])
+    verdict = verify(path, fresh(method))
+    assert verdict.holds, verdict.reason
+    assert "as it was said once" not in verdict.alarms
+    with Deployment.open(path, fresh(method)) as deployment:
+        assert not deployment.ask().episode < 0
+    assert [row.data["message"] for row in read(path) if row.n in events] == ["as it was said once"] * len(events)
+    mark_path(path).unlink()
+    for other in ({"kind": "praise"}, {"episode": 0}, {"data": {"weight": 0.5}}, {"message": 7}):
+        n = events[-1]
+        wrong = {**reworded[n][1], **other}
+        forge(path, [(kind, canonical(wrong if k == n else data)) for k, (kind, data) in enumerate(reworded)])
+        assert verify(path, fresh(method)).first_bad == n, other

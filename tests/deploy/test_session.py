@@ -353,3 +353,13 @@ def test_an_empty_or_foreign_file_is_refused(tmp_path: Path) -> None:
         Deployment.open(tmp_path / "orphan", fresh())
     with pytest.raises(ArtifactError):
         Deployment.open(tmp_path / "no" / "such" / "folder", fresh())
+
+
+def test_tell_takes_no_argument_that_it_does_not_know(tmp_path: Path) -> None:
+    """Not even of a fallback order, for which nothing needs to be told."""
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        order = deployment.ask()
+        for asked in (order, replace(order, episode=FALLBACK)):
+            with pytest.raises(TypeError, match="unexpected keyword argument 'rewrad'"):
+                deployment.tell(asked, rewrad=1.0, cost=0.5)
+        assert deployment.outstanding is order

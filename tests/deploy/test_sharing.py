@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from deployments import fresh, told
 
-from surefoot.deploy import locks, session
+from surefoot.deploy import journal, session
 from surefoot.deploy.chain import read
 from surefoot.deploy.session import FALLBACK, Closed, Deployment
 from surefoot.deploy.status import read_status
@@ -133,7 +133,7 @@ def test_a_lock_that_was_removed_while_somebody_waited_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between opening the file and locking it: whoever held it before removed it."""
-    path, lock, calls = tmp_path / "lock", locks._lock, []
+    path, lock, calls = tmp_path / "lock", journal._lock, []
 
     def late(handle: int) -> None:
         if not calls:
@@ -141,12 +141,12 @@ def test_a_lock_that_was_removed_while_somebody_waited_is_made_anew(
         calls.append(handle)
         lock(handle)
 
-    monkeypatch.setattr(locks, "_lock", late)
-    held = locks.WriterLock(path)
+    monkeypatch.setattr(journal, "_lock", late)
+    held = journal.WriterLock(path)
     assert held.held()
     assert len(calls) == 2
     with pytest.raises(ArtifactError, match="held by another deployment"):
-        locks.WriterLock(path)
+        journal.WriterLock(path)
     held.release(discard=True)
     assert not path.exists()
 

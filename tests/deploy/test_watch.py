@@ -21,12 +21,11 @@ import deployments
 import pytest
 from deployments import fresh
 
-from surefoot.deploy import chain, follow, watch
-from surefoot.deploy.follow import Follower
+from surefoot.deploy import chain, watch
+from surefoot.deploy.chain import key_name
 from surefoot.deploy.history import History
-from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
-from surefoot.deploy.watch import SCRIPT, WatchServer
+from surefoot.deploy.watch import SCRIPT, Follower, WatchServer
 from surefoot.errors import InvalidInput
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -88,7 +87,7 @@ def test_what_does_not_change_is_not_opened(tmp_path: Path) -> None:
         os.utime(file, (1, 1))
     follower = Follower(tmp_path / "journal")
     follower.advance(60)
-    with mock.patch.object(follow, "checked_blocks", side_effect=AssertionError("opened")):
+    with mock.patch.object(watch, "checked_blocks", side_effect=AssertionError("opened")):
         follower.advance(60)
     assert follower.changes == 1
 
@@ -97,7 +96,7 @@ def test_a_long_journal_is_read_in_pieces_and_judged_at_the_end(tmp_path: Path) 
     deployments.deployed(tmp_path / "journal", 5)
     rows = len(list(chain.read(tmp_path / "journal")))
     follower = Follower(tmp_path / "journal")
-    with mock.patch.object(follow, "BLOCK", 1):
+    with mock.patch.object(watch, "BLOCK", 1):
         follower.advance(0)
     for read in range(1, rows + 1):
         assert (follower.view.word, follower.view.cards) == ("Reading", ())
@@ -112,7 +111,7 @@ def test_what_fails_half_way_is_read_anew(tmp_path: Path) -> None:
     for file in tmp_path.iterdir():
         os.utime(file, (1, 1))
     follower = Follower(tmp_path / "journal")
-    with mock.patch.object(follow, "BLOCK", 4):
+    with mock.patch.object(watch, "BLOCK", 4):
         follower.advance(0)
     with mock.patch.object(History, "extend", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         follower.advance(60)
@@ -246,7 +245,7 @@ def test_a_long_journal_is_read_while_nobody_asks(tmp_path: Path) -> None:
 
     with (
         mock.patch.multiple(watch, SLICE=0.0, PATIENCE=0.01),
-        mock.patch.object(follow, "BLOCK", 8),
+        mock.patch.object(watch, "BLOCK", 8),
         mock.patch.object(History, "extend", slow),
         watching(tmp_path / "journal") as server,
     ):

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from surefoot.cli import app
 from surefoot.cli.deploy import _verdict_lines
-from surefoot.deploy.follow import Follower
 from surefoot.deploy.page import View, deployment_page, read_history, view
 from surefoot.deploy.protocol import answer
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import facts, order_in_words
 from surefoot.deploy.verify import verify
+from surefoot.deploy.watch import Follower
 from surefoot.learning.learner import Learner
 
 

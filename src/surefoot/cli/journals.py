@@ -16,9 +16,8 @@ import typer
 
 from surefoot.cli.terminal import Json, print_json, printable, progress
 from surefoot.deploy.backup import backup
-from surefoot.deploy.chain import Observer, located, read, understood
+from surefoot.deploy.chain import LONGEST_KEY, Observer, located, read, understood
 from surefoot.deploy.marks import read_mark
-from surefoot.deploy.seals import LONGEST
 from surefoot.deploy.status import facts, read_status
 from surefoot.errors import ArtifactError
 from surefoot.files import check_file, read_file, write_file
@@ -115,7 +114,7 @@ def read_key(file: Path | None) -> bytes | None:
     if file is None:
         return None
     try:
-        content = read_file(file, LONGEST)
+        content = read_file(file, LONGEST_KEY)
     except ArtifactError as error:
         raise ArtifactError(f"key: {error}") from None
     if os.name == "posix" and file.stat().st_mode & 0o077:

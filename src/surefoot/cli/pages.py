@@ -13,9 +13,8 @@ import typer
 
 from surefoot.cli.journals import JournalPath, KeyFile, read_key, reading
 from surefoot.cli.terminal import Json, print_json, print_lines, print_path
-from surefoot.deploy.follow import Follower, Maker
 from surefoot.deploy.page import deployment_page
-from surefoot.deploy.watch import WatchServer
+from surefoot.deploy.watch import Follower, Maker, WatchServer
 from surefoot.errors import InvalidInput
 from surefoot.files import check_file, write_file
 
@@ -90,7 +89,7 @@ def report_journal(path: Path, out: Path | None = None, policies: Path | None = 
 
 def _maker(policies: Path) -> Maker:
     from surefoot.cli.deploy import learner_of
-    from surefoot.deploy.possible import Possible
+    from surefoot.deploy.verify import Possible
     from surefoot.policyset.policy_value_set import PolicyValueSet
 
     known = PolicyValueSet.load(policies)

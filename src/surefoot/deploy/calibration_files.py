@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.bounded_json import Limits, parse_strictly
-from surefoot.deploy.chain import canonical
-from surefoot.deploy.seals import calibration_seal, checked_key
+from surefoot.deploy.chain import calibration_seal, canonical, checked_key
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import read_file, write_file
 from surefoot.learning.certified.calibrated import Calibration, told_calibration

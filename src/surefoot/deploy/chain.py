@@ -15,6 +15,7 @@ deployment writes, together they are no longer than the file, and no statement t
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import sqlite3
@@ -28,8 +29,7 @@ from urllib.parse import quote
 
 from surefoot.bounded_json import MAX_DEPTH, Limits, parse
 from surefoot.deploy.marks import Mark, mark_path, read_mark
-from surefoot.deploy.seals import head_seal, same
-from surefoot.errors import ArtifactError, SurefootError
+from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 
 APPLICATION_ID = 0x53465F4A  # "SF_J", how file(1) tells the format
 MARKED = 1  # user_version of a journal that keeps a mark while it is in use; the first versions kept none
@@ -405,3 +405,46 @@ def understood(path: Path | str, row: int | None = None) -> Iterator[None]:
 
 def too_large(path: Path | str) -> ArtifactError:
     return ArtifactError(f"{path}: takes more memory than there is")
+
+
+# ---------------------------------------------------------------------------------------------------------------- seals
+
+# HMAC-SHA256 with a key that is kept outside the journal: who does not hold it cannot write what it covers. The seal of
+# the head covers the number of rows and the last hash, hence every row. There is one at a time, written with the rows
+# in one transaction, so that cutting rows off leaves none that fits.
+
+SHORTEST_KEY, LONGEST_KEY = 16, 4096  # bytes of a key
+
+
+def checked_key(key: Any) -> bytes | None:
+    if key is None:
+        return None
+    if not isinstance(key, bytes) or not SHORTEST_KEY <= len(key) <= LONGEST_KEY:
+        found = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise InvalidInput(f"key must be {SHORTEST_KEY} to {LONGEST_KEY} random bytes, got {found}")
+    return key
+
+
+def key_name(key: bytes | None) -> str | None:
+    """Tells keys apart in row 0, and gives nothing of the key away."""
+    return None if key is None else _sealed(key, b"name").hex()[:16]
+
+
+def head_seal(key: bytes, count: int, digest: bytes) -> bytes:
+    return _sealed(key, b"head %d " % count + digest)
+
+
+def snapshot_seal(key: bytes, row: int, digest: bytes, state: bytes) -> bytes:
+    return _sealed(key, b"snapshot %d " % row + digest + state)
+
+
+def calibration_seal(key: bytes, content: bytes) -> bytes:
+    return _sealed(key, b"calibration " + content)
+
+
+def same(one: bytes, other: Any) -> bool:
+    return isinstance(other, bytes) and hmac.compare_digest(one, other)
+
+
+def _sealed(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, b"surefoot " + message, "sha256")

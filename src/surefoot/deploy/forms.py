@@ -1,4 +1,9 @@
-"""What a reader without the policy set relies on in a row: anything may be in a file, and is checked before use."""
+"""What a reader without the policy set relies on in a row: anything may be in a file, and is checked before use.
+
+The checks are a table of functions rather than pydantic models, which were measured: 100,000 orders or outcomes took
+0.11 to 0.12 s of processor time instead of 0.05, and importing pydantic another 0.16 s, a third of what reading a
+journal for its status imports.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from surefoot.arrays import Floats
+from surefoot.cmdp.episode import discounted_sum
 from surefoot.deploy.chain import Damaged, Row, check_schema, reader
 
 FORMAT = "surefoot-journal"
@@ -144,3 +153,11 @@ FORMS: dict[str, dict[str, Check]] = {
     "outcome": {"episode": _count, "breach": _maybe(lambda value: value is True)},
     "abandoned": {"episode": _count, "reason": _text},
 }
+
+
+def sums_of(plain: Mapping[str, Any], discount: float) -> tuple[float, Floats]:
+    """Reward and costs [m] of a record."""
+    if "rewards" not in plain:
+        return plain["reward"], np.array(plain["cost"], dtype=np.float64)
+    rewards, costs = np.array(plain["rewards"]), np.array(plain["costs"])
+    return float(discounted_sum(rewards, discount)), discounted_sum(costs, discount)

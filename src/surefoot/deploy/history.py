@@ -1,29 +1,32 @@
 """What a page shows of a journal, gathered row by row in bounded space: rows can be added while somebody looks.
 
-`History.add` says what a row means. `History.extend` takes in many with the same result, to the last bit.
+`History.add` says what a row means. `History.extend` takes in many with the same result, to the last bit: a journal
+that is long is long by its orders and outcomes, and whoever writes these has one way to write each
+(`chain.canonical`), so a pattern finds the numbers several times faster than a parser of JSON. What is written in any
+other way is read as every single row is, by `forms.checked`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
-from surefoot.deploy.chain import Damaged, RawRow, Row, named
-from surefoot.deploy.columns import Columns, Orders, Outcomes, columns, told_sums
-from surefoot.deploy.forms import checked, opening
-from surefoot.deploy.observed import RunningMean
+from surefoot.confidence import mixture_boundary
+from surefoot.deploy.chain import STRANGE, Damaged, RawRow, Row, named
+from surefoot.deploy.forms import checked, opening, sums_of
 from surefoot.deploy.status import Ends, Status, Tally
-from surefoot.errors import InvalidInput
+from surefoot.errors import InvalidInput, SurefootError
 
 POINTS = 256  # of a curve at least, once there are so many; at most twice as many
 NOTEWORTHY = 0.001  # a plan may leave the safe policy once in a million episodes, which is not yet running
@@ -236,7 +239,7 @@ class History:
         ]
         return min(firsts, default=None)
 
-    def _order_all(self, orders: Orders) -> None:
+    def _order_all(self, orders: OrderColumns) -> None:
         if not orders.rows:
             return
         self._stretch_of(int(orders.episodes.max()))
@@ -245,7 +248,7 @@ class History:
             self.ordered.update(counts)
             stretch.ordered.update(counts)
 
-    def _tell_all(self, outcomes: Outcomes, paths: Sequence[tuple[Floats, Floats]]) -> None:
+    def _tell_all(self, outcomes: OutcomeColumns, paths: Sequence[tuple[Floats, Floats]]) -> None:
         if not outcomes.rows:
             return
         before = (self.reward, *self.costs)
@@ -291,3 +294,160 @@ def _lower(one: Decided, other: Decided) -> Decided:
     margins = [each.margin for each in (one, other) if each.margin is not None]
     margin = tuple(map(min, zip(*margins, strict=True))) if margins else None
     return Decided(one.episode, other.weight, other.surviving, margin)
+
+
+# -------------------------------------------------------------------------------------------------------- running means
+
+LEVEL = 0.05  # probability that the interval of one mean ever misses
+
+
+@dataclass(frozen=True)
+class RunningMean:
+    """The sum of numbers in [low, high] that arrive one by one, and Σ (X_i - the mean before it)² as `squares`.
+
+    The interval of the mean may be looked at after every one of them.
+    """
+
+    low: float
+    high: float
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.count)
+
+    def told(self, value: float) -> RunningMean:
+        away = value - (self.mean if self.count else self._middle)
+        return replace(self, count=self.count + 1, total=self.total + value, squares=self.squares + away * away)
+
+    def path(self, values: Floats) -> tuple[Floats, Floats]:
+        """`total` and `squares` after each of these values, to the last bit as `told` one after the other."""
+        totals = np.cumsum(np.concatenate([[self.total], values]))
+        before = totals[:-1] / np.maximum(1, np.arange(self.count, self.count + len(values)))
+        if not self.count:
+            before[:1] = self._middle
+        squares = np.cumsum(np.concatenate([[self.squares], (values - before) ** 2]))
+        return totals[1:], squares[1:]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        if not self.count:
+            return self.low, self.high
+        radius = float(mixture_boundary(self.squares, self.high - self.low, LEVEL / 2)) / self.count
+        return max(self.low, self.mean - radius), min(self.high, self.mean + radius)
+
+    @property
+    def _middle(self) -> float:
+        return (self.low + self.high) / 2
+
+
+# ---------------------------------------------------------------------------- orders and outcomes as columns of numbers
+
+LARGEST = 1e300
+
+# Whole numbers below 10^18 and JSON's numbers with few digits, so that nothing here is refused by `checked`.
+COUNT = rb"(?:0|[1-9][0-9]{0,17}+)"
+NUMBER = rb"-?(?:0|[1-9][0-9]{0,19}+)(?:\.[0-9]{1,40}+)?+(?:[eE][-+]?[0-9]{1,3}+)?+"
+NUMBERS = NUMBER + rb"(?:," + NUMBER + rb")*+"
+ORDER = re.compile(rb'^\{"draw":%b,"episode":(%b),"policy":(%b)\}$' % (NUMBER, COUNT, COUNT), re.MULTILINE)
+OUTCOME = re.compile(
+    rb'^\{"cost":\[(%b)\],"episode":(%b),"reward":(%b)(?:,"signals":\[%b\])?+(?:,"states":\[%b\])?+\}$'
+    % (NUMBERS, COUNT, NUMBER, NUMBERS, COUNT),
+    re.MULTILINE,
+)
+
+
+class OrderColumns(NamedTuple):
+    """The orders among some rows, their episodes and policies."""
+
+    rows: list[RawRow]
+    episodes: NDArray[np.int64]
+    policies: list[int]
+
+
+class OutcomeColumns(NamedTuple):
+    """The outcomes among some rows, their episodes and sums [n, 1+m]: the reward, then every cost."""
+
+    rows: list[RawRow]
+    episodes: NDArray[np.int64]
+    sums: Floats
+
+
+class Columns(NamedTuple):
+    orders: OrderColumns
+    outcomes: OutcomeColumns
+    others: list[RawRow]  # of all other kinds
+
+
+def columns(rows: Sequence[RawRow], where: Path, discount: float, constraints: int) -> Columns | None:
+    """What these rows hold; None if one of them has to be looked at by itself, be it that it is malformed or tells of
+    a breach."""
+    orders, outcomes = ([row for row in rows if row[1] == kind] for kind in (b"order", b"outcome"))
+    ordinary = len(orders) + len(outcomes) == len(rows)
+    others = [] if ordinary else [row for row in rows if row[1] not in (b"order", b"outcome")]
+    if any(row[1] == b"open" for row in others):
+        return None
+    try:
+        found = Columns(
+            OrderColumns(orders, *_orders(orders, where)),
+            OutcomeColumns(outcomes, *_outcomes(outcomes, where, discount, constraints)),
+            others,
+        )
+    except (SurefootError, *STRANGE):
+        return None
+    return found if (np.abs(found.outcomes.sums) < LARGEST).all() else None
+
+
+def told_sums(row: Row, data: Mapping[str, Any], discount: float) -> list[float]:
+    """The reward and the costs of an outcome, which must be finite."""
+    reward, cost = sums_of(data, discount)
+    values = [float(reward), *map(float, cost)]
+    if not all(math.isfinite(value) and abs(value) < LARGEST for value in values):
+        raise Damaged(f"row {row.n} must tell finite sums, found {values}", row.n)
+    return values
+
+
+def _orders(rows: Sequence[RawRow], where: Path) -> tuple[NDArray[np.int64], list[int]]:
+    found = _matches(ORDER, rows)
+    if found is None:
+        single = [checked(named(row, where)) for row in rows]
+        numbers = np.array([(data["episode"], data["policy"]) for data in single], dtype=np.int64)
+    else:
+        numbers = _whole_numbers(chain.from_iterable(found))
+    episodes, policies = numbers.reshape(len(rows), 2).T
+    return episodes, policies.tolist()
+
+
+def _outcomes(
+    rows: Sequence[RawRow], where: Path, discount: float, constraints: int
+) -> tuple[NDArray[np.int64], Floats]:
+    found = _matches(OUTCOME, rows)
+    if found is None:
+        single = [(row, checked(row)) for row in (named(row, where) for row in rows)]
+        episodes = [data["episode"] for _, data in single]
+        sums = [told_sums(row, _without_breach(data), discount) for row, data in single]
+        return np.array(episodes, dtype=np.int64), np.array(sums).reshape(len(rows), 1 + constraints)
+    parts = list(chain.from_iterable(found))
+    costs, numbers, rewards = parts[::3], parts[1::3], parts[2::3]
+    each = [costs] if constraints == 1 else zip(*(some.split(b",") for some in costs), strict=True)
+    values = [list(map(float, some)) for some in (rewards, *each)]
+    return _whole_numbers(numbers), np.array(values).reshape(1 + constraints, len(rows)).T
+
+
+def _whole_numbers(found: Iterable[bytes]) -> NDArray[np.int64]:
+    return np.fromstring(b",".join(found), dtype=np.int64, sep=",")
+
+
+def _without_breach(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "breach" in data:
+        raise Damaged("a breach is looked at by itself")
+    return data
+
+
+def _matches(pattern: re.Pattern[bytes], rows: Sequence[RawRow]) -> list[Any] | None:
+    """What the pattern finds in each payload; None if one of them is written in another way."""
+    text = b"\n".join([row[2] for row in rows])
+    found = pattern.findall(text)
+    return found if len(found) == len(rows) == text.count(b"\n") + 1 else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from surefoot.bounded_json import check
 from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.deploy import chain
-from surefoot.deploy.sums import sums_of
+from surefoot.deploy.forms import sums_of
 from surefoot.errors import InvalidInput
-from surefoot.learning.checks import signals_of
+from surefoot.learning.checks import check_length, signals_of
 from surefoot.learning.method import Method
 
 TRANSITIONS = ("reward", "cost", "rewards", "costs", "states", "actions")
@@ -37,34 +37,42 @@ FEW = 50_000  # numbers that a row holds however they are written
 LIMITS = replace(chain.LIMITS, size=chain.LIMITS.size * 3 // 4, values=chain.LIMITS.values * 4 // 5)
 
 
-def record(
-    constraints: int,
-    longest: int | None = None,
-    *,
-    reward: Any = None,
-    cost: Any = None,
-    rewards: Any = None,
-    costs: Any = None,
-    transitions: Any = None,
-    first_state: Any = None,
-    observations: Any = None,
-    actions: Any = None,
-    signals: Any = None,
-) -> dict[str, Any]:
+class Episode(TypedDict, total=False):
+    """What may be told of an episode, by name, as `Deployment.tell` explains it.
+
+    Python, the line protocol and a journal that is replayed tell it like this, and `record` is the one check of it. Its
+    learner checks what the method needs beyond that, since it may also be told of simulated episodes.
+    """
+
+    reward: Any
+    cost: Any
+    rewards: Any
+    costs: Any
+    transitions: Any
+    first_state: Any
+    observations: Any
+    actions: Any
+    signals: Any
+    breach: bool
+
+
+FIELDS = frozenset(Episode.__annotations__)
+
+
+def record(episode: Episode, constraints: int, longest: int | None = None) -> dict[str, Any]:
     """The told values as plain data, or an error that names the one that is missing, malformed or too many.
 
     `longest` is the most steps that an episode may take; what an abandoned one may have held rests on it.
     """
-    told = {"reward": reward, "cost": cost, "rewards": rewards, "costs": costs, "states": None, "actions": actions}
-    for name, value in _of_transitions(transitions).items():
+    told: dict[str, Any] = {name: episode.get(name) for name in KEYS}
+    for name, value in _of_transitions(episode.get("transitions")).items():
         if told[name] is not None:
             raise InvalidInput(f"{name} must be told once, got it both by itself and among the transitions")
         told[name] = value
-    if first_state is not None:
-        if told["states"] is not None or observations is not None:
+    if episode.get("first_state") is not None:
+        if told["states"] is not None or told["observations"] is not None:
             raise InvalidInput("first_state must not be told beside transitions or observations, which begin with it")
-        told["states"] = [first_state]
-    told |= {"observations": observations, "signals": signals}
+        told["states"] = [episode["first_state"]]
     _check_told_once(told)
     sums = [name for name in ("reward", "cost") if told[name] is not None]
     sequences = [name for name in ("rewards", "costs") if told[name] is not None]
@@ -74,7 +82,7 @@ def record(
             f"got {', '.join([*sums, *sequences]) or 'neither'}"
         )
     plain = _plain_sums(told, constraints) if sums else _plain_sequences(told, constraints)
-    read = _indices if observations is None else _rows
+    read = _indices if told["observations"] is None else _rows
     for name, reader in (("states", _indices), ("actions", read), ("observations", _rows), ("signals", _fractions)):
         if told[name] is not None:
             plain[name] = reader(name, told[name])
@@ -287,8 +295,7 @@ def _check_lengths(plain: Mapping[str, Any], longest: int | None) -> None:
     actions, rewards = plain.get("actions"), plain.get("rewards")
     name = "observations" if "observations" in plain else "states"
     for what, steps in (("rewards", rewards), ("actions", actions)):
-        if longest is not None and steps is not None and len(steps) > longest:
-            raise InvalidInput(f"{what} must be at most {longest}, the learner's horizon, got {len(steps)}")
+        check_length(what, len(steps or ()), longest)
     if actions is not None and len(plain.get(name, ())) != len(actions) + 1:
         raise InvalidInput(f"{name} must be one more than actions ({len(actions)}), got {len(plain.get(name, ()))}")
     if actions is not None and rewards is not None and len(actions) != len(rewards):

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from surefoot.cmdp.wording import number
-from surefoot.deploy.assumptions import UNSEALED
-from surefoot.deploy.chain import Observer, checked_blocks, located, named, understood
+from surefoot.deploy.chain import Observer, checked_blocks, checked_key, located, named, understood
 from surefoot.deploy.charts import Card, cards
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import History
-from surefoot.deploy.seals import checked_key
-from surefoot.deploy.status import ALARMS, MOST_EVENTS, Status, facts, order_in_words, policy_name, share
+from surefoot.deploy.status import ALARMS, MOST_EVENTS, UNSEALED, Status, facts, order_in_words, policy_name, share
 
 if TYPE_CHECKING:
-    from surefoot.deploy.possible import Possible
+    from surefoot.deploy.verify import Possible
 
 
 @dataclass(frozen=True)

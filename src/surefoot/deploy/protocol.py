@@ -19,6 +19,7 @@ from typing import Any
 
 from surefoot.bounded_json import Limits, parse
 from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.deploy import outcomes
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import InvalidInput, SurefootError
@@ -35,12 +36,7 @@ LONGEST_MESSAGE = 1000
 
 FIELDS: dict[str, frozenset[str]] = {
     "ask": frozenset(),
-    "tell": frozenset(
-        {
-            *("episode", "reward", "cost", "rewards", "costs", "transitions", "first_state", "breach"),
-            *("observations", "actions", "signals"),
-        },
-    ),
+    "tell": outcomes.FIELDS | {"episode"},
     "abandon": frozenset({"episode", "reason"}),
     "status": frozenset(),
     "policy": frozenset({"policy"}),

@@ -8,6 +8,12 @@ A session writes these rows and a check compares with them, so that both follow 
     order      one episode: which policy, and the random number that drew it
     outcome    what was told of it
     abandoned  that it has no outcome, and why
+
+`Replay.follow` takes over one row. A long journal is computed again many episodes at a time, by `Blocks`: between two
+decisions orders and outcomes alternate and nothing changes but the draws, so that a learner may be told all of them at
+once. Blocks and single episodes give it the same state, bit for bit. A block is taken only if every row of it is what
+`follow` would have taken; where anything in it is out of the ordinary, its rows are followed one by one, and that finds
+the first one that is wrong and says why.
 """
 
 from __future__ import annotations
@@ -15,20 +21,24 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from surefoot.deploy.chain import Row, canonical
+from surefoot.arrays import Integers
+from surefoot.cmdp.episode import Outcomes, first_breach
+from surefoot.deploy.chain import STRANGE, Row, canonical
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORMAT_VERSION
 from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record, told_part, with_signals
-from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.learning.certified.calibrated import told_calibration
 from surefoot.learning.checks import signals_of
-from surefoot.learning.learner import Learner, LearnerState, Order, counter_uniforms
+from surefoot.learning.learner import Learner, LearnerState, Order, Orders, counter_uniforms
 
 TOLD = ("outcome", "abandoned")
 
@@ -212,7 +222,7 @@ class Replay:
         else:
             found = row.data
             check_written(kind, found, row.payload)
-            size, different = _difference(json.loads(canonical(expected)), found)
+            size, different = _difference(_worded_as(found, json.loads(canonical(expected))), found)
             if size > TOLERANCE:
                 raise Departure(f"{kind}: {different}")
             self.rounding = max(self.rounding, size)
@@ -254,13 +264,13 @@ class Replay:
 
 
 def _told_again(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
-    told = {name: value for name, value in payload.items() if name in KEYS}
+    told: Any = {name: value for name, value in payload.items() if name in KEYS}
     if "states" in told and "actions" in told:
         told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
     elif "states" in told:
         told["first_state"] = told.pop("states")[0]
     _check_features(told, learner)
-    return record(len(learner.method.units.budget), learner.horizon, **told)
+    return record(told, len(learner.method.units.budget), learner.horizon)
 
 
 def _check_features(told: Mapping[str, Any], learner: Learner) -> None:
@@ -293,6 +303,13 @@ def _decision(learner: Learner) -> dict[str, Any]:
     }
 
 
+def _worded_as(found: Any, expected: dict[str, Any]) -> dict[str, Any]:
+    """An event is known by its episode, kind and numbers. Its sentence is for people, and later versions may word it
+    otherwise: the row keeps the one that it was written with."""
+    sentence = found.get("message") if isinstance(found, dict) else None
+    return {**expected, "message": sentence} if "message" in expected and isinstance(sentence, str) else expected
+
+
 def _difference(expected: Any, found: Any, where: str = "") -> tuple[float, str]:
     """By how much two payloads differ at most, and where: floats by rounding, all else not at all or infinitely."""
     text = f"{where or 'payload'} must be {expected!r}, found {found!r}"
@@ -307,3 +324,142 @@ def _difference(expected: Any, found: Any, where: str = "") -> tuple[float, str]
     else:
         return (0.0 if expected == found else math.inf), text
     return max(parts, key=lambda part: part[0], default=(0.0, ""))
+
+
+# ---------------------------------------------------------------------------------------------------- many rows at once
+
+# Rows that wait for each other, and bytes of their payloads: neither time nor memory depends on more.
+MOST_ROWS, MOST_BYTES = 2048, 2**20
+ORDINARY = ("order", "outcome")
+SUMS = ("reward", "cost", "states")
+
+
+class Blocks:
+    """Follows the rows that it is given, in order; some wait until `finish`, or the end of the `with` block.
+
+    Args:
+        took: called with every row that was followed.
+    """
+
+    def __init__(self, replay: Replay, took: Callable[[Row], None] = lambda row: None) -> None:
+        self._replay, self._took = replay, took
+        self._waiting: list[Row] = []
+        self._size = 0
+
+    def add(self, row: Row) -> None:
+        """`Departure`, with the number of the row, if this one or one that waited does not follow."""
+        if row.kind not in ORDINARY:
+            self.finish()
+            return self._follow(row)
+        self._waiting.append(row)
+        self._size += len(row.payload)
+        if len(self._waiting) >= MOST_ROWS or self._size >= MOST_BYTES:
+            self.finish()
+        return None
+
+    def finish(self) -> None:
+        """Follow the rows that wait: as many as possible in blocks, the others one by one."""
+        rows, self._waiting, self._size = self._waiting, [], 0
+        taken = _take(self._replay, rows)
+        for row in rows[:taken]:
+            self._took(row)
+        for row in rows[taken:]:
+            self._follow(row)
+
+    def _follow(self, row: Row) -> None:
+        try:
+            self._replay.follow(row)
+        except (Departure, *STRANGE) as error:
+            raise Departure(str(error), row.n) from None
+        self._took(row)
+
+    def __enter__(self) -> Blocks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Rows that wait come before whatever ended the block, and so does what is wrong with them."""
+        if error is None or isinstance(error, Exception):
+            self.finish()
+
+
+def _take(replay: Replay, rows: Sequence[Row]) -> int:
+    """Follow the first of these rows, and return how many; 0 where they are not plain orders and their outcomes."""
+    taken, episodes = 0, len(rows) // 2
+    try:
+        if episodes and _order_is_next(replay):
+            drawn, outcomes = _read(replay, rows[: 2 * episodes])
+            while taken < episodes and _order_is_next(replay):
+                taken += _tell(replay, drawn[taken:], outcomes[taken:])
+    except (Departure, SurefootError, MemoryError, *STRANGE):
+        pass  # one by one it will show what that is
+    return 2 * taken
+
+
+def _order_is_next(replay: Replay) -> bool:
+    return [kind for kind, _ in replay.owed()] == ["order"]
+
+
+def _read(replay: Replay, rows: Sequence[Row]) -> tuple[Integers, Outcomes]:
+    """The policies [n] that the rows order and the outcomes that they tell, if each row is written as it must be."""
+    orders, told = rows[::2], rows[1::2]
+    _check(all(row.kind == "order" for row in orders) and all(row.kind == "outcome" for row in told))
+    learner = replay.learner
+    first, drawn = learner.state.episode, learner.ask_block(len(orders)).drawn
+    draws = counter_uniforms(learner.seed, first, len(orders)).tolist()
+    numbered = enumerate(zip(draws, drawn.tolist(), strict=True), first)
+    written = [b'{"draw":%r,"episode":%d,"policy":%d}' % (draw, k, index) for k, (draw, index) in numbered]
+    _check([row.payload for row in orders] == written)
+    sums = _sums([row.payload for row in told], first)
+    outcomes = _records(replay, told, drawn) if sums is None else sums
+    _check(first_breach(outcomes, learner.method.units) == len(outcomes))
+    return drawn, outcomes
+
+
+def _sums(payloads: Sequence[bytes], first: int) -> Outcomes | None:
+    """Outcomes that hold nothing but sums and, all or none of them, the first state; None if they hold more.
+
+    However they are parsed: only what is written here anew to the byte is taken.
+    """
+    if sum(map(len, payloads)) > MOST_BYTES:
+        return None
+    told = json.loads(b"[%s]" % b",".join(payloads))
+    names = told[0].keys()
+    if not names <= {"episode", *SUMS} or any(each.keys() != names for each in told):
+        return None
+    rewards, costs, states = ([each[name] for each in told] if name in names else [] for name in SUMS)
+    _check({*map(type, rewards), *map(type, chain(*costs))} == {float} and set(map(type, chain(*states))) <= {int})
+    plain = [{**each, "episode": k} for k, each in enumerate(told, first)]
+    written = canonical(plain)[2:-2].split(b"},{")  # there are numbers in it and no further braces
+    _check([b"{%s}" % inside for inside in written] == payloads)
+    starts = np.array(states, dtype=np.int64) if states else None
+    _check(starts is None or (starts.shape == (len(told), 1) and starts.min() >= 0))
+    return Outcomes(np.array(rewards), np.array(costs, dtype=np.float64), starts)
+
+
+def _records(replay: Replay, rows: Sequence[Row], drawn: Integers) -> Outcomes:
+    """Outcomes of any form, but for those in which signals are computed again."""
+    learner, outcomes = replay.learner, []
+    for k, (row, policy) in enumerate(zip(rows, drawn.tolist(), strict=True), learner.state.episode):
+        payload = row.data
+        _check(isinstance(payload, dict) and not payload.get("breach"))
+        _check("actions" not in payload or signals_of(learner.method) is None)
+        check_written(row.kind, {"episode": k, **replay.as_told(row.kind, payload, policy)}, row.payload)
+        outcomes.append(Outcomes.single(outcome_of(payload, learner.method.units.discount)))
+    return Outcomes.joined(outcomes)
+
+
+def _tell(replay: Replay, drawn: Integers, outcomes: Outcomes) -> int:
+    """Tell the learner of these episodes up to its next decision; how many these are."""
+    learner = copy.copy(replay.learner)
+    orders = Orders(learner.state.episode, learner.deployed, drawn)
+    used = learner.tell_block(orders, outcomes)
+    _check(all(event.episode == learner.state.episode for event in learner.events[len(replay.learner.events) :]))
+    replay.move(learner)
+    return used
+
+
+def _check(ordinary: bool) -> None:
+    if not ordinary:
+        raise Departure("not to be taken in a block")

@@ -11,15 +11,25 @@ from functools import wraps
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.blocks import Blocks
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, named, observed, understood
+from surefoot.deploy.chain import (
+    STRANGE,
+    Damaged,
+    Observer,
+    Row,
+    canonical,
+    checked_key,
+    key_name,
+    named,
+    observed,
+    understood,
+)
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
-from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
-from surefoot.deploy.seals import checked_key, key_name
+from surefoot.deploy.outcomes import Episode
+from surefoot.deploy.replay import TOLD, Blocks, Departure, Replay, check_header, header
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.interrupts import held_back
@@ -130,21 +140,7 @@ class Deployment:
         return self._replay.outstanding or self._fallback()
 
     @_alone
-    def tell(
-        self,
-        order: Order,
-        *,
-        reward: Any = None,
-        cost: Any = None,
-        rewards: Any = None,
-        costs: Any = None,
-        transitions: Any = None,
-        first_state: Any = None,
-        observations: Any = None,
-        actions: Any = None,
-        signals: Any = None,
-        breach: bool = False,
-    ) -> None:
+    def tell(self, order: Order, **episode: Unpack[Episode]) -> None:
         """How the episode went, in the user's units and in one of four forms.
 
         Args:
@@ -157,22 +153,13 @@ class Deployment:
                 them; or signals: [q] in [0, 1], where those are computed elsewhere.
             breach: a value outside the declared ranges is no mistake: record it, void the certificate.
         """
+        unknown = episode.keys() - outcomes.FIELDS
+        if unknown:
+            raise TypeError(f"tell() got an unexpected keyword argument {min(unknown)!r}")
         if order.episode == FALLBACK:
             return
-        units = self.learner.method.units
-        plain = outcomes.record(
-            len(units.budget),
-            self.learner.horizon,
-            reward=reward,
-            cost=cost,
-            rewards=rewards,
-            costs=costs,
-            transitions=transitions,
-            first_state=first_state,
-            observations=observations,
-            actions=actions,
-            signals=signals,
-        )
+        units, breach = self.learner.method.units, episode.get("breach", False)
+        plain = outcomes.record(episode, len(units.budget), self.learner.horizon)
         payload = {"episode": order.episode, **plain, **({"breach": True} if breach else {})}
         if self._settled("outcome", order, payload):
             return

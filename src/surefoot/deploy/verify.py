@@ -1,22 +1,39 @@
-"""Check a journal without trusting who wrote it: every row is computed again from the policy set."""
+"""A journal computed again from its policy set, row by row: whether all of it follows, without trusting who wrote it
+(`verify`); and what it leaves possible in the parameters of the family, which the journal alone does not say
+(`Possible`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from surefoot.deploy.assumptions import Fact, assumptions
-from surefoot.deploy.blocks import Blocks
-from surefoot.deploy.chain import STRANGE, Damaged, Observer, Row, canonical, located, read, understood
+import numpy as np
+
+from surefoot.arrays import Floats
+from surefoot.deploy.chain import (
+    STRANGE,
+    Damaged,
+    Observer,
+    Row,
+    canonical,
+    checked_key,
+    key_name,
+    located,
+    read,
+    understood,
+)
 from surefoot.deploy.forms import check_seals, opening
-from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
-from surefoot.deploy.seals import checked_key, key_name
-from surefoot.deploy.status import ALARMS, Chances, Tally
+from surefoot.deploy.history import Thinned
+from surefoot.deploy.replay import Blocks, Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
+from surefoot.deploy.status import ALARMS, Chances, Fact, Tally, assumptions
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
 
 
 @dataclass(frozen=True)
@@ -160,3 +177,78 @@ def _next_order(replay: Replay) -> Chances:
     deployed = replay.learner.deployed
     pairs = zip(deployed.indices.tolist(), deployed.weights.tolist(), strict=True)
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
+
+
+# ----------------------------------------------------------------------------------------------- what is still possible
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Left:
+    """From an episode on, the smallest and the largest value of each parameter that is not ruled out."""
+
+    episode: int
+    ranges: tuple[Range, ...]
+
+
+class Possible:
+    """Follows a journal with a fresh learner, made as its row 0 says; every row is computed again on the way.
+
+    Attributes:
+        everything: the range of each parameter over all cells or candidates.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner, self._blocks = learner, Blocks(Replay(learner))
+        low, high = _boxes(learner.method)
+        self.everything: tuple[Range, ...] = _ranges(low, high)
+        self.ranges: Thinned[Left] = Thinned(lambda one, other: Left(one.episode, other.ranges))
+
+    def add(self, row: Row) -> None:
+        if row.n == 0:
+            found = opening(row, "the journal")
+            check_header(found, self._learner, "the journal", found.get("key"))
+            return
+        with _departures():
+            self._blocks.add(row)
+        if row.kind == "decision":
+            left = _left(self._learner)
+            if left:
+                self.ranges.add(Left(row.data["episode"], left))
+
+    def finish(self) -> None:
+        """Rows that were added may not have been looked at before this."""
+        with _departures():
+            self._blocks.finish()
+
+
+@contextmanager
+def _departures() -> Iterator[None]:
+    try:
+        yield
+    except Departure as error:
+        raise Damaged(f"row {error.row} does not follow from the policy set: {error}", error.row) from None
+
+
+def _left(learner: Learner) -> tuple[Range, ...]:
+    """Of the cells that survive, or the candidates that are alive; none if nothing is left."""
+    kept = np.array(learner.method.surviving(learner.state.method), dtype=np.int64)
+    low, high = _boxes(learner.method)
+    return _ranges(low[kept], high[kept]) if len(kept) and len(low) else ()
+
+
+def _boxes(method: Method) -> tuple[Floats, Floats]:
+    """[J, d] corners of the cells, or the parameters of the candidates twice; J = 0 for a method that has neither."""
+    if method.cells is not None:
+        return method.cells.low, method.cells.high
+    if method.policies is None:
+        return np.empty((0, 0)), np.empty((0, 0))
+    centres = np.array([entry.parameter for entry in method.policies.entries])
+    return centres, centres
+
+
+def _ranges(low: Floats, high: Floats) -> tuple[Range, ...]:
+    if not len(low):
+        return ()
+    return tuple(zip(low.min(axis=0).tolist(), high.max(axis=0).tolist(), strict=True))

@@ -46,13 +46,19 @@ def check_observed(outcomes: Outcomes, method: Method, horizon: int | None = Non
             f"states and actions must have shapes [{count}, H+1] and [{count}, H], "
             f"got {list(states.shape)} and {list(actions.shape)}"
         )
-    if horizon is not None and actions is not None and actions.shape[1] > horizon:
-        raise InvalidInput(f"actions must be at most {horizon} per episode, got {actions.shape[1]}")
+    if actions is not None:
+        check_length("actions", actions.shape[1], horizon)
     if method.observes == "steps":
         _check_paid(outcomes, method, horizon)
     signals = signals_of(method)
     if signals is not None:
         _check_signals(outcomes, method, signals, horizon)
+
+
+def check_length(name: str, steps: int, horizon: int | None) -> None:
+    """Refuse an episode of more steps than the horizon: what an abandoned one may have held rests on that."""
+    if horizon is not None and steps > horizon:
+        raise InvalidInput(f"{name} must be at most {horizon}, the learner's horizon, got {steps}")
 
 
 def signals_of(method: Method) -> Signals | None:

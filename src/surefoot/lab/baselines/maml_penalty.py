@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from surefoot.control.networks import Actor, log_probability
-from surefoot.control.trust_region import line_search, natural_step, surrogate
+from surefoot.control.trust_region import conjugate_gradient, line_search, natural_step, subsample, surrogate
 from surefoot.lab.baselines.control_specs import PenaltyRules
 from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pooled
 from surefoot.lab.baselines.weighed_steps import Samples

@@ -11,10 +11,9 @@ import numpy as np
 
 from surefoot.cmdp.episode import Outcomes
 from surefoot.deploy import snapshots
-from surefoot.deploy.chain import read
+from surefoot.deploy.chain import key_name, read
 from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
-from surefoot.deploy.seals import key_name
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.lab.bench.rows import Row, Sizes, agree, duration
