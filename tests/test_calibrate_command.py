@@ -10,7 +10,7 @@ import pytest
 
 from surefoot.cli.deploy import _calibration_lines
 from surefoot.deploy.calibration_files import read_calibration
-from surefoot.deploy.replay import recorded_settings
+from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header
 from surefoot.errors import ArtifactError
 from surefoot.learning.certified.calibrated import Calibration
@@ -36,7 +36,7 @@ def test_what_is_written_is_what_deploy_takes(policies: Path, tmp_path: Path, mo
     given = ["--method", "certified-likelihood", "--risk", "0.4", "--calibration", file]
     assert surefoot("deploy", policies, "--journal", journal, *given).code == 0
     assert "claimed calibration" in surefoot("deploy", policies, "--journal", journal, *given).err
-    recorded = recorded_settings(read_header(journal))["calibration"]
+    recorded = header_settings(read_header(journal))["calibration"]
     assert recorded == read_calibration(file)
     assert "up to 2 of 12 may be unsafe" in answer.out
 

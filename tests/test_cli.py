@@ -114,7 +114,7 @@ def small(methods: str = "safe-only,published") -> list[str]:
 
 
 def test_the_list_of_commands_says_what_they_say_themselves() -> None:
-    said = {name: command.loaded(name).help.partition("\n\n")[0] for name, command in COMMANDS.items()}
+    said = {name: command.load_command(name).help.partition("\n\n")[0] for name, command in COMMANDS.items()}
     assert said == {name: command.help for name, command in COMMANDS.items()}
     modules = {import_module(f"surefoot.cli.{command.module}") for command in COMMANDS.values()}
     assert {name for module in modules for name in get_group(module.app).commands} == set(COMMANDS)
@@ -159,7 +159,7 @@ ONLY_RANDOM = ("number", "kind")  # options of the promise, for random families
 
 @pytest.mark.parametrize("name", HELPS)
 def test_the_options_of_an_experiment_are_those_of_its_settings(name: str) -> None:
-    experiment, command = find(name), COMMANDS["reproduce"].loaded("reproduce").load(name)
+    experiment, command = find(name), COMMANDS["reproduce"].load_command("reproduce").load(name)
     common = {"out", "jobs", "as_json", *(["quick"] if experiment.quick else [])}
     assert {each.name for each in command.params} == common | set(options_of(experiment.settings))
     settings = experiment.settings_for()

@@ -150,7 +150,7 @@ def test_without_force_an_existing_file_is_refused(tmp_path: Path) -> None:
 def test_what_a_kill_leaves_is_removed_by_whoever_writes_next(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        with files.staged(tmp_path) as (staging, _):
+        with files.staging_folder(tmp_path) as (staging, _):
             (staging / "half").write_bytes(b"x")
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
@@ -161,7 +161,7 @@ def test_what_a_kill_leaves_is_removed_by_whoever_writes_next(tmp_path: Path) ->
 
 
 def test_what_somebody_is_writing_is_left_alone(tmp_path: Path) -> None:
-    with files.staged(tmp_path) as (staging, _):
+    with files.staging_folder(tmp_path) as (staging, _):
         (staging / "half").write_bytes(b"x")
         files.write_file(tmp_path / "new", b"content")
         assert (staging / "half").read_bytes() == b"x"

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.deploy.chain import checked_rows
+from surefoot.deploy.chain import iter_checked_rows
 from surefoot.deploy.session import Deployment
 from surefoot.files import write_file, write_files
-from surefoot.interrupts import INTERRUPTED, held_back
+from surefoot.interrupts import INTERRUPTED, defer_sigint
 from surefoot.methods import learner
 from surefoot.policyset import storage
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -181,7 +181,7 @@ def test_at_any_moment(name: str, alone: bool, seed: int, tmp_path: Path, polici
         return
     check(ended)
     if name == "deploy" and files_in(place) == {"journal"}:  # a mark comes with the second row
-        assert len(list(checked_rows(place / "journal"))) == 1
+        assert len(list(iter_checked_rows(place / "journal"))) == 1
         return
     assert files_in(place) in (before, complete), f"after {after:.3f} s"
 
@@ -240,14 +240,14 @@ def test_what_is_held_back_comes_once_and_in_the_main_thread_only() -> None:
     done = []
 
     def elsewhere() -> None:
-        with held_back() as let_through:
+        with defer_sigint() as let_through:
             let_through()
             done.append("elsewhere")
 
     def here() -> None:
-        with held_back() as let_through:
+        with defer_sigint() as let_through:
             let_through()
-            with held_back():
+            with defer_sigint():
                 signal.raise_signal(signal.SIGINT)
                 done.append("inside")
             thread = threading.Thread(target=elsewhere)

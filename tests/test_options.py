@@ -69,7 +69,7 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def test_every_command_but_deploy_has_json() -> None:
     """`deploy` answers in lines of JSON as it is."""
-    found = dict(pair for name, command in COMMANDS.items() for pair in leaves(name, command.loaded(name)))
+    found = dict(pair for name, command in COMMANDS.items() for pair in leaves(name, command.load_command(name)))
     assert len(found) > 20
     assert [name for name, each in found.items() if not any("--json" in option.opts for option in each.params)] == [
         "deploy"
@@ -130,7 +130,7 @@ def test_a_log_gets_a_line_per_stage_and_one_now_and_then() -> None:
 
 def test_whoever_shows_progress_already_is_told() -> None:
     told: list[tuple[str, int, int]] = []
-    with progress.shown(lambda *stage: told.append(stage)) as show:
+    with progress.progress_reporter(lambda *stage: told.append(stage)) as show:
         show("stage", 1, 2)
     progress.say(lambda *stage: told.append(stage), "a line for nobody")
     assert told == [("stage", 1, 2)]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from surefoot.on_demand import taken_from
+from surefoot.on_demand import lazy_attributes
 
 if TYPE_CHECKING:
     from surefoot import tasks
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from surefoot.training.preflight import preflight
     from surefoot.training.train import train
 else:  # each is imported from its module when it is first used
-    __getattr__, __dir__ = taken_from(
+    __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
             "calibration": "calibrate recount",

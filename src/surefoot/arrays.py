@@ -39,14 +39,14 @@ def number(name: str, value: Any) -> float:
     return plain
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
+def check_int(name: str, value: Any, least: int = 1) -> int:
     """`value` as a plain whole number of at least `least`: NumPy's integers are none to JSON, and True is not 1."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}", argument=name)
     return int(value)
 
 
-def fraction(name: str, value: Any) -> float:
+def check_unit_interval(name: str, value: Any) -> float:
     """`value` as a number strictly between 0 and 1: a probability that is neither excluded nor certain."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value!r}", argument=name)
@@ -76,11 +76,11 @@ def finite_array(name: str, value: Any) -> Floats:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}", argument=name) from None
-    refuse(name, array, ~np.isfinite(array), "must be finite")
+    raise_at(name, array, ~np.isfinite(array), "must be finite")
     return array
 
 
-def frozen(array: AnyArray) -> AnyArray:
+def make_readonly(array: AnyArray) -> AnyArray:
     """The array itself, read-only from now on."""
     array.setflags(write=False)
     return array
@@ -89,10 +89,10 @@ def frozen(array: AnyArray) -> AnyArray:
 def assign(target: object, **values: Any) -> None:
     """Set fields of a frozen dataclass from its own constructor; arrays become read-only."""
     for name, value in values.items():
-        object.__setattr__(target, name, frozen(value) if isinstance(value, np.ndarray) else value)
+        object.__setattr__(target, name, make_readonly(value) if isinstance(value, np.ndarray) else value)
 
 
-def taken(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = np.float64) -> NDArray[Any]:
+def as_shape(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = np.float64) -> NDArray[Any]:
     """`value` read-only, of a shape such as "J P 1+m"; an axis met for the first time adds its length to `sizes`.
 
     Axes must not be empty unless their name ends in a prime. The array is not copied where that can be avoided.
@@ -118,13 +118,13 @@ def taken(name: str, value: Any, axes: str, sizes: dict[str, int], kind: type = 
     array = np.array(array, dtype=kind, order="C", copy=True if borrowed else None)
     finite = np.isfinite(array)
     if not finite.all():
-        refuse(name, array, ~finite, "must be finite")
-    return frozen(array)
+        raise_at(name, array, ~finite, "must be finite")
+    return make_readonly(array)
 
 
-def take_over(target: Any, name: str, axes: str, sizes: dict[str, int], kind: type = np.float64) -> None:
-    """`taken`, for a field of a frozen dataclass."""
-    object.__setattr__(target, name, taken(name, getattr(target, name), axes, sizes, kind))
+def assign_as_shape(target: Any, name: str, axes: str, sizes: dict[str, int], kind: type = np.float64) -> None:
+    """`as_shape`, for a field of a frozen dataclass."""
+    object.__setattr__(target, name, as_shape(name, getattr(target, name), axes, sizes, kind))
 
 
 def check_indices(name: str, values: Integers, size: int) -> None:
@@ -134,7 +134,7 @@ def check_indices(name: str, values: Integers, size: int) -> None:
         raise InvalidInput(f"{name} must lie in [0, {size}), got {values[outside].flat[0]}", argument=name)
 
 
-def refuse(
+def raise_at(
     name: str,
     values: NDArray[Any],
     bad: Mask,
@@ -159,9 +159,9 @@ def distributions(name: str, value: Any, shape: str) -> Floats:
     array = finite_array(name, value)
     if array.ndim != shape.count(",") + 1 or 0 in array.shape:
         raise InvalidInput(f"{name} must have shape {shape}, got {list(array.shape)}", argument=name)
-    refuse(name, array, array < 0, "must not be negative")
+    raise_at(name, array, array < 0, "must not be negative")
     check_sums(name, array.sum(axis=-1))
-    return frozen(normalised(array))
+    return make_readonly(normalise_rows(array))
 
 
 def check_sums(name: str, sums: Any) -> None:
@@ -176,7 +176,7 @@ def check_sums(name: str, sums: Any) -> None:
         )
 
 
-def normalised(rows: Floats) -> Floats:
+def normalise_rows(rows: Floats) -> Floats:
     """Probabilities [..., n], each last-axis row divided by its sum unless that is 1 but for rounding."""
     sums = rows.sum(axis=-1, keepdims=True)
     quotient: Floats = rows / np.where(np.abs(sums - 1) > ROW_SUM_ROUNDING, sums, 1.0)

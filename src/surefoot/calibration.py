@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.cmdp.task import ReadableTask
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.fan_out import Workers, check_jobs, workers
@@ -79,7 +79,9 @@ def calibrate(
     """
     check_jobs(jobs)
     chosen = _increasing(levels, risk)
-    untried = _untried(policies, tasks, method, episodes, risk, runs, error, attempt, seed, horizon, options)
+    untried = _initial_calibration(
+        policies, tasks, method, episodes, risk, runs, error, attempt, seed, horizon, options
+    )
     trial, unsafe = _Trial(policies, tasks, untried), []
     with workers(jobs) as ready:
 
@@ -141,7 +143,7 @@ def _enough(found: Calibration, runs: int | None) -> int:
     least = least_recount(found.risk, found.runs)
     if runs is None:
         return least
-    if not least <= whole("runs", runs) <= found.runs:
+    if not least <= check_int("runs", runs) <= found.runs:
         raise InvalidInput(
             f"runs must be {least} to {found.runs:,} to recount this calibration of risk {found.risk:g}, got {runs}"
         )
@@ -170,13 +172,13 @@ def _check_tasks(policies: PolicyValueSet, tasks: TaskDistribution) -> None:
 def _increasing(levels: Sequence[float] | None, risk: float) -> list[float]:
     if levels is None:
         return [factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL]
-    chosen = [fraction("levels", level) for level in levels]
+    chosen = [check_unit_interval("levels", level) for level in levels]
     if not chosen or any(later <= earlier for earlier, later in pairwise(chosen)):
         raise InvalidInput(f"levels must be increasing numbers, got {levels!r}")
     return chosen
 
 
-def _untried(
+def _initial_calibration(
     policies: PolicyValueSet,
     tasks: TaskDistribution,
     method: str,
@@ -198,7 +200,7 @@ def _untried(
     found = Calibration(
         method,
         episodes,
-        fraction("risk", risk),
+        check_unit_interval("risk", risk),
         error,
         None,
         runs,
@@ -207,7 +209,7 @@ def _untried(
         policies.digest(),
         dict(options),
         attempt,
-        whole("seed", seed, least=0),
+        check_int("seed", seed, least=0),
         f"{_in_words(tasks)}, digest {tasks.digest()}",
     )
     if not found.passes(0):
@@ -246,7 +248,7 @@ class _Trial:
         self, numbers: Sequence[int], level: float, ready: Workers, show: Progress = silent
     ) -> Iterable[int]:
         calls = [(level, numbers[k : k + BATCH]) for k in range(0, len(numbers), BATCH)]
-        for batch in ready.each(f"level {level:g}", self._batch, calls, show):
+        for batch in ready.map(f"level {level:g}", self._batch, calls, show):
             yield from batch
 
     def _batch(self, level: float, numbers: Sequence[int]) -> list[int]:

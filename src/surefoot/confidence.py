@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from surefoot.arrays import Floats, finite_array, fraction, frozen, refuse
+from surefoot.arrays import Floats, check_unit_interval, finite_array, make_readonly, raise_at
 from surefoot.errors import InvalidInput
 
 Side: TypeAlias = Literal["both", "lower", "upper"]
@@ -74,7 +74,7 @@ class Betting:
     stakes: tuple[float, ...] = DEFAULT_STAKES
 
     def __post_init__(self) -> None:
-        fraction("level", self.level)
+        check_unit_interval("level", self.level)
         if self.side not in ("both", "lower", "upper"):
             raise InvalidInput(f"side must be 'both', 'lower' or 'upper', got {self.side!r}")
         stakes = finite_array("stakes", self.stakes)
@@ -85,17 +85,17 @@ class Betting:
     def start(self, shape: tuple[int, ...] = ()) -> State:
         """The state before the first observation, for means of the given shape."""
         sides = 2 if self.side == "both" else 1
-        return State(0, frozen(np.zeros((*shape, sides * len(self.stakes)))))
+        return State(0, make_readonly(np.zeros((*shape, sides * len(self.stakes)))))
 
     def update(self, state: State, observations: ArrayLike) -> State:
         """The state after a block of observations [n, *shape]."""
-        values = _checked(observations, state.sums.shape[:-1])
+        values = _check_observations(observations, state.sums.shape[:-1])
         rows = max(1, PIECE // max(1, math.prod(values.shape[1:])))
         for first in range(0, len(values), rows):
             piece = values[first : first + rows]
             # Strictly in order, so that no split of a block shows.
             sums = np.add.accumulate(np.concatenate([state.sums[None], self._logarithms(piece)]), axis=0)[-1]
-            state = State(state.count + len(piece), frozen(sums.copy()))
+            state = State(state.count + len(piece), make_readonly(sums.copy()))
         return state
 
     def interval(self, state: State) -> tuple[Floats, Floats]:
@@ -120,12 +120,12 @@ class Betting:
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _checked(observations: ArrayLike, shape: tuple[int, ...]) -> Floats:
+def _check_observations(observations: ArrayLike, shape: tuple[int, ...]) -> Floats:
     values = finite_array("observations", observations)
     if values.ndim == 0 or values.shape[1:] != shape:
         expected = ", ".join(["n", *map(str, shape)])
         raise InvalidInput(f"observations must have shape [{expected}], got {list(values.shape)}")
-    refuse("observations", values, (values < 0) | (values > 1), "must lie in [0, 1], scaled by their range")
+    raise_at("observations", values, (values < 0) | (values > 1), "must lie in [0, 1], scaled by their range")
     return values
 
 

@@ -43,7 +43,7 @@ class ArtifactError(SurefootError):
     """A file on disk is missing, damaged, tampered with, or from a version this library does not read."""
 
 
-def meant(word: Any, known: Iterable[str]) -> str:
+def did_you_mean(word: Any, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known one that it looks most like, if it looks like any."""
     close = get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

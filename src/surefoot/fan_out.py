@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-from surefoot.arrays import whole
-from surefoot.interrupts import unheard
+from surefoot.arrays import check_int
+from surefoot.interrupts import mask_sigint
 from surefoot.progress import Progress, silent
 
 T = TypeVar("T")
@@ -28,10 +28,12 @@ T = TypeVar("T")
 CHUNKS = 16
 
 
-def each(what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int, show: Progress) -> Iterator[T]:
+def parallel_map(
+    what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int, show: Progress
+) -> Iterator[T]:
     """`work(*call)` for every call, `jobs` at a time; results in the order of the calls."""
     with workers(jobs) as ready:
-        yield from ready.each(what, work, calls, show)
+        yield from ready.map(what, work, calls, show)
 
 
 @contextmanager
@@ -50,7 +52,7 @@ class Workers:
     parallel: Any
     jobs: int
 
-    def each(
+    def map(
         self, what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], show: Progress = silent
     ) -> Iterator[T]:
         """`work(*call)` for every call; results in the order of the calls."""
@@ -70,7 +72,7 @@ class Workers:
             results: Iterable[Any] = self.parallel(calls)
             return results
         _start_trackers()
-        with unheard():
+        with mask_sigint():
             results = self.parallel(calls)
         return results
 
@@ -83,4 +85,4 @@ def _start_trackers() -> None:
 
 
 def check_jobs(jobs: int) -> None:
-    whole("jobs", jobs)
+    check_int("jobs", jobs)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from surefoot.errors import ArtifactError
-from surefoot.interrupts import held_back
+from surefoot.interrupts import defer_sigint
 
 try:
     import fcntl
@@ -42,10 +42,13 @@ def write_files(folder: str | PathLike[str], contents: Mapping[str, Content], *,
     try:
         made = [each for each in (place, *place.parents) if not each.exists()]
         place.mkdir(parents=True, exist_ok=True)
-        with staged(place) as (staging, let_through):
+        with staging_folder(place) as (staging, let_through):
             for name, content in contents.items():
                 let_through()
-                write_new(staging / name, content if isinstance(content, bytes) else _paced(content, let_through))
+                write_new(
+                    staging / name,
+                    content if isinstance(content, bytes) else _interruptible_pieces(content, let_through),
+                )
             # Only renames are left, which do not fail halfway for lack of space.
             for name in contents:
                 (staging / name).replace(place / name)
@@ -56,15 +59,15 @@ def write_files(folder: str | PathLike[str], contents: Mapping[str, Content], *,
 
 
 @contextmanager
-def staged(place: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+def staging_folder(place: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
     """A hidden folder in `place` for a while. Ctrl-C waits for its end, or for a call of the function beside it."""
     remove_leftovers(place)
-    with held_back() as let_through, _locked_folder(place) as staging:
+    with defer_sigint() as let_through, _make_locked_folder(place) as staging:
         yield staging, let_through
 
 
 @contextmanager
-def _locked_folder(place: Path) -> Iterator[Path]:
+def _make_locked_folder(place: Path) -> Iterator[Path]:
     """The system frees the lock when its holder dies: a folder that nobody locks is a leftover."""
     while True:
         folder = Path(tempfile.mkdtemp(dir=place, prefix=HIDDEN))
@@ -109,7 +112,7 @@ def _unlock(handle: int | None) -> None:
         os.close(handle)
 
 
-def _paced(content: Iterable[bytes], let_through: Callable[[], None]) -> Iterator[bytes]:
+def _interruptible_pieces(content: Iterable[bytes], let_through: Callable[[], None]) -> Iterator[bytes]:
     for piece in content:
         let_through()
         yield piece
@@ -118,7 +121,7 @@ def _paced(content: Iterable[bytes], let_through: Callable[[], None]) -> Iterato
 def check_file(path: str | PathLike[str], *, force: bool = True, argument: str = "out") -> None:
     """Refuse, before any work is done, a place that cannot hold a file; without `force` also one that holds one."""
     target = Path(path)
-    found = _found(target, f"{argument} must be a file")
+    found = _stat_or_none(target, f"{argument} must be a file")
     if not target.name or (found is not None and not stat.S_ISREG(found.st_mode)):
         raise ArtifactError(f"{argument} must be a file, got {target}, which is a folder, a device or a pipe")
     if not force and os.path.lexists(target):
@@ -129,7 +132,7 @@ def check_file(path: str | PathLike[str], *, force: bool = True, argument: str =
 def check_folder(path: str | PathLike[str], *, argument: str = "out") -> None:
     """Refuse, before any work is done, a place that cannot hold files; it need not exist yet."""
     folder = Path(path)
-    _found(folder, f"{argument} must be a folder")
+    _stat_or_none(folder, f"{argument} must be a folder")
     place = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not place.is_dir():
         raise ArtifactError(f"{argument} must be a folder, got {folder}, but {place} is a file")
@@ -137,7 +140,7 @@ def check_folder(path: str | PathLike[str], *, argument: str = "out") -> None:
         raise ArtifactError(f"{argument} must be a folder that can be written to, got {folder}, but {place} is not")
 
 
-def _found(path: Path, rule: str) -> os.stat_result | None:
+def _stat_or_none(path: Path, rule: str) -> os.stat_result | None:
     """What is at `path`, behind links; None if nothing is. A path that no system accepts breaks the `rule`."""
     try:
         return path.stat()

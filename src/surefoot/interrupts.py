@@ -22,7 +22,7 @@ AGAIN = 0.05  # seconds until an interrupt that was swallowed is tried again
 
 
 @contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
+def exit_on_sigint() -> Iterator[None]:
     """Ctrl-C ends what is in here, and the process, without a word.
 
     What was heard counts, not what arrives: libraries turn an interrupt into errors of their own. For the main thread
@@ -66,7 +66,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def held_back() -> Iterator[Callable[[], None]]:
+def defer_sigint() -> Iterator[Callable[[], None]]:
     """Ctrl-C waits until the end of this, or until a call of the function that this yields. In other threads than the
     main one, which alone is interrupted, nothing needs to wait."""
     before = signal.getsignal(signal.SIGINT)
@@ -100,7 +100,7 @@ def held_back() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def mask_sigint() -> Iterator[None]:
     """Processes that are started in here never hear of Ctrl-C, for they inherit what this thread does not listen to."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield

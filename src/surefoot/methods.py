@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.cmdp.task import Task
-from surefoot.errors import InvalidInput, meant
+from surefoot.errors import InvalidInput, did_you_mean
 from surefoot.learning.certified import choice
-from surefoot.learning.certified.calibrated import Calibration, told_calibration
+from surefoot.learning.certified.calibrated import Calibration, parse_calibration
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper import algorithm_2, published, safe_only
 from surefoot.learning.spec import MethodSpec, PlanLine, Terms
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.simulate.plan import planned
+from surefoot.simulate.plan import plan_methods
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import JUDGED_EPISODES, Observer, run_learner
 from surefoot.tasks.task_distribution import TaskDistribution, check_task
@@ -95,11 +95,11 @@ def learner(
     """
     spec = spec_of(method)
     if options.get("calibration") is not None:
-        options["calibration"] = _known_calibration(options["calibration"])
+        options["calibration"] = _as_calibration(options["calibration"])
     terms = Terms(
         spec.name,
-        None if episodes is None else whole("episodes", episodes),
-        fraction("risk", risk),
+        None if episodes is None else check_int("episodes", episodes),
+        check_unit_interval("risk", risk),
         policies.units.steps(horizon),
     )
     seed = int(seed) if isinstance(seed, np.integer) else seed
@@ -139,7 +139,7 @@ def adapt(
         judged_on: where the task cannot be read, the most fresh episodes on which each deployed policy is judged; a
             quarter of them where that shows whether what was deployed keeps the budgets.
     """
-    episodes = whole("episodes", episodes)
+    episodes = check_int("episodes", episodes)
     check_task("task", task)
     chosen = learner(policies, method=method, episodes=episodes, risk=risk, seed=seed, horizon=horizon, **options)
     return run_learner(
@@ -149,7 +149,7 @@ def adapt(
         seed=seed,
         optimal_reward=optimal_reward,
         observer=observer,
-        judged_on=whole("judged_on", judged_on),
+        judged_on=check_int("judged_on", judged_on),
     )
 
 
@@ -169,8 +169,8 @@ def plan(
         tasks: the family that the set was trained on, to try methods on where the set alone can make no tasks.
         progress: told (what is tried, how many runs are done, how many there are).
     """
-    episodes = whole("episodes", episodes)
-    lines = planned(METHODS.values(), policies, episodes=episodes, risk=risk, tasks=tasks, show=progress)
+    episodes = check_int("episodes", episodes)
+    lines = plan_methods(METHODS.values(), policies, episodes=episodes, risk=risk, tasks=tasks, show=progress)
     found = advice(policies)
     same = next(line for line in lines if line.method == found.method)
     return (PlanLine("certified", same.certified, same.episodes, "; ".join(found.sentences)), *lines)
@@ -187,7 +187,7 @@ def spec_of(method: str | MethodSpec) -> MethodSpec:
         if not isinstance(method, str) or method not in _KNOWN:
             raise InvalidInput(
                 f"method must be one of {', '.join(_KNOWN)}, or a MethodSpec of your own, got {method!r}"
-                + meant(method, _KNOWN)
+                + did_you_mean(method, _KNOWN)
             )
         return _KNOWN[method]
     if _KNOWN.get(method.name, method) is not method:
@@ -208,6 +208,6 @@ def check_terms(method: str, given: Collection[str]) -> None:
         )
 
 
-def _known_calibration(given: Any) -> Calibration:
+def _as_calibration(given: Any) -> Calibration:
     """Plain data are only claimed, whatever they say of themselves."""
-    return given if isinstance(given, Calibration) else replace(told_calibration(given), standing="claimed")
+    return given if isinstance(given, Calibration) else replace(parse_calibration(given), standing="claimed")

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 
-def taken_from(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package that takes from `modules` the names listed for each.
 
     Its own modules are named without the package, those of another package in full. Its submodules can be reached as

@@ -21,7 +21,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def shown(wanted: bool | Progress, console: Console | None = None) -> Iterator[Progress]:
+def progress_reporter(wanted: bool | Progress, console: Console | None = None) -> Iterator[Progress]:
     """Yields a function that shows how far the work is, on standard error; a silent one where that is not wanted, and
     that of whoever shows it already."""
     if not isinstance(wanted, bool):

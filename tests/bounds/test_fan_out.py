@@ -16,7 +16,7 @@ from surefoot.bounds.envelopes import build_cells, safe_policy_risk
 from surefoot.bounds.settings import SAMPLED_PER_HELD_OUT, Envelopes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import each
+from surefoot.fan_out import parallel_map
 from surefoot.progress import Progress, silent
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
@@ -111,4 +111,4 @@ def test_jobs_that_make_no_sense_are_refused(jobs: int) -> None:
 
 def test_what_fails_in_a_process_fails_here() -> None:
     with pytest.raises(ZeroDivisionError):
-        list(each("ratios", lambda k: 1 / k, [(1,), (0,)], 2, silent))
+        list(parallel_map("ratios", lambda k: 1 / k, [(1,), (0,)], 2, silent))

@@ -22,7 +22,7 @@ from surefoot.learning.certified.replanning import Replanner
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
-from surefoot.tabular.robust import moved, worst_within
+from surefoot.tabular.robust import shift_mass, worst_within
 
 SHIFT = 0.008
 
@@ -60,7 +60,7 @@ def test_planned_policies_have_bounds_for_the_tasks_around() -> None:
     assert model is not None
     planner = Replanner(model, policies().units, SHIFT)
     everything = np.ones(len(cells()), dtype=bool)
-    (plan,) = planner.extended((), cells(), everything, everything, 500)
+    (plan,) = planner.extend_plans((), cells(), everything, everything, 500)
     for k in range(0, len(cells()), 13):
         worst = evaluate(worst_within(mutants.rooms().task(cells().low[k]), plan.policy, SHIFT), plan.policy)
         assert plan.margin[k, 0] <= worst.margin[0]
@@ -161,8 +161,8 @@ def margins(units: Units, chain: Floats, cost: Floats, start: Floats, shift: flo
     paid; the start may move as well."""
     value = np.zeros(4)
     for _ in range(units.horizon or 200):
-        value = np.append(cost + units.discount * moved(chain, value, shift) @ value, 0.0)
-    return float(units.budget[0] - moved(np.append(start, 0.0)[None], value, shift)[0] @ value)
+        value = np.append(cost + units.discount * shift_mass(chain, value, shift) @ value, 0.0)
+    return float(units.budget[0] - shift_mass(np.append(start, 0.0)[None], value, shift)[0] @ value)
 
 
 def test_tables_know_that_they_never_end() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from surefoot.cmdp.controllers import Controller, as_policy
-from surefoot.cmdp.own_policy import MOST_PROBES, OwnPolicy, recognised
+from surefoot.cmdp.own_policy import MOST_PROBES, OwnPolicy, fingerprint_controller
 from surefoot.cmdp.policy import EpisodeMixture, Policy
 from surefoot.errors import InvalidInput
 from surefoot.tabular.policy import TabularPolicy
@@ -249,7 +249,7 @@ def known(function: Any, **more: Any) -> OwnPolicy:
         for step in range(40):
             watched.act(OBSERVATIONS + step, np.full(5, step), rng())
 
-    return recognised(sf.controller(function, name="it", **more), simulate)
+    return fingerprint_controller(sf.controller(function, name="it", **more), simulate)
 
 
 def stored(policy: OwnPolicy) -> OwnPolicy:

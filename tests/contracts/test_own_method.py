@@ -26,7 +26,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import results_table
 from surefoot.report.metrics import summarise
 from surefoot.report.palette import COLOURS, stroke
-from surefoot.simulate.plan import planned
+from surefoot.simulate.plan import plan_methods
 from surefoot.testing import learner_suite
 from surefoot.testing.learner_suite import fingerprint
 
@@ -217,7 +217,7 @@ def test_it_takes_its_options_and_no_others() -> None:
 def test_it_may_have_a_plan() -> None:
     mine = replace(HALFWAY, plan=lambda policies, terms: PlanLine(terms.name, False, 10, "decides after ten"))
     tried = replace(HALFWAY, name="tried", plan="trial")
-    lines = planned([HALFWAY, mine, tried], spending_set(), episodes=100, risk=0.1)
+    lines = plan_methods([HALFWAY, mine, tried], spending_set(), episodes=100, risk=0.1)
     assert [(line.method, line.episodes) for line in lines[:1]] == [("halfway", 10)]
     assert np.isnan(lines[1].episodes), "nobody knows without a family to try it on"
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from bandit_world import BUDGET, STEPS, BanditWorld
 from surefoot.cmdp.units import Units
 from surefoot.control.cpo import constrained_step, cpo, crpo
-from surefoot.control.improvement import Settings, Trained, Update, improve
+from surefoot.control.improvement import Settings, TrainState, Update, improve
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
@@ -59,7 +59,7 @@ def test_the_step_of_cpo_solves_its_problem(seed: int) -> None:
     assert g @ step >= -second.fun - 1e-4 * (1 + abs(second.fun))
 
 
-def gain_of(trained: Trained) -> float:
+def gain_of(trained: TrainState) -> float:
     """k of a = kx, at x = ±1."""
     policy = trained.policy
     assert isinstance(policy, MLPPolicy)

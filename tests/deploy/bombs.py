@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from surefoot.deploy.chain import APPLICATION_ID, BEGINNING, MARKED, SCHEMA, SEALS, chained
+from surefoot.deploy.chain import APPLICATION_ID, BEGINNING, MARKED, SCHEMA, SEALS, chain_hash
 
 PAGE = 4096
 CHILDREN, LEVELS = 400, 4  # of a table that is the same page over and over: 400^4 rows in five pages
@@ -23,7 +23,7 @@ class Pages:
     """A journal of one row, whose tables are then made by hand."""
 
     def __init__(self, path: Path, opened: bytes = b"{}") -> None:
-        self.path, digest = path, chained(BEGINNING, b"open", opened)
+        self.path, digest = path, chain_hash(BEGINNING, b"open", opened)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             for pragma in (f"page_size={PAGE}", f"application_id={APPLICATION_ID}", f"user_version={MARKED}"):
                 connection.execute(f"PRAGMA {pragma}")
@@ -222,7 +222,7 @@ def nested_rows(path: Path, opened: bytes, rows: int = 500) -> Path:
         )
         local = (kinds + b"outcome").ljust(LEAST)
         payload = local[len(kinds) + 7 :] + chain + filler
-        previous = chained(previous, b"outcome", payload)
+        previous = chain_hash(previous, b"outcome", payload)
         chain += filler + previous
         after = 0 if n == rows - 1 else first + n + 1
         pages.add(after.to_bytes(4, "big") + filler + previous)

@@ -20,11 +20,11 @@ from typing import Any
 import deployments
 import numpy as np
 
-from surefoot.cli.deploy import _made, _recorded
+from surefoot.cli.deploy import _make_learner, _settings_of_header
 from surefoot.cli.journals import export_lines
 from surefoot.deploy.backup import backup
-from surefoot.deploy.chain import BEGINNING, Row, canonical, chained, read
-from surefoot.deploy.outcomes import told_part
+from surefoot.deploy.chain import BEGINNING, JournalRow, canonical, chain_hash, read
+from surefoot.deploy.outcomes import drop_computed_signals
 from surefoot.deploy.page import deployment_page, read_history
 from surefoot.deploy.replay import TOLERANCE
 from surefoot.deploy.session import Deployment
@@ -111,7 +111,7 @@ def made(path: Path, method: str) -> Any:
     """The learner that row 0 describes."""
     sets = {"paper": deployments.short_phase_set, "certified-signals": deployments.shown_set}
     policies = sets.get(method, deployments.tiny_set)()
-    return _made(policies, _recorded(read_header(path)))
+    return _make_learner(policies, _settings_of_header(read_header(path)))
 
 
 def head_of(path: Path, method: str) -> str:
@@ -140,13 +140,16 @@ def assert_follows(path: Path, method: str) -> None:
             assert_close(row.data, expected.data)
         elif row.kind == "outcome":  # signals may be rounded otherwise
             assert_close(row.data.get("signals"), expected.data.get("signals"))
-            assert canonical(told_part(row.data)) == canonical(told_part(expected.data)), (row, expected)
+            assert canonical(drop_computed_signals(row.data)) == canonical(drop_computed_signals(expected.data)), (
+                row,
+                expected,
+            )
         else:
             assert row.payload == expected.payload, (row, expected)
 
 
 def as_told(payload: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in told_part(payload).items() if name not in ("episode", "states")}
+    told = {name: value for name, value in drop_computed_signals(payload).items() if name not in ("episode", "states")}
     if "states" in payload and "actions" in payload:
         del told["actions"]
         told["transitions"] = {name: payload[name] for name in ("states", "actions")}
@@ -271,8 +274,8 @@ def forge(path: Path, rows: Rows) -> None:
     connection.execute("DELETE FROM rows")
     previous, n = BEGINNING, 0
     for n, (kind, payload) in enumerate(rows):
-        previous = chained(previous, kind.encode(), payload)
-        row = Row(n, kind, payload, previous)
+        previous = chain_hash(previous, kind.encode(), payload)
+        row = JournalRow(n, kind, payload, previous)
         connection.execute("INSERT INTO rows VALUES (?, ?, CAST(? AS TEXT), ?)", (n, kind, row.payload, row.hash))
     connection.execute("UPDATE head SET count = ?, hash = ?", (n + 1, previous))
     connection.commit()

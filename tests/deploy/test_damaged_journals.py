@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mutations import forge
 
 from surefoot.cli.journals import export_lines
-from surefoot.deploy.chain import BEGINNING, canonical, chained, read
+from surefoot.deploy.chain import BEGINNING, canonical, chain_hash, read
 from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
@@ -152,7 +152,7 @@ def rehashed(folder: Path, change: dict[int, tuple[str, Any]]) -> Path:
         if n in change:
             kind, data = change[n]
             payload = canonical(data)
-        previous = chained(previous, kind.encode(), payload)
+        previous = chain_hash(previous, kind.encode(), payload)
         statements.append(("INSERT INTO rows VALUES (?, ?, ?, ?)", (n, kind, payload.decode(), previous)))
     statements.append(("UPDATE head SET hash = ?", (previous,)))
     return altered(folder, statements)

@@ -16,7 +16,7 @@ from surefoot.deploy import history
 from surefoot.deploy.chain import read
 from surefoot.deploy.charts import Frame, cards, nice
 from surefoot.deploy.history import Decided, Thinned
-from surefoot.deploy.page import deployment_page, read_history, rendered, share, view
+from surefoot.deploy.page import deployment_page, read_history, render_page, share, view
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Possible
 from surefoot.errors import ArtifactError
@@ -95,7 +95,7 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
     assert page.verdict.startswith("Only the safe policy is ordered, since episode 11:")
     assert "certificate void" in page.verdict
     assert (page.figures[2].value, page.figures[3].value) == ("safe", "1")
-    text = rendered(page)
+    text = render_page(page)
     assert '<td class="bad">alarm</td>' in text
     assert text.count('<path class="alarm"') == len(page.cards)
 

@@ -15,7 +15,16 @@ import pytest
 from numpy.random import Generator
 
 from surefoot.deploy import history, status
-from surefoot.deploy.chain import Damaged, RawRow, canonical, checked_blocks, checked_rows, named, read, understood
+from surefoot.deploy.chain import (
+    Damaged,
+    RawRow,
+    canonical,
+    decode_row,
+    iter_checked_blocks,
+    iter_checked_rows,
+    raise_as_damaged,
+    read,
+)
 from surefoot.deploy.history import ORDER, OUTCOME, History, RunningMean, columns
 from surefoot.deploy.page import view
 from surefoot.deploy.status import Ends
@@ -45,9 +54,9 @@ def state(found: History) -> dict[str, Any]:
 def by_rows(rows: Sequence[RawRow]) -> Any:
     found = History()
     try:
-        with understood(WHERE):
+        with raise_as_damaged(WHERE):
             for row in rows:
-                found.add(named(row, WHERE))
+                found.add(decode_row(row, WHERE))
             return repr(state(found))
     except SurefootError as error:
         return type(error), str(error), getattr(error, "row", None)
@@ -56,7 +65,7 @@ def by_rows(rows: Sequence[RawRow]) -> Any:
 def by_blocks(rows: Sequence[RawRow], sizes: Iterator[int]) -> Any:
     found, first = History(), 0
     try:
-        with understood(WHERE):
+        with raise_as_damaged(WHERE):
             while first < len(rows):
                 size = next(sizes)
                 found.extend(rows[first : first + size], WHERE)
@@ -188,7 +197,7 @@ def test_many_at_once_are_one_after_the_other(monkeypatch: pytest.MonkeyPatch, u
 def test_what_a_deployment_writes_is_taken_in_as_columns(tmp_path: Path) -> None:
     """Otherwise the comparison above would be of one row after the other with itself."""
     deployments.deployed(tmp_path / "journal", 20)
-    rows = list(checked_rows(tmp_path / "journal"))[1:]
+    rows = list(iter_checked_rows(tmp_path / "journal"))[1:]
     found = columns(rows, WHERE, 0.5, 1)
     assert found is not None
     assert (len(found.orders.rows), len(found.outcomes.rows), len(found.others)) == (20, 17, 4)
@@ -205,7 +214,7 @@ def test_a_journal_in_blocks_is_the_journal(tmp_path: Path) -> None:
     one, many = History(), History()
     for row in read(tmp_path / "journal"):
         one.add(row)
-    for rows in checked_blocks(tmp_path / "journal", 7):
+    for rows in iter_checked_blocks(tmp_path / "journal", 7):
         assert len(rows) <= 7
         many.extend(rows, tmp_path / "journal")
     assert repr(state(one)) == repr(state(many))
@@ -215,10 +224,10 @@ def test_a_journal_in_blocks_is_the_journal(tmp_path: Path) -> None:
 def test_rows_before_a_damaged_one_come_before_the_error(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     deployments.deployed(path, 5)
-    rows = list(checked_rows(path))
+    rows = list(iter_checked_rows(path))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE rows SET payload = '{}' WHERE n = 5")
-    found = checked_blocks(path, 3)
+    found = iter_checked_blocks(path, 3)
     assert [next(found), next(found)] == [rows[:3], rows[3:5]]
     with pytest.raises(Damaged, match="row 5 or a row before it was altered"):
         next(found)

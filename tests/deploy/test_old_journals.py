@@ -12,7 +12,7 @@ from mutations import forge
 
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.marks import mark_path
-from surefoot.deploy.replay import recorded_settings
+from surefoot.deploy.replay import header_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import read_header, verify
 from surefoot.methods import learner
@@ -49,7 +49,7 @@ def test_the_learner_of_an_old_journal_takes_a_feasible_safe_policy_for_granted(
     policies = PolicyValueSet.load(asset.with_suffix(".policyset"))
     path = tmp_path / "journal"
     shutil.copyfile(asset, path)
-    settings = recorded_settings(read_header(path))
+    settings = header_settings(read_header(path))
     assert settings.get("assume_safe", False) == (settings["method"] == "paper")
     assert verify(path, learner(policies, **settings)).holds
 

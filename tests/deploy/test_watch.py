@@ -87,7 +87,7 @@ def test_what_does_not_change_is_not_opened(tmp_path: Path) -> None:
         os.utime(file, (1, 1))
     follower = Follower(tmp_path / "journal")
     follower.advance(60)
-    with mock.patch.object(watch, "checked_blocks", side_effect=AssertionError("opened")):
+    with mock.patch.object(watch, "iter_checked_blocks", side_effect=AssertionError("opened")):
         follower.advance(60)
     assert follower.changes == 1
 

@@ -211,7 +211,7 @@ def test_a_trained_set_is_safe_on_tasks_drawn_anew(runs: int) -> None:
 class OneSided(SafeCandidates):
     """Sign of the constraint confused in the test: eliminates who is safer than promised, not who is less safe."""
 
-    def _judged(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _evaluate_condition(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
         promised = state.weight * entry.margin + (1 - state.weight) * entry.safe_margin
         excess = (self.units.budget - seen.cost / seen.count[:, None]) - promised
         failed: np.ndarray = (excess > self.rules.margin_radius(seen.count)).any(axis=1)
@@ -221,7 +221,7 @@ class OneSided(SafeCandidates):
 class Flipped(SafeCandidates):
     """Sign of the constraint flipped throughout: cost - budget is compared with the promised budget - cost."""
 
-    def _judged(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _evaluate_condition(self, state: Any, entry: Any, seen: Any) -> tuple[np.ndarray, np.ndarray]:
         promised = state.weight * entry.margin + (1 - state.weight) * entry.safe_margin
         gap = np.abs((seen.cost / seen.count[:, None] - self.units.budget) - promised)
         failed: np.ndarray = (gap > self.rules.margin_radius(seen.count)).any(axis=1)

@@ -17,7 +17,7 @@ import pytest
 from guarantees import mutants
 from surefoot.bounds import affine as affine_cells
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.promise.families import FamilyCount, added, count_family, count_tasks
+from surefoot.lab.experiments.promise.families import FamilyCount, count_family, count_tasks, sum_counts
 from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily, random_family
 from surefoot.lab.experiments.promise.settings import RandomSettings
 from surefoot.lab.experiments.promise.simplex import UniformSimplex
@@ -97,7 +97,7 @@ def test_mass_of_boxes_under_the_uniform_distribution_on_a_simplex(dimension: in
 
 
 def pooled(rows: Iterable[FamilyCount], method: str, risk: float) -> Count:
-    return added(row.count for row in rows if (row.method, row.risk) == (method, risk) and row.count is not None)
+    return sum_counts(row.count for row in rows if (row.method, row.risk) == (method, risk) and row.count is not None)
 
 
 def check(rows: list[FamilyCount], settings: RandomSettings) -> None:

@@ -266,7 +266,7 @@ class Hindsight(SignalProcess):
     """Bets that were chosen after the episode was seen."""
 
     def observe(self, state: SignalState, drawn: Integers, outcomes: Outcomes) -> SignalState:
-        signals = self.readings.signals.told_or_read(drawn, outcomes)
+        signals = self.readings.signals.of_outcomes(drawn, outcomes)
         numbers = np.concatenate([self.units.scaled(outcomes.sums), signals], axis=1)  # [n, k]
         ratio = np.stack([numbers, 1 - numbers])[..., None] / self._means[:, drawn]
         won = np.log1p(FRACTIONS[2] * np.maximum(ratio.max(axis=(0, 2)) - 1, 0.0)).sum(axis=0)  # [J]

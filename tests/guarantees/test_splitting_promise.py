@@ -172,8 +172,8 @@ class FittedIntegral(LikelihoodRatio):
 class BetterHalf(Splitter):
     """Bounds of the half that is better off for the whole box."""
 
-    def sharpened(self, boxes: Boxes, *rest: Any) -> Boxes:
-        return replace(boxes, margin=super().sharpened(half_of(boxes), *rest).margin)
+    def tighten_bounds(self, boxes: Boxes, *rest: Any) -> Boxes:
+        return replace(boxes, margin=super().tighten_bounds(half_of(boxes), *rest).margin)
 
 
 class GapBetween(Splitter):

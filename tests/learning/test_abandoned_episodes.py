@@ -198,7 +198,7 @@ def test_bounds_take_the_highest_cost() -> None:
     assert isinstance(method, ModelFree)
     worst = made.method.abandon(state, 60, SAFE).state
     for cost in (0.0, 5.0, 50.0, 100.0):
-        other = method._observed(state, np.array([SAFE]), Outcomes(np.array([1.0]), np.array([[cost]])))
+        other = method._update_statistics(state, np.array([SAFE]), Outcomes(np.array([1.0]), np.array([[cost]])))
         assert (method._lowest_margin(worst, SAFE) <= method._lowest_margin(other, SAFE)).all()
     assert (method._lowest_margin(worst, SAFE) < method._lowest_margin(state, SAFE)).all()
 
@@ -225,13 +225,15 @@ def test_algorithm_2_decides_only_what_every_completion_decides(seen: int, missi
     values = rng.uniform(low, high, (seen, 3))
     total, count = values.sum(axis=0), np.array([seen + missing])
     gaps = Sums(count, total[:1], total[None, 1:], np.array([missing]))
-    fails, passes = method._judged(state, entry, gaps)
+    fails, passes = method._evaluate_condition(state, entry, gaps)
     assert not (fails & passes).any()
     completions = [low, high, *rng.uniform(low, high, (8, 3))]
     outcomes = []
     for completion in completions:
         whole = total + missing * completion
-        failed, passed = method._judged(state, entry, Sums(count, whole[:1], whole[None, 1:], np.array([0])))
+        failed, passed = method._evaluate_condition(
+            state, entry, Sums(count, whole[:1], whole[None, 1:], np.array([0]))
+        )
         assert failed[0] != passed[0]
         assert not fails[0] or failed[0]
         assert not passes[0] or passed[0]

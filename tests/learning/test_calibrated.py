@@ -14,10 +14,10 @@ from scipy import integrate, stats
 
 import surefoot as sf
 from guarantees import mutants
-from surefoot.deploy.replay import recorded_settings
+from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, raised, told_calibration
+from surefoot.learning.certified.calibrated import Calibration, parse_calibration, raised
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.testing import learner_suite
 
@@ -93,9 +93,9 @@ def test_a_level_that_did_not_pass_cannot_be_claimed() -> None:
 @pytest.mark.long
 def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
     assert found(2) == found(1)
-    assert told_calibration(json.loads(json.dumps(asdict(found())))) == found()
+    assert parse_calibration(json.loads(json.dumps(asdict(found())))) == found()
     with pytest.raises(InvalidInput, match="calibration must hold method, episodes"):
-        told_calibration({"level": 0.2})
+        parse_calibration({"level": 0.2})
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_deployment_keeps_it_in_its_journal(tmp_path: Path) -> None:
             order = deployment.ask()
             seen = task.episodes(order.policy, 20).run(1, np.random.default_rng(k), transitions=True)
             deployment.tell(order, transitions=steps(task, seen))
-    told = recorded_settings(read_header(journal))["calibration"]
+    told = header_settings(read_header(journal))["calibration"]
     assert verify(journal, learner(calibration=told)).holds
     assert not verify(journal, learner(calibration=json.loads(json.dumps(asdict(found()))))).holds  # only claimed
     assert not verify(journal, learner(calibration=None)).holds

@@ -17,10 +17,10 @@ from surefoot.bounds.envelopes import build_cells
 from surefoot.bounds.settings import Envelopes
 from surefoot.calibration import least_recount
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
-from surefoot.deploy.replay import check_header, header, recorded_settings
+from surefoot.deploy.replay import check_header, header, header_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, told_calibration
+from surefoot.learning.certified.calibrated import Calibration, parse_calibration
 from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite
@@ -93,7 +93,7 @@ def test_nor_is_it_deployed_with_one() -> None:
     with pytest.raises(InvalidInput, match="shift must be 0 with a calibration"):
         sf.learner(beacon_policies(), shift=0.05, **asked)
     with pytest.raises(InvalidInput, match="shift must be 0 with a calibration"):
-        told_calibration({**asdict(passed), "options": {"shift": 0.05}})
+        parse_calibration({**asdict(passed), "options": {"shift": 0.05}})
 
 
 def test_what_else_it_does_not_cover() -> None:
@@ -140,7 +140,7 @@ def test_it_says_where_it_comes_from() -> None:
 )
 def test_malformed_ones_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        told_calibration({**asdict(found()), **changed})
+        parse_calibration({**asdict(found()), **changed})
 
 
 # ------------------------------------------------------------------------------------------------------------- standing
@@ -177,7 +177,7 @@ def test_a_recount_finds_a_forged_one_out() -> None:
     unsafe = calibrate(levels=[0.99]).counts[0][1]
     assert unsafe > 0, "nothing to find"
     with pytest.raises(ArtifactError, match=r"of \d+ runs computed again at level 0.99 are not as it says: run"):
-        sf.recount(replace(told_calibration(forged()), runs=12), policies(), mutants.rooms(), seed=0, jobs=1)
+        sf.recount(replace(parse_calibration(forged()), runs=12), policies(), mutants.rooms(), seed=0, jobs=1)
 
 
 def test_a_recount_of_an_honest_one(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_journal_keeps_the_standing(standing: Any, tmp_path: Path) -> None:
     begun = replace(found(), standing=standing)
     with sf.Deployment.open(tmp_path / "journal", learner(begun)) as deployment:
         deployment.ask()
-    settings = recorded_settings(read_header(tmp_path / "journal"))
+    settings = header_settings(read_header(tmp_path / "journal"))
     again = sf.learner(policies(), **settings)
     assert again.certified == (standing == "counted")
     assert verify(tmp_path / "journal", again).holds
@@ -238,7 +238,7 @@ def test_a_journal_from_before_there_were_standings_opens_as_it_was_begun() -> N
     begun = header(learner(replace(found(), attempt=0, seed=None, tasks=None, unsafe_runs=None, standing="counted")))
     for name in OLDER:
         del begun["settings"]["calibration"][name]
-    again = sf.learner(policies(), **recorded_settings(begun))
+    again = sf.learner(policies(), **header_settings(begun))
     assert again.certified
     check_header(begun, again, "journal", None)
     with pytest.raises(ArtifactError, match="was begun with settings"):

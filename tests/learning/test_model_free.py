@@ -129,7 +129,7 @@ def test_bounds_hold_at_all_times_with_the_promised_probability() -> None:
         state, fails = method.start(), False
         for _ in range(8):
             for index, simulator in enumerate(simulators):
-                state = method._observed(state, np.full(25, index), simulator.run(25, rng))
+                state = method._update_statistics(state, np.full(25, index), simulator.run(25, rng))
                 fails |= bool((method._lowest_margin(state, index) > exact[index]).any())
         failed += fails
     assert stats.binomtest(failed, runs, risk, alternative="greater").pvalue > FALSE_ALARM
@@ -148,7 +148,7 @@ def test_cut_off_tails_count_as_costs() -> None:
     assert exact[0] == pytest.approx(-2.0)
     for told, fails in ((4, False), (10**6, True)):
         method = model_free(policies, 0.5, told)
-        state = method._observed(method.start(), np.zeros(3000, int), outcomes)
+        state = method._update_statistics(method.start(), np.zeros(3000, int), outcomes)
         assert bool(method._lowest_margin(state, SAFE)[0] > exact[0]) == fails
 
 

@@ -51,7 +51,7 @@ def replanner(cells: Cells, units: Units) -> Replanner:
 
 
 def plan(tasks: TaskDistribution, cells: Cells, surviving: Floats, plausible: Floats) -> Planned:
-    planned = replanner(cells, tasks.units).extended((), cells, surviving > 0, plausible > 0, FIRST)
+    planned = replanner(cells, tasks.units).extend_plans((), cells, surviving > 0, plausible > 0, FIRST)
     assert len(planned) == 1
     return planned[0]
 
@@ -103,12 +103,12 @@ def test_plans_are_made_at_set_times() -> None:
     tasks, cells = gridworld_cells()
     agent, everywhere = replanner(cells, tasks.units), np.ones(len(cells), dtype=bool)
     surviving = np.arange(len(cells)) < 100
-    assert agent.extended((), cells, surviving, everywhere, FIRST - 1) == ()
-    first = agent.extended((), cells, surviving, everywhere, FIRST + 10)
+    assert agent.extend_plans((), cells, surviving, everywhere, FIRST - 1) == ()
+    first = agent.extend_plans((), cells, surviving, everywhere, FIRST + 10)
     assert [planned.episode for planned in first] == [FIRST + 10]
     second_time = int(EVERY * (FIRST + 10))
-    assert agent.extended(first, cells, surviving, everywhere, second_time - 1) is first
-    second = agent.extended(first, cells, surviving, everywhere, second_time)
+    assert agent.extend_plans(first, cells, surviving, everywhere, second_time - 1) is first
+    second = agent.extend_plans(first, cells, surviving, everywhere, second_time)
     assert second[:1] == first
     assert [planned.episode for planned in second] == [FIRST + 10, second_time]
 
@@ -118,7 +118,7 @@ def test_nothing_is_planned_where_nothing_is_feasible() -> None:
     tasks, cells = gridworld_cells()
     surviving = np.ones(len(cells), dtype=bool)
     narrow = Units(0.9, (0.0, 10.0), tasks.units.cost_range, np.array([0.05]))
-    assert replanner(cells, narrow).extended((), cells, surviving, surviving, FIRST) == ()
+    assert replanner(cells, narrow).extend_plans((), cells, surviving, surviving, FIRST) == ()
 
 
 def test_a_corner_on_the_edge_of_the_family_is_no_invalid_task() -> None:

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
-from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises, repaired
+from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises, repair_mixture
 from surefoot.learning.method import SAFE, Deployed
 
 # The second solver's own feasibility tolerance allows for this much, relative to the size of the rewards.
@@ -200,7 +200,7 @@ def test_repair_makes_any_weights_safe(seed: int, rows: int, policies: int, safe
     rng = np.random.default_rng(seed)
     margin, _ = random_problem(rng, rows, policies, safe_margin)
     weights = rng.dirichlet(np.full(policies, 0.3)) * (1 + rng.normal() * 1e-7) + rng.normal(size=policies) * 1e-10
-    check_safe(repaired(margin, weights), margin)
+    check_safe(repair_mixture(margin, weights), margin)
 
 
 @given(seeds, st.integers(1, 8))
@@ -208,7 +208,7 @@ def test_repair_leaves_safe_weights_alone(seed: int, policies: int) -> None:
     rng = np.random.default_rng(seed)
     margin = rng.random((5, policies))
     weights = rng.dirichlet(np.ones(policies))
-    found = full_weights(repaired(margin, weights), policies)
+    found = full_weights(repair_mixture(margin, weights), policies)
     kept = np.where(weights > 1e-9, weights, 0.0)
     np.testing.assert_allclose(found[1:], kept[1:], rtol=0, atol=1e-15)
 
@@ -216,6 +216,6 @@ def test_repair_leaves_safe_weights_alone(seed: int, policies: int) -> None:
 def test_repair_takes_no_more_than_needed() -> None:
     """-0.5·0.8 + 0.5·0.2 < 0; at weight 1/2 the margin is 0."""
     margin = np.array([[0.5, -0.5]])
-    weights = full_weights(repaired(margin, np.array([0.2, 0.8])), 2)
+    weights = full_weights(repair_mixture(margin, np.array([0.2, 0.8])), 2)
     assert weights[1] == pytest.approx(0.5, abs=1e-5)
     assert margin[0] @ weights >= 0

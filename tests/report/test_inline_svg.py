@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from surefoot.errors import InvalidInput
 from surefoot.report.figures import svg
-from surefoot.report.page import inlined, is_svg
+from surefoot.report.page import inline_svg, is_svg
 from surefoot.report.palette import COLOURS, INK, PAPER
 
 HOSTILE = "<script>alert('x')</script>&\"'"
@@ -24,26 +24,26 @@ def drawn(text: str = "name") -> bytes:
 
 
 def test_colours_are_those_of_the_page_and_ids_have_the_prefix() -> None:
-    found = inlined(drawn(), "first", "A line")
+    found = inline_svg(drawn(), "first", "A line")
     assert "var(--c0072b2)" in found
     assert "#0072b2" not in found
     assert f"var(--c{PAPER[1:]})" in found
     names = [element.get("id") for element in ElementTree.fromstring(found).iter() if "id" in element.attrib]
     assert names
     assert all(name.startswith("first-") for name in names if name)
-    other = inlined(drawn(), "second", "A line")
+    other = inline_svg(drawn(), "second", "A line")
     assert other.replace("second-", "first-") == found
 
 
 def test_it_scales_and_says_what_it_is() -> None:
-    root = ElementTree.fromstring(inlined(drawn(), "a", HOSTILE))
+    root = ElementTree.fromstring(inline_svg(drawn(), "a", HOSTILE))
     assert "viewBox" in root.attrib
     assert not {"width", "height"} & set(root.attrib)
     assert root.get("aria-label") == HOSTILE
 
 
 def test_texts_stay_texts() -> None:
-    root = ElementTree.fromstring(inlined(drawn(HOSTILE.replace("$", "")), "a", ""))
+    root = ElementTree.fromstring(inline_svg(drawn(HOSTILE.replace("$", "")), "a", ""))
     assert "script" not in {element.tag for element in root.iter()}
     assert HOSTILE in {"".join(element.itertext()).strip() for element in root.iter("text")}
 
@@ -59,11 +59,11 @@ def test_texts_stay_texts() -> None:
 )
 def test_what_does_not_draw_is_refused(inside: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        inlined(f"<svg>{inside}</svg>".encode(), "a", "")
+        inline_svg(f"<svg>{inside}</svg>".encode(), "a", "")
 
 
 def test_attributes_that_do_not_draw_and_styles_that_reach_out_are_left_out() -> None:
-    found = inlined(
+    found = inline_svg(
         b'<svg onload="alert(1)"><style>* {color: red}</style><path onclick="x()" d="M0 0"/></svg>', "a", ""
     )
     assert "alert" not in found

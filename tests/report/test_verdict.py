@@ -42,11 +42,11 @@ def test_a_verdict_has_a_sentence_and_three_or_four_answers(sentence: str, answe
 
 def test_the_gain_is_that_of_the_best_certified_method() -> None:
     assert verdict.best_certified(methods()) == "certified-ball"
-    assert verdict.gained(methods()).value == "90 %"
+    assert verdict.adaptation_gain(methods()).value == "90 %"
     alone = {name: each for name, each in methods().items() if name in ("safe-only", "pce")}
-    assert verdict.gained(alone).value == "nothing"
+    assert verdict.adaptation_gain(alone).value == "nothing"
     without = {name: each for name, each in methods().items() if name != "safe-only"}
-    assert (verdict.gained(without).name, verdict.gained(without).value) == ("Regret", "10.00")
+    assert (verdict.adaptation_gain(without).name, verdict.adaptation_gain(without).value) == ("Regret", "10.00")
 
 
 def test_unsafe_runs_of_certified_methods_are_counted_and_named() -> None:

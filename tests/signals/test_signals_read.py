@@ -51,12 +51,12 @@ def test_signals_lie_between_nought_and_one_whatever_was_observed(own: bool, see
 def test_blocks_and_single_episodes_have_the_same_signals(own: bool) -> None:
     signals, outcomes = readings(own).signals, shown(0)
     drawn = np.array([0, 1, 2] * 3)
-    together = signals.told_or_read(drawn, outcomes)
-    alone = [signals.told_or_read(drawn[k : k + 1], outcomes[k : k + 1])[0] for k in range(9)]
+    together = signals.of_outcomes(drawn, outcomes)
+    alone = [signals.of_outcomes(drawn[k : k + 1], outcomes[k : k + 1])[0] for k in range(9)]
     assert together.tobytes() == np.stack(alone).tobytes()
     assert np.ptp(together, axis=0).max() > 0
     told = Outcomes(outcomes.reward, outcomes.cost, signals=together)
-    assert signals.told_or_read(drawn, told) is together
+    assert signals.of_outcomes(drawn, told) is together
 
 
 def test_a_signal_is_its_formula() -> None:
@@ -103,7 +103,7 @@ def test_observations_of_another_shape_are_refused() -> None:
     with pytest.raises(InvalidInput, match="observations must have the shape of those in the training tasks"):
         readings(own=True).signals.of(0, wider)
     with pytest.raises(InvalidInput, match="must hold what was observed step by step"):
-        readings().signals.told_or_read(np.array([0]), Outcomes(np.array([1.0]), np.array([[0.0]])))
+        readings().signals.of_outcomes(np.array([0]), Outcomes(np.array([1.0]), np.array([[0.0]])))
 
 
 # ------------------------------------------------------------------------------------------------------ one's own

@@ -32,7 +32,7 @@ def test_more_episodes_leave_less_error_and_true_values_within_it() -> None:
         assert (np.abs(found.margin - truth.margin) <= found.error[1:]).all()
         np.testing.assert_allclose(found.margin, UNITS.budget - found.cost)
         errors.append(found.error)
-        if judged.finished:
+        if judged.is_done:
             break
         judged.refine()
     assert len(errors) == 3
@@ -42,7 +42,7 @@ def test_more_episodes_leave_less_error_and_true_values_within_it() -> None:
 def test_what_can_be_read_is_exact_at_once() -> None:
     task = ReadablePointMass(0.6, UNITS)
     judged = evaluation(task, speed(0.7))
-    assert judged.finished
+    assert judged.is_done
     assert judged.values.error is None
     assert judged.values.reward == true_values(task, speed(0.7)).reward
 

@@ -15,7 +15,7 @@ from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-from surefoot.tabular.robust import moved, value_spreads, worst_within
+from surefoot.tabular.robust import shift_mass, value_spreads, worst_within
 from surefoot.tabular.solve import solve
 from surefoot.tabular.transition_classes import ball_model
 from surefoot.tasks.gridworld_tasks import gridworld
@@ -36,7 +36,7 @@ def test_moved_mass_is_the_optimum_of_a_linear_program(seed: int) -> None:
         b_eq=[0.0],
         bounds=[(0, None)] * 5 + [(0, each) for each in law],
     )
-    new = moved(law, value, mass)
+    new = shift_mass(law, value, mass)
     assert new @ value == pytest.approx(law @ value - found.fun)
     assert new.min() >= 0
     assert new.sum() == pytest.approx(1.0)
@@ -49,7 +49,7 @@ def test_worst_task_is_near_and_as_dear_as_robust_value_iteration_says(seed: int
     worst = worst_within(task, policy, ETA)
     assert distance(task, worst) <= ETA + 1e-12
     value = _robust_values(task, policy)
-    start = moved(task.start, value, ETA)
+    start = shift_mass(task.start, value, ETA)
     assert evaluate(worst, policy).cost[0] == pytest.approx(start @ value, rel=1e-6)
 
 
@@ -154,7 +154,8 @@ def _robust_values(task: TabularCMDP, policy: TabularPolicy) -> Floats:
         value = np.array(
             [
                 sum(
-                    policy.probabilities[s, a] * (cost[s, a] + task.discount * moved(rows[s, a], value, ETA) @ value)
+                    policy.probabilities[s, a]
+                    * (cost[s, a] + task.discount * shift_mass(rows[s, a], value, ETA) @ value)
                     for a in range(task.n_actions)
                 )
                 for s in range(task.n_states)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump import days, model
-from surefoot.lab.pump.days import drawn
+from surefoot.lab.pump.days import sample_days
 from surefoot.lab.pump.family import BUDGET, LANES, GlucoseTask
 from surefoot.lab.pump.model import AVERAGE_BASAL, Bodies, Patient, on_board_at_rest, resting_basal
 from surefoot.tasks import InsulinSettings, glucose
@@ -78,7 +78,7 @@ def plain_day(patient: Patient, start: float, insulin: Any, eaten: Any, response
 )
 def test_a_day_is_that_of_an_independent_solver(sensitivity: float, skin_time: float, gain: float) -> None:
     """The last case is far too much insulin: glucose nearly vanishes."""
-    patient, days = Patient(sensitivity, skin_time), drawn(1, np.random.default_rng(int(10 * gain)))
+    patient, days = Patient(sensitivity, skin_time), sample_days(1, np.random.default_rng(int(10 * gain)))
     insulin = gain * (0.034 + days.eaten[:, 0] / 30)
     body, found = Bodies(patient, days.start), []
     for t in range(288):
@@ -134,7 +134,7 @@ def test_insulin_on_board_is_what_a_depot_of_mean_speed_still_holds() -> None:
 
 
 def test_days_have_the_law_that_is_documented() -> None:
-    days = drawn(20_000, np.random.default_rng(0))
+    days = sample_days(20_000, np.random.default_rng(0))
     assert np.abs(days.error).mean() == pytest.approx(0.088, abs=0.001)  # the sensor's mean relative difference
     at_quarters = np.corrcoef(days.error[100], days.error[103])[0, 1]
     assert at_quarters == pytest.approx(0.7, abs=0.02)

@@ -17,7 +17,7 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.robots import robots
 from surefoot.lab.robots.lanes import MujocoLanes, model_field
 from surefoot.lab.robots.payments import head_height
-from surefoot.lab.robots.robots import HALF_CHEETAH, HOPPER, Robot, fallen, first_state, observed
+from surefoot.lab.robots.robots import HALF_CHEETAH, HOPPER, Robot, first_state, has_fallen, robot_observations
 
 ROBOTS = [HOPPER, HALF_CHEETAH]
 N = 4
@@ -66,13 +66,13 @@ def test_lanes_are_gymnasiums_environments(robot: Robot, field: str | None) -> N
     lanes.begin(every, seeds)
     shown = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
     for _ in range(200):
-        assert (observed(robot, lanes.positions, lanes.velocities) == shown).all()
+        assert (robot_observations(robot, lanes.positions, lanes.velocities) == shown).all()
         actions = rng.uniform(-1.2, 1.2, (N, robot.motors))
         velocity = lanes.step(every, actions)
         results = [env.step(action) for env, action in zip(envs, actions, strict=True)]
         shown = [observation for observation, *_ in results]
         assert velocity.tolist() == [info["x_velocity"] for *_, info in results]
-        down = fallen(robot, lanes.positions, lanes.velocities)
+        down = has_fallen(robot, lanes.positions, lanes.velocities)
         assert down.tolist() == [terminated for _, _, terminated, *_ in results]
         falls += down.sum()
         again = np.flatnonzero(down | (rng.random(N) < 0.01))
@@ -130,7 +130,7 @@ def test_observations_are_those_of_gymnasium(robot: Robot) -> None:
     for position, velocity in zip(positions, velocities, strict=True):
         env.data.qpos[:], env.data.qvel[:] = position, velocity
         expected.append(env._get_obs())
-    assert (observed(robot, positions, velocities) == expected).all()
+    assert (robot_observations(robot, positions, velocities) == expected).all()
 
 
 def test_robots_are_as_gymnasium_says(robot: Robot) -> None:
@@ -153,9 +153,9 @@ def test_fallen_is_not_healthy() -> None:
     for position, velocity in zip(positions, velocities, strict=True):
         env.data.qpos[:], env.data.qvel[:] = position, velocity
         healthy.append(bool(env.is_healthy))
-    assert (fallen(HOPPER, positions, velocities) == ~np.array(healthy)).all()
+    assert (has_fallen(HOPPER, positions, velocities) == ~np.array(healthy)).all()
     assert 100 < sum(healthy) < 500
-    assert not fallen(HALF_CHEETAH, np.full((3, 9), 1e9), np.zeros((3, 9))).any()
+    assert not has_fallen(HALF_CHEETAH, np.full((3, 9), 1e9), np.zeros((3, 9))).any()
 
 
 def test_the_head_is_where_mujoco_sees_it() -> None:

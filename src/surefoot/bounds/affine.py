@@ -62,11 +62,11 @@ def affine_cells(
     feasible = (lower[:, 0, 1:, 0] >= 0).all(axis=1)
     kept, outside = possible.copy(), possible.copy()
     kept[possible], outside[possible] = feasible, ~feasible
-    uncovered = min(1.0, _uncovered(tasks.distribution, *grid, mass, kept) + found.doubt)
+    uncovered = min(1.0, _uncovered_mass(tasks.distribution, *grid, mass, kept) + found.doubt)
     prior = mass[kept] * ((1 - uncovered) / max(float(mass[kept].sum()), 1e-300))
     model = None
     if kept.any():
-        model = affine_model(affine, *_shared(tasks), low[kept], high[kept])
+        model = affine_model(affine, *_common_payments_and_start(tasks), low[kept], high[kept])
     elsewhere = (low + high)[outside] / 2
     bounds = lower[feasible], upper[feasible]
     return cells_of_bounds(low[kept], high[kept], prior, *bounds, "affine", uncovered, model, elsewhere, states)
@@ -80,7 +80,7 @@ def boxes_of_tasks(
     low, high, possible = _around_tasks(affine, np.maximum(low, least), np.minimum(high, most))
     if not possible.all():
         raise InvalidInput(f"boxes must hold tasks, got {int((~possible).sum())} without any")
-    return low, high, affine_model(affine, *_shared(tasks), low, high)
+    return low, high, affine_model(affine, *_common_payments_and_start(tasks), low, high)
 
 
 def _bounds(
@@ -114,7 +114,7 @@ def _bounds(
     return lower, upper
 
 
-def _shared(tasks: TaskDistribution) -> tuple[Payments | None, Floats]:
+def _common_payments_and_start(tasks: TaskDistribution) -> tuple[Payments | None, Floats]:
     """What a step pays, if that is the same in all tasks at the probes: else only transitions tell tasks apart. And the
     start distribution."""
     first, *others = (tasks.task(parameter) for parameter in tasks.distribution.probes())
@@ -274,7 +274,7 @@ def _task_inside(base: Floats, slope: Floats, low: Floats, high: Floats) -> Floa
     return middle if (base + middle @ slope).min() >= 0 else None  # the program is solved up to its tolerance only
 
 
-def _uncovered(distribution: ParameterDistribution, low: Floats, high: Floats, mass: Floats, kept: Mask) -> float:
+def _uncovered_mass(distribution: ParameterDistribution, low: Floats, high: Floats, mass: Floats, kept: Mask) -> float:
     """Probability of a parameter in none of the boxes kept: exact for points. Otherwise what the other boxes weigh,
     which is more for a distribution with atoms, since boxes share their edges."""
     if not isinstance(distribution, Finite):

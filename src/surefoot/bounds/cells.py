@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, check_indices, refuse, take_over
+from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, assign_as_shape, check_indices, raise_at
 from surefoot.bounds.readings import Readings
 from surefoot.errors import InvalidInput
 from surefoot.tabular.transition_model import TransitionModel, check_class_sums
@@ -69,17 +69,19 @@ class Cells:
             raise InvalidInput(f"source must be one of {list(get_args(Source))}, got {self.source!r}")
         sizes: dict[str, int] = {}
         for name, axes in (("low", "J d"), ("high", "J d"), ("prior", "J"), ("outside", "J' d")):
-            take_over(self, name, axes, sizes)
+            assign_as_shape(self, name, axes, sizes)
         for name in ("lower", "upper"):
-            take_over(self, name, "J P 1+m", sizes)
-        refuse("low", self.low, self.low > self.high, "must not exceed high")
-        refuse("lower", self.lower, self.lower > self.upper, "must not exceed upper")
+            assign_as_shape(self, name, "J P 1+m", sizes)
+        raise_at("low", self.low, self.low > self.high, "must not exceed high")
+        raise_at("lower", self.lower, self.lower > self.upper, "must not exceed upper")
         if (self.start_lower is None) != (self.start_upper is None):
             raise InvalidInput("start_lower and start_upper must be given both or not at all, got one of them")
         if self.start_lower is not None and self.start_upper is not None:
             for name in ("start_lower", "start_upper"):
-                take_over(self, name, "J P 1+m S" if self.first_states is None else "J P 1+m F", sizes)
-            refuse("start_lower", self.start_lower, self.start_lower > self.start_upper, "must not exceed start_upper")
+                assign_as_shape(self, name, "J P 1+m S" if self.first_states is None else "J P 1+m F", sizes)
+            raise_at(
+                "start_lower", self.start_lower, self.start_lower > self.start_upper, "must not exceed start_upper"
+            )
         if self.first_states is not None:
             _check_first_states(self, sizes)
         object.__setattr__(self, "uncovered", float(self.uncovered))
@@ -148,13 +150,13 @@ def cells_of_bounds(
 def _check_first_states(cells: Cells, sizes: dict[str, int]) -> None:
     if cells.start_lower is None:
         raise InvalidInput("first_states must come with start_lower and start_upper, got neither of these")
-    take_over(cells, "first_states", "F", sizes, np.int64)
+    assign_as_shape(cells, "first_states", "F", sizes, np.int64)
     first = np.asarray(cells.first_states)
-    refuse("first_states", first, np.diff(first, prepend=-1) <= 0, "must be states in ascending order")
+    raise_at("first_states", first, np.diff(first, prepend=-1) <= 0, "must be states in ascending order")
 
 
 def _check_prior(cells: Cells) -> None:
-    refuse("prior", cells.prior, cells.prior < 0, "must not be negative")
+    raise_at("prior", cells.prior, cells.prior < 0, "must not be negative")
     total = float(cells.prior.sum())
     if total > 1 + ROW_SUM_TOLERANCE:
         raise InvalidInput(f"prior must sum to at most 1, got {total:.12g}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, refuse, take_over
+from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, assign_as_shape, raise_at
 from surefoot.errors import InvalidInput
 from surefoot.signals.signals import Signals, bins
 
@@ -42,15 +42,15 @@ class Readings:
             ("values", "k L"),
             ("law", "J P k L"),
         ):
-            take_over(self, name, axes, sizes)
+            assign_as_shape(self, name, axes, sizes)
         if sizes["L"] != sizes["L-1"] + 1:
             raise InvalidInput(f"values must be one more than edges ({sizes['L-1']}), got {sizes['L']}")
-        refuse("lower", self.lower, self.lower > self.upper, "must not exceed upper")
-        refuse("edges", self.edges, np.diff(self.edges, axis=1, prepend=-np.inf) < 0, "must be ascending")
-        refuse("values", self.values, (self.values < 0) | (self.values > 1), "must lie in [0, 1]")
-        refuse("law", self.law, self.law < 0, "must not be negative")
+        raise_at("lower", self.lower, self.lower > self.upper, "must not exceed upper")
+        raise_at("edges", self.edges, np.diff(self.edges, axis=1, prepend=-np.inf) < 0, "must be ascending")
+        raise_at("values", self.values, (self.values < 0) | (self.values > 1), "must lie in [0, 1]")
+        raise_at("law", self.law, self.law < 0, "must not be negative")
         sums = self.law.sum(axis=-1)
-        refuse("law", sums, np.abs(sums - 1) > ROW_SUM_TOLERANCE, "must sum to 1 over the bins")
+        raise_at("law", sums, np.abs(sums - 1) > ROW_SUM_TOLERANCE, "must sum to 1 over the bins")
 
     def bins(self, numbers: Floats) -> Integers:
         """[n, k] the bin of each of the numbers [n, k]."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.bounds.cells import MAX_CELLS
-from surefoot.cmdp.controllers import checked_name
+from surefoot.cmdp.controllers import check_name
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
 from surefoot.signals.signals import OwnFunction
@@ -52,11 +52,11 @@ class Envelopes:
     def __post_init__(self) -> None:
         for name, least in (("cells", 0), ("holdout", 1), ("attempt", 1), ("episodes", 1), ("steps", 1)):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least)
+                check_int(name, getattr(self, name), least)
         if self.cells is not None and self.cells > MAX_CELLS:
             raise InvalidInput(f"cells must be at most {MAX_CELLS}, got {self.cells}")
         if self.uncovered is not None:
-            fraction("uncovered", self.uncovered)
+            check_unit_interval("uncovered", self.uncovered)
 
     def resolve(self, example: Task, shared_costs: bool = False) -> ResolvedBounds:
         """The same with every default filled in, for tasks like `example`."""
@@ -161,7 +161,7 @@ class LearnedSignals:
 
     def __post_init__(self) -> None:
         for name, least in (("tasks", 8), ("episodes", 2), ("windows", 1)):
-            whole(name, getattr(self, name), least)
+            check_int(name, getattr(self, name), least)
         for name in ("features", "signals"):
             if not (getattr(self, name) is None or callable(getattr(self, name))):
                 raise InvalidInput(f"{name} must be a function of an episode, got {getattr(self, name)!r}")
@@ -169,4 +169,4 @@ class LearnedSignals:
             raise InvalidInput("features and signals must not be given both, got two functions")
         if self.paid and self.signals is not None:
             raise InvalidInput("paid must be False beside signals of one's own, which are used as they are, got True")
-        checked_name("name", self.name)
+        check_name("name", self.name)

@@ -96,13 +96,13 @@ def learn_signals(
     keys, own = _choose_features(tasks, policies, parameters, settings, seed)
     work = partial(_episode_features, tasks, tuple(policies), settings.episodes, keys, own, settings.paid)
     calls = [(parameter, [seed, Stream.SIGNAL_EPISODES, k]) for k, parameter in enumerate(parameters)]
-    found = list(workers.each("learning to read episodes", work, calls, show))
+    found = list(workers.map("learning to read episodes", work, calls, show))
     features = np.stack([each.features for each in found], axis=1)  # [P, T, E, F]
     sums = np.stack([each.sums for each in found], axis=1)  # [P, T, E, 1+m]
     targets = _targets(parameters, sums)
     steps = tasks.units.episode_length
     if own is not None and settings.signals is not None:
-        signals = _given_signals(features, steps, own)
+        signals = _identity_signals(features, steps, own)
     elif targets.shape[1]:
         paid = sums.shape[-1] if settings.paid else 0
         signals = _fit_signals(features, targets, steps, settings.windows, keys, own, paid)
@@ -181,7 +181,7 @@ def _targets(parameters: Floats, sums: Floats) -> Floats:
     return ranks[:, np.ptp(raw, axis=0) > 0]
 
 
-def _given_signals(features: Floats, steps: int, own: OwnFeatures) -> Signals:
+def _identity_signals(features: Floats, steps: int, own: OwnFeatures) -> Signals:
     """Features [P, T, E, F] of one's own that are signals already: every map is one of them, every window [0, 1]."""
     policies, size = len(features), features.shape[-1]
     nothing, maps = np.zeros((policies, size)), np.tile(np.eye(size), (policies, 1, 1))
@@ -290,7 +290,7 @@ def _windows(read: Floats, most: int) -> tuple[Integers, Floats, Floats]:
 def _fit_bins(signals: Signals, features: Floats, sums: Floats) -> SignalModel:
     """Bins as full as one another over all policies and tasks; numbers of exactly 0 and 1, the ends of windows, have
     bins of their own: what is bet on them depends on whether they are that or nearly that."""
-    read = [signals.mapped(p, own.reshape(-1, own.shape[-1])) for p, own in enumerate(features)]
+    read = [signals.transform(p, own.reshape(-1, own.shape[-1])) for p, own in enumerate(features)]
     numbers = np.concatenate([sums.reshape(-1, sums.shape[-1]), np.concatenate(read)], axis=1)
     edges, values = np.empty((numbers.shape[1], BINS - 1)), np.empty((numbers.shape[1], BINS))
     for k, column in enumerate(numbers.T):

@@ -224,7 +224,7 @@ class SurrogateBounds:
         """
         simulation, units = self.surrogate.simulation, self.surrogate.simulation.trial.tasks.units
         cells = self.cell_of(parameters).tolist()
-        held = list(simulation.begin(parameters, self.surrogate.std(parameters), self.claimed[cells]))  # [n][P]
+        held = list(simulation.begin(parameters, self.surrogate.std(parameters), self.claim_mask[cells]))  # [n][P]
         growth = [[self.growth(j, p, each) for p, each in enumerate(own)] for j, own in zip(cells, held, strict=True)]
         spare, spent, shared = simulation.spare_episodes(len(parameters)), 0, self.surrogate.shared is not None
         while True:
@@ -248,7 +248,7 @@ class SurrogateBounds:
 
     def growth(self, j: int, policy: int, held: HoldoutBounds) -> float:
         """By how many errors the bounds of cell j must grow to hold what is known of a policy on a task of it."""
-        if not self.claimed[j, policy]:
+        if not self.claim_mask[j, policy]:
             return 0.0
         below, above = self._urgency
         grown = np.maximum((self.lower[j, policy] - held.lower) / below, (held.upper - self.upper[j, policy]) / above)
@@ -256,7 +256,7 @@ class SurrogateBounds:
         return max(0.0, float((grown[error > 0] / error[error > 0]).max()))
 
     @cached_property
-    def claimed(self) -> Mask:
+    def claim_mask(self) -> Mask:
         """[J, P] whether anything is claimed of a policy on a cell."""
         claimed = np.asarray((self.lower[..., self.surrogate.costs] <= self.surrogate.hopeless).all(axis=-1))
         claimed[:, SAFE] = True
@@ -288,7 +288,7 @@ class SurrogateBounds:
         """Bounds [J, P, k'] in [0, 1] after all have grown by so many errors."""
         below, above = self._urgency
         lower, upper = self.lower - widening * below * self.error, self.upper + widening * above * self.error
-        lower[~self.claimed], upper[~self.claimed] = 0.0, 1.0
+        lower[~self.claim_mask], upper[~self.claim_mask] = 0.0, 1.0
         return np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0)
 
     def _readings(self, lower: Floats, upper: Floats) -> Readings | None:

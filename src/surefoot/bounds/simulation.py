@@ -222,7 +222,7 @@ class Simulation:
         """Single policies on single held-out tasks, each after as many episodes again as it had, but no more than there
         may be."""
         calls = [(*each, min(each[2].done, self.most_episodes - each[2].done)) for each in wanted]
-        return list(self.workers.each("", self.trial.extend, calls, silent))
+        return list(self.workers.map("", self.trial.extend, calls, silent))
 
     @property
     def first_episodes(self) -> int:
@@ -264,7 +264,7 @@ class Simulation:
 
     def _each(self, what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]], episodes: int) -> Iterator[T]:
         steps = len(calls) * len(self.trial.policies) * episodes * self.trial.tasks.units.episode_length
-        return self.workers.each(f"{what}, at most {steps:,} steps", work, calls, self.show)
+        return self.workers.map(f"{what}, at most {steps:,} steps", work, calls, self.show)
 
     def _calls(self, stage: int, parameters: Floats) -> list[tuple[Floats, list[int]]]:
         return [(parameter, self._entropy(stage, k)) for k, parameter in enumerate(parameters)]

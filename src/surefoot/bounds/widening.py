@@ -99,13 +99,13 @@ def spreads(cells: Cells, policies: Sequence[Policy], units: Units, *, ends: boo
     found = np.tile(most - least, (*cells.lower.shape[:2], 1))
     for index, policy in enumerate(policies):
         if cells.model is not None and isinstance(policy, TabularPolicy | TimedPolicy):
-            known = _modelled_spread(cells, cells.model, policy, units)
+            known = _model_spread(cells, cells.model, policy, units)
             if known is not None:
                 found[:, index] = np.minimum(found[:, index], known)
     return found
 
 
-def _modelled_spread(
+def _model_spread(
     cells: Cells, model: TransitionModel, policy: TabularPolicy | TimedPolicy, units: Units
 ) -> Floats | None:
     """[J, 1+m] of one policy: over boxes with a horizon by their expansion, else by what holds around every centre."""

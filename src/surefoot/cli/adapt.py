@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from surefoot.arrays import fraction
+from surefoot.arrays import check_unit_interval
 from surefoot.cli.terminal import (
     SENTENCES,
     Json,
@@ -118,7 +118,7 @@ def plan_command(
 ) -> None:
     """How many episodes each method needs before it may leave the safe policy."""
     if risk is not None:
-        fraction("risk", risk)
+        check_unit_interval("risk", risk)
     policies = None if path is None else PolicyValueSet.load(path)
     given = drop_none(states=states, actions=actions, discount=discount, xi=xi, epsilon=epsilon, cover=cover)
     asked = drop_none(episodes=episodes, risk=risk)

@@ -64,7 +64,7 @@ class Command:
     module: str
     help: str
 
-    def loaded(self, name: str) -> Any:
+    def load_command(self, name: str) -> Any:
         return get_group(import_module(f"surefoot.cli.{self.module}").app).commands[name]
 
 
@@ -101,7 +101,7 @@ class Commands(OnDemand):
     helps: ClassVar = {name: command.help for name, command in COMMANDS.items()}
 
     def load(self, name: str) -> Any:
-        return COMMANDS[name].loaded(name)
+        return COMMANDS[name].load_command(name)
 
 
 app = typer.Typer(cls=Commands, pretty_exceptions_enable=False, rich_markup_mode=None)

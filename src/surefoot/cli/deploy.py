@@ -15,7 +15,7 @@ import typer
 
 from surefoot.calibration import calibrate
 from surefoot.calibration import recount as count_runs
-from surefoot.cli.journals import JournalPath, KeyFile, acknowledged, read_key, reading
+from surefoot.cli.journals import JournalPath, KeyFile, count_rows, read_key, reading
 from surefoot.cli.terminal import (
     Json,
     Risk,
@@ -34,14 +34,14 @@ from surefoot.cli.train import rebuild_family
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
-from surefoot.deploy.replay import recorded_settings
+from surefoot.deploy.replay import header_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import certificate_in_words, order_in_words
 from surefoot.deploy.verify import Verdict, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.files import check_file
-from surefoot.interrupts import held_back
-from surefoot.learning.certified.calibrated import CLAIMED, Calibration, told_calibration
+from surefoot.interrupts import defer_sigint
+from surefoot.learning.certified.calibrated import CLAIMED, Calibration, parse_calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, MOST_EPISODES, check_terms, learner
@@ -225,7 +225,7 @@ def deploy_command(
     with deployment:
         try:
             for line in _lines():
-                with held_back():  # what was asked is answered
+                with defer_sigint():  # what was asked is answered
                     serve(deployment, [line], _send)
         except BrokenPipeError:
             sys.stderr.close()  # the controller is gone, and so is whoever would read a complaint
@@ -248,7 +248,7 @@ def verify_command(
     known = PolicyValueSet.load(policies)
     made = learner_of(known, read_header(path))
     with progress(not as_json) as report:
-        rows = acknowledged(path)
+        rows = count_rows(path)
         verdict = verify(
             path, made, head=head, key=read_key(key), observer=lambda done: report("checking rows", done, rows)
         )
@@ -285,7 +285,7 @@ def _recount(made: Learner, policies: PolicyValueSet, runs: int) -> str:
     found = made.settings.get("calibration")
     if found is None:
         raise InvalidInput("recount must be left out for a journal without a calibration")
-    return count_again(told_calibration(found), policies, runs)[1]
+    return count_again(parse_calibration(found), policies, runs)[1]
 
 
 @app.command("export-policy")
@@ -348,12 +348,12 @@ def _learner(
     if header is None:
         settings = {**DEFAULTS, **given}
         check_terms(settings["method"], given)
-        return _made(policies, settings)
-    recorded = _recorded(header)
+        return _make_learner(policies, settings)
+    recorded = _settings_of_header(header)
     for name, value in given.items():
         if not _same(recorded.get(name), value):
             raise InvalidInput(f"{name} must be {recorded.get(name)!r} as when {journal} was begun, got {value!r}")
-    return _made(policies, recorded)
+    return _make_learner(policies, recorded)
 
 
 def _same(recorded: Any, given: Any) -> bool:
@@ -365,11 +365,11 @@ def _same(recorded: Any, given: Any) -> bool:
 
 def learner_of(policies: PolicyValueSet, header: Mapping[str, Any]) -> Learner:
     """A fresh learner, made as row 0 of a journal says."""
-    return _made(policies, _recorded(header))
+    return _make_learner(policies, _settings_of_header(header))
 
 
-def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:
-    settings = recorded_settings(header)
+def _settings_of_header(header: Mapping[str, Any]) -> dict[str, Any]:
+    settings = header_settings(header)
     if settings.get("method") not in METHODS:
         raise ArtifactError(
             f"the journal was written by a method of the user's own, {header['method']!r}: make its learner again in "
@@ -378,7 +378,7 @@ def _recorded(header: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _made(policies: PolicyValueSet, settings: Mapping[str, Any]) -> Learner:
+def _make_learner(policies: PolicyValueSet, settings: Mapping[str, Any]) -> Learner:
     try:
         return learner(policies, **settings)
     except SurefootError:

@@ -16,7 +16,7 @@ import typer
 
 from surefoot.cli.terminal import Json, print_json, printable, progress
 from surefoot.deploy.backup import backup
-from surefoot.deploy.chain import LONGEST_KEY, Observer, located, read, understood
+from surefoot.deploy.chain import LONGEST_KEY, Observer, raise_as_damaged, read, resolve_journal_path
 from surefoot.deploy.marks import read_mark
 from surefoot.deploy.status import facts, read_status
 from surefoot.errors import ArtifactError
@@ -72,21 +72,21 @@ def export_command(
 @contextmanager
 def reading(path: Path) -> Iterator[Observer]:
     """Shows how many rows have been read, of journals that take a while."""
-    rows = acknowledged(path)
+    rows = count_rows(path)
     with progress(rows > LONG) as report:
         yield lambda read: report("reading the journal", read, rows)
 
 
-def acknowledged(path: Path) -> int:
+def count_rows(path: Path) -> int:
     """Rows of a journal; 0 if nobody knows."""
-    mark = read_mark(located(path))
+    mark = read_mark(resolve_journal_path(path))
     return 0 if mark is None else mark.rows
 
 
 def export_lines(path: Path) -> Iterator[str]:
     for row in read(path):
         line = {"n": row.n, "kind": row.kind, "payload": row.data, "hash": row.hash.hex()}
-        with understood(path, row.n):
+        with raise_as_damaged(path, row.n):
             text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
             text.encode()  # JSON can name half characters, which no file can hold
         yield text

@@ -62,7 +62,7 @@ def command_of(experiment: Experiment) -> Callable[..., None]:
 
     def command(out: Out, jobs: Jobs = 2, as_json: Json = False, **words: Any) -> None:
         quick = words.pop("quick", None)
-        given = {name: _parsed(name, value, hints[name]) for name, value in drop_none(**words).items()}
+        given = {name: _parse_option(name, value, hints[name]) for name, value in drop_none(**words).items()}
         settings = experiment.settings_for(**{**(experiment.quick if quick else {}), **given})
         check_applies(settings, given)
         with progress(not as_json) as report:
@@ -83,7 +83,7 @@ def _quick(experiment: Experiment) -> Any:
     return optional(bool, "--quick", help=f"For a first look: {sizes}, unless given.")
 
 
-def _parsed(name: str, value: Any, hint: Any) -> Any:
+def _parse_option(name: str, value: Any, hint: Any) -> Any:
     if not takes_several(hint):
         return value
     return numbers(name, value) if float in get_args(hint) else tuple(part.strip() for part in value.split(","))

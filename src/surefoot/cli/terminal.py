@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from surefoot.errors import InvalidInput
-from surefoot.progress import Progress, shown
+from surefoot.progress import Progress, progress_reporter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +116,7 @@ def errors() -> Console:
 
 def progress(enabled: bool) -> AbstractContextManager[Progress]:
     """A bar on a terminal, one plain line per stage elsewhere, nothing when disabled."""
-    return shown(enabled, errors() if enabled else None)
+    return progress_reporter(enabled, errors() if enabled else None)
 
 
 def show(table: Table) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.cli.terminal import Json, Out, Seed, console, drop_none, optional, print_json, with_options
-from surefoot.errors import Infeasible, InvalidInput, meant
+from surefoot.errors import Infeasible, InvalidInput, did_you_mean
 from surefoot.files import check_folder
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.storage import check_target
@@ -110,7 +110,9 @@ def train_command(
 def build_family(name: str, given: Mapping[str, Any]) -> TaskDistribution:
     """The family of this name with the options given; those that it does not take are refused."""
     if name not in FAMILIES:
-        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400] + meant(name, FAMILIES))
+        raise InvalidInput(
+            f"family must be one of {', '.join(FAMILIES)}, got {name!r}"[:400] + did_you_mean(name, FAMILIES)
+        )
     family = FAMILIES[name]
     foreign = [f"{option} {value}" for option, value in given.items() if option not in family.options]
     if foreign:

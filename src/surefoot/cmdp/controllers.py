@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Mask, assign, generator, whole
+from surefoot.arrays import Mask, assign, check_int, generator
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 
@@ -71,11 +71,11 @@ class Controller:
     _memory: _Memory = field(init=False, repr=False, default_factory=_Memory)
 
     def __post_init__(self) -> None:
-        checked_name("name", self.name)
+        check_name("name", self.name)
         if self.fingerprint is not None:
-            checked_name("fingerprint", self.fingerprint)
+            check_name("fingerprint", self.fingerprint)
         if self.observation_shape is not None:
-            shape = tuple(whole("observation_shape", length) for length in self.observation_shape)
+            shape = tuple(check_int("observation_shape", length) for length in self.observation_shape)
             assign(self, observation_shape=shape)
         assign(self, _step=step_of(self.function, self.name, self.deterministic))
 
@@ -128,9 +128,9 @@ class Controller:
             found.append(self._step(_plain(observations[k]), step, state, starts[k : k + 1], rng))
         states = [state for _, state in found]
         self._memory.state = None if all(state is None for state in states) else states
-        return self._joined([raw for raw, _ in found])
+        return self._stack_actions([raw for raw, _ in found])
 
-    def _joined(self, raws: list[Any]) -> NDArray[Any]:
+    def _stack_actions(self, raws: list[Any]) -> NDArray[Any]:
         """[n, ...] from single actions; plain numbers, as most are, all at once."""
         if all(type(raw) in NUMBERS for raw in raws):
             return as_action(raws, self.name)
@@ -227,7 +227,7 @@ def _flat(actions: NDArray[Any]) -> NDArray[Any]:
     return actions[:, 0] if whole_ones else actions
 
 
-def checked_name(argument: str, name: Any) -> str:
+def check_name(argument: str, name: Any) -> str:
     """`name` as a text that fits a line of JSON and of a terminal."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
         raise InvalidInput(
@@ -253,7 +253,7 @@ def step_of(function: Any, name: str, deterministic: bool) -> Step:
         raise InvalidInput(f"controller {name!r} must be {SIGNATURES}; got {type(function).__name__}")
     parameters = parameters_of(function)
     wanted = tuple(each for each in ("step", "rng") if each in parameters)
-    others = [key for key, each in list(parameters.items())[1:] if _required(each) and key not in wanted]
+    others = [key for key, each in list(parameters.items())[1:] if _is_required(each) and key not in wanted]
     if others or next(iter(parameters), "step") in wanted or not _takes_one(parameters):
         raise InvalidInput(
             f"controller {name!r} must be {SIGNATURES}; got one that takes ({', '.join(parameters) or 'nothing'})"
@@ -339,7 +339,7 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
         return {"observation": inspect.Parameter("observation", inspect.Parameter.POSITIONAL_ONLY)}
 
 
-def _required(parameter: inspect.Parameter) -> bool:
+def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and parameter.kind not in (
         parameter.VAR_POSITIONAL,
         parameter.VAR_KEYWORD,

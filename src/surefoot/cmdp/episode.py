@@ -72,10 +72,10 @@ class Observed:
     def joined(cls, parts: Sequence[Observed]) -> Observed:
         """One after the other; rows are filled up with zeros to the length of the longest."""
         longest = max(part.actions.shape[1] for part in parts)
-        paid = [_filled_up(part.paid, longest) for part in parts if part.paid is not None]
+        paid = [_zero_pad(part.paid, longest) for part in parts if part.paid is not None]
         return cls(
-            np.concatenate([_filled_up(part.observations, longest + 1) for part in parts]),
-            np.concatenate([_filled_up(part.actions, longest) for part in parts]),
+            np.concatenate([_zero_pad(part.observations, longest + 1) for part in parts]),
+            np.concatenate([_zero_pad(part.actions, longest) for part in parts]),
             np.concatenate([part.steps for part in parts]),
             np.concatenate(paid) if len(paid) == len(parts) else None,
         )
@@ -188,7 +188,7 @@ def add_in_order(start: Floats, rows: Floats) -> Floats:
     return total
 
 
-def _filled_up(rows: NDArray[Any], length: int) -> NDArray[Any]:
+def _zero_pad(rows: NDArray[Any], length: int) -> NDArray[Any]:
     """[n, length, ...] with zeros behind."""
     missing = length - rows.shape[1]
     return np.pad(rows, [(0, 0), (0, missing), *[(0, 0)] * (rows.ndim - 2)]) if missing else rows

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from surefoot.arrays import Floats, frozen
+from surefoot.arrays import Floats, make_readonly
 from surefoot.cmdp.controllers import (
     ACTION_TOLERANCE,
     Controller,
-    checked_name,
+    check_name,
     controller,
     is_batch,
     parameters_of,
@@ -60,9 +60,9 @@ class OwnPolicy:
     kind: ClassVar[str] = "own"
 
     def __post_init__(self) -> None:
-        checked_name("name", self.name)
+        check_name("name", self.name)
         if self.given is not None:
-            checked_name("fingerprint", self.given)
+            check_name("fingerprint", self.given)
         if self.observation_type not in get_args(ObservationType):
             raise InvalidInput(
                 f"controller {self.name!r} must take observations of numbers, got type {self.observations.dtype}"
@@ -71,8 +71,8 @@ class OwnPolicy:
             raise InvalidInput(
                 f"actions must be one for each of {len(self.observations)} observations, got {len(self.actions)}"
             )
-        frozen(self.observations)
-        frozen(self.actions)
+        make_readonly(self.observations)
+        make_readonly(self.actions)
 
     @property
     def observation_type(self) -> ObservationType:
@@ -126,9 +126,9 @@ class OwnPolicy:
         return controller(given, name=self.name, deterministic=self.deterministic if asks else None)
 
 
-def recognised(own: Controller, simulate: Callable[[Watched], None]) -> OwnPolicy:
+def fingerprint_controller(own: Controller, simulate: Callable[[RecordingController], None]) -> OwnPolicy:
     """A controller with what it is recognised by; `simulate` runs a few episodes of the policy that it is given."""
-    watched = Watched(own)
+    watched = RecordingController(own)
     simulate(watched)
     observations = watched.probes()
     own = replace(own, observation_shape=observations.shape[1:])
@@ -149,7 +149,7 @@ def recognised(own: Controller, simulate: Callable[[Watched], None]) -> OwnPolic
     return OwnPolicy(own.name, own.deterministic, observations, actions, likeliest, controller=own)
 
 
-class Watched:
+class RecordingController:
     """A controller under observation: what it is shown is kept."""
 
     kind: ClassVar[str] = "controller"

@@ -10,7 +10,16 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, Mask, check_indices, finite_array, frozen, generator
+from surefoot.arrays import (
+    ROW_SUM_TOLERANCE,
+    Floats,
+    Integers,
+    Mask,
+    check_indices,
+    finite_array,
+    generator,
+    make_readonly,
+)
 from surefoot.errors import InvalidInput
 
 Batch: TypeAlias = tuple[int, ...]  # () for one observation, (n,) for n of them
@@ -69,7 +78,7 @@ class Predicting(ABC):
             rng: draws the actions, so that they can be drawn again; without it they come from fresh entropy.
         """
         step = _steps(state, episode_start, self.batch(observation)) if self.remembers_step else 0
-        action = self.likeliest(observation, step) if deterministic else self.act(observation, step, _given(rng))
+        action = self.likeliest(observation, step) if deterministic else self.act(observation, step, _ensure_rng(rng))
         return action, step + 1 if self.remembers_step else None
 
 
@@ -93,7 +102,7 @@ class EpisodeMixture:
         if (weights < 0).any() or abs(weights.sum() - 1) > ROW_SUM_TOLERANCE:
             raise InvalidInput(f"weights must be non-negative and sum to 1, got {weights.tolist()}")
         object.__setattr__(self, "components", tuple(self.components))
-        object.__setattr__(self, "weights", frozen(weights))
+        object.__setattr__(self, "weights", make_readonly(weights))
 
     def draw(self, rng: np.random.Generator) -> Any:
         """The component to follow for one whole episode."""
@@ -125,7 +134,7 @@ class EpisodeMixture:
         component, step = (np.array(each_step("state", part, batch)) for part in ((0, 0) if state is None else state))
         check_indices("the component in state", component, len(self.weights))
         step[starts] = 0
-        component[starts] = self._drawn(int(starts.sum()), deterministic, rng)
+        component[starts] = self._draw_components(int(starts.sum()), deterministic, rng)
         action = None
         for k in np.unique(component):
             here = component == k
@@ -141,10 +150,10 @@ class EpisodeMixture:
                 raise InvalidInput(f"components must be policies that predict, got {type(component).__name__}")
         return self.components
 
-    def _drawn(self, count: int, deterministic: bool, rng: np.random.Generator | None) -> Any:
+    def _draw_components(self, count: int, deterministic: bool, rng: np.random.Generator | None) -> Any:
         if deterministic:
             return np.argmax(self.weights)
-        return _given(rng).choice(len(self.weights), count, p=self.weights)
+        return _ensure_rng(rng).choice(len(self.weights), count, p=self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +204,7 @@ def _each(name: str, value: Any, batch: Batch) -> NDArray[Any]:
     return np.broadcast_to(array, batch)
 
 
-def _given(rng: np.random.Generator | None) -> np.random.Generator:
+def _ensure_rng(rng: np.random.Generator | None) -> np.random.Generator:
     """Callers that know the convention only give none. A fixed seed would then repeat the same draws in every process
     that runs an episode, and every proof rests on independent episodes: fresh entropy it is."""
     return np.random.default_rng() if rng is None else generator("rng", rng)

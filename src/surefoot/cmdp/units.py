@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot import theory
-from surefoot.arrays import Floats, assign, finite_array, frozen, number, whole
+from surefoot.arrays import Floats, assign, check_int, finite_array, make_readonly, number
 from surefoot.cmdp.wording import kind_of_cost
 from surefoot.errors import InvalidInput
 
@@ -48,7 +48,7 @@ class Units:
     cost_sum_range: Floats | None = None
 
     def __post_init__(self) -> None:
-        horizon = None if self.horizon is None else whole("horizon", self.horizon)
+        horizon = None if self.horizon is None else check_int("horizon", self.horizon)
         discount = number("discount", self.discount)
         if not (0 < discount < 1 or (discount == 1 and horizon is not None)):
             raise InvalidInput(
@@ -99,9 +99,9 @@ class Units:
         """The most steps of an episode that somebody cuts after `horizon` of them; `episode_length` if nobody does."""
         if horizon is None:
             return self.episode_length
-        if self.horizon is not None and whole("horizon", horizon) > self.horizon:
+        if self.horizon is not None and check_int("horizon", horizon) > self.horizon:
             raise InvalidInput(f"horizon must be at most that of the policy set, {self.horizon}, got {horizon}")
-        return whole("horizon", horizon)
+        return check_int("horizon", horizon)
 
     @property
     def kind(self) -> str:
@@ -128,7 +128,7 @@ class Units:
         low, high = self.cost_range.T
         even = self.rate * self.budget
         scale: Floats = np.maximum(high - low, np.maximum(np.abs(even - low), np.abs(high - even)))
-        return frozen(np.where(scale > 0, scale, 1.0))
+        return make_readonly(np.where(scale > 0, scale, 1.0))
 
     def reward_width(self, *, ends: bool) -> float:
         """Length of the interval in which r lies, at least 1.
@@ -185,7 +185,7 @@ class Units:
         declared range of the sums says otherwise."""
         stepwise, declared = self._stepwise, self._declared_sums
         low, high = np.maximum(stepwise[:, 0], declared[:, 0]), np.minimum(stepwise[:, 1], declared[:, 1])
-        return frozen(np.column_stack([low, high]))
+        return make_readonly(np.column_stack([low, high]))
 
     def tail(self, steps: int) -> Floats:
         """[1+m, 2] the least and the most that steps after the first `steps` add to the discounted sums: what is known
@@ -202,7 +202,7 @@ class Units:
     def _scale(self) -> tuple[Floats, Floats]:
         """[1+m] each: where the ranges of sums begin, and their lengths, 1 for those of length 0."""
         span = np.ptp(self.reachable, axis=1)
-        return self.reachable[:, 0], frozen(np.where(span > 0, span, 1.0))
+        return self.reachable[:, 0], make_readonly(np.where(span > 0, span, 1.0))
 
     def scaled_sums(self, lower: Floats, upper: Floats, steps: int) -> tuple[Floats, Floats]:
         """Bounds on reward and margins [..., 1+m] as bounds on the means of the scaled reward and costs of episodes of
@@ -225,7 +225,7 @@ class Units:
     @cached_property
     def _stepwise(self) -> Floats:
         """[1+m, 2] what the ranges of single steps allow for sums of any number of them."""
-        return frozen(self._step_ranges(ends=True) / self.rate)
+        return make_readonly(self._step_ranges(ends=True) / self.rate)
 
     def _step_ranges(self, ends: bool) -> Floats:
         """[1+m, 2] of one step's reward and costs; with 0, what a step pays that is missing after an end."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.control.improvement import Lesson, Memory, Update
+from surefoot.control.improvement import AdvantageBatch, Memory, Update
 from surefoot.control.networks import Actor
 from surefoot.control.trust_region import (
     Region,
@@ -38,7 +38,7 @@ def cpo(region: Region | None = None) -> Update:
     """The update of CPO, for `improvement.improve`."""
     within = region or Region()
 
-    def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
+    def update(actor: Actor, lesson: AdvantageBatch, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
         return cpo_update(actor, lesson, within), memory
 
     return update
@@ -52,7 +52,7 @@ def crpo(tolerance: float = 0.0, region: Region | None = None) -> Update:
     """
     within = region or Region()
 
-    def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
+    def update(actor: Actor, lesson: AdvantageBatch, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
         group, j = most_pressing(lesson)
         if lesson.excess[group, j] <= tolerance * lesson.size[j]:
             advantages = lesson.reward
@@ -105,7 +105,7 @@ def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> St
     return Step(off, 0.0, False)
 
 
-def cpo_update(actor: Actor, lesson: Lesson, region: Region) -> Actor:
+def cpo_update(actor: Actor, lesson: AdvantageBatch, region: Region) -> Actor:
     """One update of CPO; the policy itself if its line search accepts no step."""
     group, j = most_pressing(lesson)
     excess = float(lesson.excess[group, j])
@@ -127,7 +127,7 @@ def cpo_update(actor: Actor, lesson: Lesson, region: Region) -> Actor:
     return actor if found is None else found
 
 
-def most_pressing(lesson: Lesson) -> tuple[int, int]:
+def most_pressing(lesson: AdvantageBatch) -> tuple[int, int]:
     """The group and the cost most above their budget."""
     pressing = lesson.excess / lesson.size
     group, j = np.unravel_index(np.argmax(pressing), pressing.shape)

@@ -44,7 +44,7 @@ class Settings:
     normaliser_steps: int = 400_000
 
 
-class Lesson(NamedTuple):
+class AdvantageBatch(NamedTuple):
     """What an update learns from: n samples.
 
     Attributes:
@@ -69,7 +69,7 @@ class Lesson(NamedTuple):
 
 
 Memory: TypeAlias = Any  # what an update keeps from one batch to the next: multipliers, an optimiser's state
-Update: TypeAlias = Callable[[Actor, Lesson, Memory, np.random.Generator], tuple[Actor, Memory]]
+Update: TypeAlias = Callable[[Actor, AdvantageBatch, Memory, np.random.Generator], tuple[Actor, Memory]]
 
 
 class Progress(NamedTuple):
@@ -82,7 +82,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainState:
     """A policy with all that is needed to go on training it."""
 
     actor: Actor
@@ -104,9 +104,9 @@ def improve(
     rng: np.random.Generator,
     groups: Sequence[int] | None = None,
     budget: Floats | None = None,
-    start: Trained | None = None,
+    start: TrainState | None = None,
     observer: Callable[[Progress], None] | None = None,
-) -> Trained:
+) -> TrainState:
     """A policy for the world, by as many updates as `settings.steps` allow.
 
     Args:
@@ -123,11 +123,11 @@ def improve(
     for _ in range(max(1, settings.steps // (length * world.lanes))):
         batch = collector.collect(now.policy, length)
         recent = _excess(batch, group, allowed, recent)
-        lesson, targets = _lesson(batch, now, group, recent, allowed, settings)
+        lesson, targets = _estimate_advantages(batch, now, group, recent, allowed, settings)
         actor, memory = update(now.actor, lesson, now.memory, rng)
         critics = fit_critics(now.critics, np.asarray(lesson.inputs, np.float64), targets, rng)
         history.append(_progress(batch, recent, history))
-        now = Trained(actor, _seen(now.normaliser, batch, settings), critics, memory, tuple(history))
+        now = TrainState(actor, _update_normaliser(now.normaliser, batch, settings), critics, memory, tuple(history))
         if observer is not None:
             observer(history[-1])
     return now
@@ -135,10 +135,10 @@ def improve(
 
 def resume(
     policy: MLPPolicy | CategoricalPolicy, world: World, settings: Settings, rng: np.random.Generator
-) -> Trained:
+) -> TrainState:
     """A finished policy, to be trained further: its critics begin anew, its normaliser stays as it is."""
     normaliser = Normaliser.kept(policy.shift, policy.scale, settings.normaliser_steps)
-    return Trained(actor_of(policy), normaliser, _new_critics(world, rng), None, ())
+    return TrainState(actor_of(policy), normaliser, _new_critics(world, rng), None, ())
 
 
 def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:
@@ -155,10 +155,10 @@ def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _new(world: World, settings: Settings, rng: np.random.Generator) -> Trained:
+def _new(world: World, settings: Settings, rng: np.random.Generator) -> TrainState:
     critics = _new_critics(world, rng)
     actor = new_actor(world.shapes, settings.hidden, rng, settings.log_std)
-    return Trained(actor, Normaliser.new(world.shapes.observation), critics, None, ())
+    return TrainState(actor, Normaliser.new(world.shapes.observation), critics, None, ())
 
 
 def _new_critics(world: World, rng: np.random.Generator) -> Critics:
@@ -175,9 +175,9 @@ def _excess(batch: Batch, group: Integers, budget: Floats, before: Floats) -> Fl
     return excess
 
 
-def _lesson(
-    batch: Batch, now: Trained, group: Integers, excess: Floats, budget: Floats, settings: Settings
-) -> tuple[Lesson, Floats]:
+def _estimate_advantages(
+    batch: Batch, now: TrainState, group: Integers, excess: Floats, budget: Floats, settings: Settings
+) -> tuple[AdvantageBatch, Floats]:
     """And what critics should have said [n, 1+m]."""
     inputs = now.normaliser(batch.observations)
     values, after = predict_values(now.critics, inputs), predict_values(now.critics, now.normaliser(batch.after))
@@ -194,7 +194,7 @@ def _lesson(
     weight = np.stack([np.tile(lanes, len(inputs)) for lanes in members])
     actions = batch.actions.reshape(-1, *batch.actions.shape[2:])
     worth = steps_worth(batch.cost, batch.sums, batch.lengths)
-    lesson = Lesson(
+    lesson = AdvantageBatch(
         _single(inputs.reshape(-1, inputs.shape[-1])),
         jnp.asarray(actions) if now.actor.discrete else _single(actions),
         _single(reward),
@@ -219,7 +219,7 @@ def _progress(batch: Batch, excess: Floats, history: list[Progress]) -> Progress
     return Progress(steps, batch.sums.mean(axis=0), float(excess.max()), float(batch.lengths.mean()))
 
 
-def _seen(normaliser: Normaliser, batch: Batch, settings: Settings) -> Normaliser:
+def _update_normaliser(normaliser: Normaliser, batch: Batch, settings: Settings) -> Normaliser:
     if normaliser.count >= settings.normaliser_steps:
         return normaliser
     return normaliser.seen(batch.observations.reshape(-1, batch.observations.shape[-1]))

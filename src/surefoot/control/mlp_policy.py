@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from surefoot.arrays import Floats, Integers, assign, finite_array, frozen, generator
+from surefoot.arrays import Floats, Integers, assign, finite_array, generator, make_readonly
 from surefoot.cmdp.policy import Batch, Predicting
 from surefoot.errors import InvalidInput
 
@@ -65,7 +65,7 @@ class MLPPolicy(Predicting):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> MLPPolicy:
-        return cls(log_std=arrays["log_std"], **stored_layers(arrays))
+        return cls(log_std=arrays["log_std"], **layers_from_arrays(arrays))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class CategoricalPolicy(Predicting):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> CategoricalPolicy:
-        return cls(**stored_layers(arrays))
+        return cls(**layers_from_arrays(arrays))
 
 
 # ---------------------------------------------------- what they share: their layers, as data, and the pass through them
@@ -171,8 +171,8 @@ def check_layers(policy: Layered, *vectors: str) -> None:
         raise InvalidInput(
             f"weights and biases must hold one array per layer, got {len(policy.weights)} and {len(policy.biases)}"
         )
-    weights = tuple(_frozen(f"weights[{k}]", array, 2) for k, array in enumerate(policy.weights))
-    biases = tuple(_frozen(f"biases[{k}]", array, 1) for k, array in enumerate(policy.biases))
+    weights = tuple(_check_parameter(f"weights[{k}]", array, 2) for k, array in enumerate(policy.weights))
+    biases = tuple(_check_parameter(f"biases[{k}]", array, 1) for k, array in enumerate(policy.biases))
     inputs = [weights[0].shape[1], *(len(bias) for bias in biases)]
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         if weight.shape != (len(bias), inputs[k]):
@@ -180,7 +180,7 @@ def check_layers(policy: Layered, *vectors: str) -> None:
     assign(policy, weights=weights, biases=biases)
     lengths = {**dict.fromkeys(vectors, inputs[-1]), "shift": inputs[0], "scale": inputs[0]}
     for name, length in lengths.items():
-        array = _frozen(name, getattr(policy, name), 1)
+        array = _check_parameter(name, getattr(policy, name), 1)
         if array.shape != (length,):
             raise InvalidInput(f"{name} must have shape [{length}], got {list(array.shape)}")
         assign(policy, **{name: array})
@@ -198,7 +198,7 @@ def layer_arrays(policy: Layered) -> dict[str, NDArray[Any]]:
     return {**layers, "shift": policy.shift, "scale": policy.scale, "clip": np.array(policy.clip)}
 
 
-def stored_layers(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def layers_from_arrays(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """The arguments of a policy from what `layer_arrays` made of it."""
     depth = sum(name.startswith("weights.") for name in arrays)
     weights, biases = (tuple(arrays[f"{part}.{k}"] for k in range(depth)) for part in ("weights", "biases"))
@@ -214,8 +214,8 @@ def stored_layers(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     }
 
 
-def _frozen(name: str, value: Any, dimensions: int) -> Floats:
+def _check_parameter(name: str, value: Any, dimensions: int) -> Floats:
     array = finite_array(name, value)
     if array.ndim != dimensions or not array.size:
         raise InvalidInput(f"{name} must have {dimensions} dimension(s) and some entries, got {list(array.shape)}")
-    return frozen(array)
+    return make_readonly(array)

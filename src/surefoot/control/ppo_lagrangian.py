@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from surefoot.arrays import Floats
-from surefoot.control.improvement import Lesson, Memory, Update
+from surefoot.control.improvement import AdvantageBatch, Memory, Update
 from surefoot.control.networks import Actor, divergence, entropy, log_probability
 
 SMALL_BUDGET = 0.1  # in spreads of the cost's advantages: of smaller ones, 0 among them, no parts are counted
@@ -60,7 +60,7 @@ def ppo_lagrangian(clipping: Clipping | None = None) -> Update:
     """The update, for `improvement.improve`."""
     rules = clipping or Clipping()
 
-    def update(actor: Actor, lesson: Lesson, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
+    def update(actor: Actor, lesson: AdvantageBatch, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
         if not isinstance(memory, Multipliers) or memory.integral.shape != lesson.excess.shape:
             memory = Multipliers(np.zeros_like(lesson.excess), optax.adam(rules.rate).init(actor))
         excess = lesson.excess / np.maximum(np.abs(lesson.budget), SMALL_BUDGET * lesson.size)
@@ -73,7 +73,7 @@ def ppo_lagrangian(clipping: Clipping | None = None) -> Update:
     return update
 
 
-def penalised_advantages(lesson: Lesson, multipliers: Floats) -> jax.Array:
+def penalised_advantages(lesson: AdvantageBatch, multipliers: Floats) -> jax.Array:
     """[n] (A_r - Σ λ_g A_cg)/(1 + Σ λ_g), costs in units of their spread."""
     per_group = (lesson.cost / lesson.size) @ jnp.asarray(multipliers.T, jnp.float32)  # [n, G]
     share = lesson.weight.T / jnp.maximum(lesson.weight.mean(axis=1), 1e-9)
@@ -86,7 +86,7 @@ def penalised_advantages(lesson: Lesson, multipliers: Floats) -> jax.Array:
 def _ppo_epochs(
     actor: Actor,
     optimiser: optax.OptState,
-    lesson: Lesson,
+    lesson: AdvantageBatch,
     advantages: jax.Array,
     rules: Clipping,
     rng: np.random.Generator,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from surefoot.on_demand import taken_from
+from surefoot.on_demand import lazy_attributes
 
 if TYPE_CHECKING:
     from surefoot.deploy.calibration_files import read_calibration, write_calibration
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from surefoot.deploy.session import FALLBACK, Closed, Deployment
     from surefoot.deploy.status import Status, read_status
 else:  # where a deployment stands can be read without what runs it
-    __getattr__, __dir__ = taken_from(
+    __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
             "calibration_files": "read_calibration write_calibration",

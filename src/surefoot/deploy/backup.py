@@ -13,17 +13,17 @@ from surefoot.deploy.chain import (
     STRANGE,
     Damaged,
     check_schema,
-    checked_rows,
     identity,
-    located,
-    needed_mark,
+    iter_checked_rows,
+    read_required_mark,
     reader,
-    stored_bytes,
+    resolve_journal_path,
+    size_on_disk,
     too_large,
 )
 from surefoot.deploy.marks import Mark, mark_path
 from surefoot.errors import ArtifactError
-from surefoot.files import check_file, staged, sync_folder
+from surefoot.files import check_file, staging_folder, sync_folder
 
 
 def backup(journal: str | os.PathLike[str], file: str | os.PathLike[str], *, accept_loss: bool = False) -> Mark:
@@ -31,18 +31,18 @@ def backup(journal: str | os.PathLike[str], file: str | os.PathLike[str], *, acc
 
     With `accept_loss` also a journal that lost rows which had been acknowledged; what is left must be in order.
     """
-    source, target = located(journal), Path(file)
+    source, target = resolve_journal_path(journal), Path(file)
     identity(source)
     check_file(target, force=False, argument="FILE")
     for belonging in (mark_path(target), *(target.with_name(target.name + end) for end in ("-wal", "-journal"))):
         if os.path.lexists(belonging):
             raise ArtifactError(f"FILE must be new, got {target}, of which {belonging.name} is left; move that away")
-    expected = Mark(0, BEGINNING) if accept_loss else needed_mark(source)
+    expected = Mark(0, BEGINNING) if accept_loss else read_required_mark(source)
     try:
-        with staged(target.parent) as (staging, let_through):
+        with staging_folder(target.parent) as (staging, let_through):
             copy = staging.resolve() / "journal"
             _copy(source, copy)
-            last = _checked(copy, source, expected, let_through)
+            last = _check_copy(copy, source, expected, let_through)
             copy.rename(target)
         sync_folder(target.parent)
     except OSError as error:
@@ -56,7 +56,7 @@ def _copy(source: Path, copy: Path) -> None:
             origin.execute("BEGIN")
             check_schema(origin, source)
             pages, each = (origin.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-            if (pages - 1) * each > stored_bytes(source):  # the log may claim any number; a page may be cut short
+            if (pages - 1) * each > size_on_disk(source):  # the log may claim any number; a page may be cut short
                 raise Damaged(f"{source}: cannot be copied (it claims {pages * each} bytes, more than are there)")
             origin.backup(made)
             made.execute("PRAGMA journal_mode=DELETE")  # like one that was closed: this file is all there is
@@ -68,10 +68,10 @@ def _copy(source: Path, copy: Path) -> None:
         os.fsync(stream.fileno())
 
 
-def _checked(copy: Path, source: Path, expected: Mark | None, let_through: Callable[[], None]) -> Mark:
+def _check_copy(copy: Path, source: Path, expected: Mark | None, let_through: Callable[[], None]) -> Mark:
     last = Mark(0, BEGINNING)
     try:
-        for n, _, _, digest in checked_rows(copy, mark=expected):
+        for n, _, _, digest in iter_checked_rows(copy, mark=expected):
             last = Mark(n + 1, digest)
             let_through()
     except Damaged as error:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.bounded_json import Limits, parse_strictly
-from surefoot.deploy.chain import calibration_seal, canonical, checked_key
+from surefoot.deploy.chain import calibration_seal, canonical, check_key
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import read_file, write_file
-from surefoot.learning.certified.calibrated import Calibration, told_calibration
+from surefoot.learning.certified.calibrated import Calibration, parse_calibration
 
 LIMITS = Limits(size=2**22, values=2**19, depth=4)
 OWN = ("standing", "seal")  # of the file, not of what was counted
@@ -41,7 +41,7 @@ def read_calibration(path: str | PathLike[str], key: bytes | None = None) -> Cal
         raise ArtifactError(f"calibration: {path} is not JSON: {error}") from None
     if not isinstance(content, Mapping):
         raise ArtifactError(f"calibration: {path} must hold an object, as calibrate writes it, got {content!r:.80}")
-    found = told_calibration({name: value for name, value in content.items() if name not in OWN})
+    found = parse_calibration({name: value for name, value in content.items() if name not in OWN})
     if key is None or "seal" not in content:
         return found
     if not compare_digest(_seal(key, content).encode(), str(content["seal"]).encode()):
@@ -52,5 +52,5 @@ def read_calibration(path: str | PathLike[str], key: bytes | None = None) -> Cal
 
 
 def _seal(key: bytes, content: Mapping[str, Any]) -> str:
-    checked_key(key)
+    check_key(key)
     return calibration_seal(key, canonical({name: value for name, value in content.items() if name not in OWN})).hex()

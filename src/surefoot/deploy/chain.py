@@ -67,7 +67,7 @@ class Damaged(ArtifactError):
         self.row = row
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     n: int
     kind: str
     payload: bytes
@@ -92,21 +92,23 @@ def canonical(payload: Any) -> bytes:
 WRITTEN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def chained(previous: bytes, kind: bytes, payload: bytes) -> bytes:
+def chain_hash(previous: bytes, kind: bytes, payload: bytes) -> bytes:
     return sha256(previous + kind + b" " + payload).digest()
 
 
-def read(path: str | os.PathLike[str], *, key: bytes | None = None, observer: Observer | None = None) -> Iterator[Row]:
+def read(
+    path: str | os.PathLike[str], *, key: bytes | None = None, observer: Observer | None = None
+) -> Iterator[JournalRow]:
     """All rows of a journal, each checked against the one before, also while a deployment writes to it.
 
     `Damaged` if fewer are there than the mark records, or if a `key` is given and its seal is missing or wrong.
     """
-    target = located(path)
-    for row in observed(checked_rows(target, key=key), observer):
-        yield named(row, target)
+    target = resolve_journal_path(path)
+    for row in track_rows(iter_checked_rows(target, key=key), observer):
+        yield decode_row(row, target)
 
 
-def observed(rows: Iterator[RawRow], observer: Observer | None) -> Iterator[RawRow]:
+def track_rows(rows: Iterator[RawRow], observer: Observer | None) -> Iterator[RawRow]:
     """The same rows; `observer` hears now and then of how many."""
     for row in rows:
         yield row
@@ -114,15 +116,15 @@ def observed(rows: Iterator[RawRow], observer: Observer | None) -> Iterator[RawR
             observer(row[0] + 1)
 
 
-def named(row: RawRow, path: Path) -> Row:
+def decode_row(row: RawRow, path: Path) -> JournalRow:
     n, kind, payload, digest = row
     try:
-        return Row(n, kind.decode(), payload, digest)
+        return JournalRow(n, kind.decode(), payload, digest)
     except UnicodeDecodeError:
         raise Damaged(f"{path}: row {n} must be of a kind that is text, found {kind[:20]!r}", n) from None
 
 
-def checked_rows(
+def iter_checked_rows(
     path: Path, *, key: bytes | None = None, mark: Mark | None = None, after: Mark | None = None
 ) -> Iterator[RawRow]:
     """The rows in order; `Damaged` at the first one that is missing, altered, out of place or unreadable.
@@ -130,10 +132,10 @@ def checked_rows(
     There may be millions: they are passed on as SQLite returns them. `mark` is by default the journal's own. Who has
     read and checked the rows up to `after` gets those that follow; that the former are as they were is not looked at.
     """
-    return flat.from_iterable(checked_blocks(path, key=key, mark=mark, after=after))
+    return flat.from_iterable(iter_checked_blocks(path, key=key, mark=mark, after=after))
 
 
-def checked_blocks(
+def iter_checked_blocks(
     path: Path,
     most: int = 4096,
     *,
@@ -143,7 +145,7 @@ def checked_blocks(
 ) -> Iterator[list[RawRow]]:
     """The same in lists of at most `most` rows, for who takes in many at once. Those before one that is damaged come
     before the error."""
-    expected = mark or needed_mark(path) or Mark(0, BEGINNING)
+    expected = mark or read_required_mark(path) or Mark(0, BEGINNING)
     last, taken, end = after or Mark(0, BEGINNING), 0, None
     while end is None:
         rows, last, taken, end, fault = _piece(path, last, taken, expected)
@@ -203,7 +205,7 @@ def _piece(path: Path, last: Mark, taken: int, expected: Mark) -> _Piece:
                 found, kind, payload, digest = row
                 if found != n:
                     raise Damaged(f"{path}: row {n} is missing, the next one there is {found}", n)
-                previous = sha256(previous + kind + b" " + payload).digest()  # `chained`, without the call
+                previous = sha256(previous + kind + b" " + payload).digest()  # `chain_hash`, without the call
                 if digest != previous:
                     raise Damaged(f"{path}: row {n} or a row before it was altered: its hash does not follow", n)
                 n += 1
@@ -216,7 +218,7 @@ def _piece(path: Path, last: Mark, taken: int, expected: Mark) -> _Piece:
             else:
                 end = _end(connection, sealed)
             taken += size - ROW_OVERHEAD * len(rows)
-            if taken > stored_bytes(path):
+            if taken > size_on_disk(path):
                 raise Damaged(f"{path}: the rows up to row {n - 1} hold more bytes than the file", n - 1)
     except Damaged as error:
         fault = error
@@ -235,7 +237,7 @@ def _end(connection: sqlite3.Connection, sealed: bool) -> _End:
     return _End(connection.execute("SELECT count, hash FROM head LIMIT 2").fetchall(), seals)
 
 
-def stored_bytes(path: Path) -> int:
+def size_on_disk(path: Path) -> int:
     """Of the journal and its log; while somebody reads them they do not shrink."""
     return path.stat().st_size + _size(path, "-wal")
 
@@ -251,7 +253,7 @@ def _check_end(path: Path, last: Mark, end: _End, key: bytes | None) -> None:
         raise Damaged(f"{path}: its {n} rows are not sealed with this key: who wrote them did not hold it", n)
 
 
-def needed_mark(path: Path) -> Mark | None:
+def read_required_mark(path: Path) -> Mark | None:
     """What `path` must contain. A journal that is in use must have a mark; one that was closed need not.
 
     The mark is read after the mode, and before any rows: so it is there if the mode demands it, and the rows that are
@@ -272,7 +274,7 @@ def needed_mark(path: Path) -> Mark | None:
 
 def _in_use(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether rows may be in the write-ahead log, so that this file is not all there is."""
-    with understood(path):
+    with raise_as_damaged(path):
         if connection.execute("PRAGMA user_version").fetchone()[0] < MARKED:
             return False
         if _unwritable(path):  # SQLite leaves the log alone then; nobody can hold locks that reading would drop
@@ -283,13 +285,13 @@ def _in_use(connection: sqlite3.Connection, path: Path) -> bool:
 
 def head_count(path: Path) -> int:
     """How many rows the journal says it has; nothing is checked yet."""
-    with closing(reader(path)) as connection, understood(path):
+    with closing(reader(path)) as connection, raise_as_damaged(path):
         check_schema(connection, path)
         found = connection.execute("SELECT count FROM head").fetchone()
     return found[0] if found else 0
 
 
-def located(path: str | os.PathLike[str]) -> Path:
+def resolve_journal_path(path: str | os.PathLike[str]) -> Path:
     """The file itself, whatever links lead to it: lock, mark and log are named after it."""
     try:
         found = Path(path).resolve()
@@ -386,7 +388,7 @@ def refuse_file(path: Path, error: Exception) -> NoReturn:
 
 
 @contextmanager
-def understood(path: Path | str, row: int | None = None) -> Iterator[None]:
+def raise_as_damaged(path: Path | str, row: int | None = None) -> Iterator[None]:
     """Whatever cannot be made sense of inside is the file's fault, since anything may be in it."""
     try:
         yield
@@ -416,7 +418,7 @@ def too_large(path: Path | str) -> ArtifactError:
 SHORTEST_KEY, LONGEST_KEY = 16, 4096  # bytes of a key
 
 
-def checked_key(key: Any) -> bytes | None:
+def check_key(key: Any) -> bytes | None:
     if key is None:
         return None
     if not isinstance(key, bytes) or not SHORTEST_KEY <= len(key) <= LONGEST_KEY:
@@ -427,24 +429,24 @@ def checked_key(key: Any) -> bytes | None:
 
 def key_name(key: bytes | None) -> str | None:
     """Tells keys apart in row 0, and gives nothing of the key away."""
-    return None if key is None else _sealed(key, b"name").hex()[:16]
+    return None if key is None else _hmac_sha256(key, b"name").hex()[:16]
 
 
 def head_seal(key: bytes, count: int, digest: bytes) -> bytes:
-    return _sealed(key, b"head %d " % count + digest)
+    return _hmac_sha256(key, b"head %d " % count + digest)
 
 
 def snapshot_seal(key: bytes, row: int, digest: bytes, state: bytes) -> bytes:
-    return _sealed(key, b"snapshot %d " % row + digest + state)
+    return _hmac_sha256(key, b"snapshot %d " % row + digest + state)
 
 
 def calibration_seal(key: bytes, content: bytes) -> bytes:
-    return _sealed(key, b"calibration " + content)
+    return _hmac_sha256(key, b"calibration " + content)
 
 
 def same(one: bytes, other: Any) -> bool:
     return isinstance(other, bytes) and hmac.compare_digest(one, other)
 
 
-def _sealed(key: bytes, message: bytes) -> bytes:
+def _hmac_sha256(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, b"surefoot " + message, "sha256")

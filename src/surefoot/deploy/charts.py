@@ -77,7 +77,7 @@ def cost_card(history: History, status: Status, k: int) -> Card:
     return Card(
         f"Cost{which} against its budget",
         picture,
-        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", _seen_in_words(status))),
+        (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", _mean_label(status))),
     )
 
 
@@ -97,7 +97,7 @@ def reward_card(history: History, status: Status) -> Card:
             *_alarms(history, shown),
         ],
     )
-    key = (("seen", _seen_in_words(status)), ("recent", f"means of {RECENT} stretches"))
+    key = (("seen", _mean_label(status)), ("recent", f"means of {RECENT} stretches"))
     return Card("Reward", picture, key)
 
 
@@ -168,7 +168,7 @@ def _interval(shown: Frame, seen: Sequence[Seen], status: Status) -> Markup:
     return band(shown, [] if status.breaches else [(x, low, high) for x, _, low, high in seen], "band seen")
 
 
-def _seen_in_words(status: Status) -> str:
+def _mean_label(status: Status) -> str:
     return "observed mean so far" if status.breaches else "observed mean so far, 95 % interval"
 
 
@@ -252,7 +252,7 @@ def chart(label: str, shown: Frame, marks: Sequence[Markup], ticks: Sequence[tup
     """
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     parts = [Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(WIDTH, HEIGHT, label)]
-    heights = ticks or [(value, written(value)) for value in nice(shown.low, shown.high)]
+    heights = ticks or [(value, format_tick(value)) for value in nice(shown.low, shown.high)]
     for value, text in heights:
         y = TOP + shown.y(value)
         if not ticks:
@@ -265,7 +265,9 @@ def chart(label: str, shown: Frame, marks: Sequence[Markup], ticks: Sequence[tup
     for value in nice(0, shown.end, least=1.0):  # episodes are whole
         x = LEFT + shown.x(value)
         parts.append(Markup('<path class="axis" d="M{:.1f} {}v4"/>').format(x, floor))
-        parts.append(Markup('<text class="across" x="{:.1f}" y="{}">{}</text>').format(x, floor + 18, written(value)))
+        parts.append(
+            Markup('<text class="across" x="{:.1f}" y="{}">{}</text>').format(x, floor + 18, format_tick(value))
+        )
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
@@ -336,7 +338,7 @@ def nice(low: float, high: float, most: int = 5, least: float = 0.0) -> list[flo
     return [round(k * step, 12) for k in range(first, min(last, first + 2 * most) + 1)] or [(low + high) / 2]
 
 
-def written(value: float) -> str:
+def format_tick(value: float) -> str:
     """A number for a tick: short, with a true minus sign."""
     size = abs(value)
     text = f"{value / 1e6:g} M" if size >= 1e6 else f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"

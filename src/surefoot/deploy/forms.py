@@ -18,7 +18,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import discounted_sum
-from surefoot.deploy.chain import Damaged, Row, check_schema, reader
+from surefoot.deploy.chain import Damaged, JournalRow, check_schema, reader
 
 FORMAT = "surefoot-journal"
 # Since 1.1 row 0 names the key, if there is one, and a method may tell more of how it splits the risk.
@@ -32,11 +32,11 @@ LATER_SETTINGS = frozenset({ASSUMED, "shift", "calibration", "split", "by_prior"
 Check = Callable[[Any], bool]
 
 
-def opening(row: Row, where: str) -> Mapping[str, Any]:
+def opening(row: JournalRow, where: str) -> Mapping[str, Any]:
     """The payload of row 0."""
     if row.kind != "open":
         raise Damaged(f"{where}: row 0 must open a journal", 0)
-    return checked(row)
+    return check_payload(row)
 
 
 def check_seals(opened: Mapping[str, Any], path: Path) -> None:
@@ -48,7 +48,7 @@ def check_seals(opened: Mapping[str, Any], path: Path) -> None:
         raise Damaged(f"{path}: row 0 names {'no key' if sealed else 'a key'}, but {found}", 0)
 
 
-def checked(row: Row) -> dict[str, Any]:
+def check_payload(row: JournalRow) -> dict[str, Any]:
     """The payload of a row, if it has what is shown of its kind."""
     data, form = row.data, FORMS.get(row.kind)
     if form is None:

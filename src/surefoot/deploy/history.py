@@ -3,7 +3,7 @@
 `History.add` says what a row means. `History.extend` takes in many with the same result, to the last bit: a journal
 that is long is long by its orders and outcomes, and whoever writes these has one way to write each
 (`chain.canonical`), so a pattern finds the numbers several times faster than a parser of JSON. What is written in any
-other way is read as every single row is, by `forms.checked`.
+other way is read as every single row is, by `forms.check_payload`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
 from surefoot.confidence import mixture_boundary
-from surefoot.deploy.chain import STRANGE, Damaged, RawRow, Row, named
-from surefoot.deploy.forms import checked, opening, sums_of
+from surefoot.deploy.chain import STRANGE, Damaged, JournalRow, RawRow, decode_row
+from surefoot.deploy.forms import check_payload, opening, sums_of
 from surefoot.deploy.status import Ends, Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
 
@@ -63,7 +63,7 @@ class Stretch:
     reward: float = 0.0
     told: int = 0
 
-    def merged(self, other: Stretch) -> Stretch:
+    def merge(self, other: Stretch) -> Stretch:
         return Stretch(self.ordered + other.ordered, self.reward + other.reward, self.told + other.told)
 
 
@@ -120,10 +120,10 @@ class History:
         self.abandoned: Ends[dict[str, Any]] = Ends()
         self.standing: Standing = "safe"
         self.since = 0
-        self._last: Row | None = None
+        self._last: JournalRow | None = None
 
-    def add(self, row: Row) -> None:
-        data = checked(row)
+    def add(self, row: JournalRow) -> None:
+        data = check_payload(row)
         self.tally.add(row)
         self._last = row
         match row.kind:
@@ -147,19 +147,19 @@ class History:
         """Add these rows. Of orders and outcomes, which a long journal is made of, whole columns are taken in at once;
         rows that those do not cover, and all rows wherever anything is unusual, are added one by one."""
         if rows and not self.opened:
-            self.add(named(rows[0], where))
+            self.add(decode_row(rows[0], where))
             rows = rows[1:]
         found = columns(rows, where, self.opened["discount"], len(self.costs)) if self.opened else None
         paths = None if found is None else self._paths(found.outcomes.sums)
         if found is None or paths is None:
             for row in rows:
-                self.add(named(row, where))
+                self.add(decode_row(row, where))
             return
         wider = self._wider(found)
         if wider is not None:  # where stretches are merged, sums are added up in another order
             place = rows.index(wider)
             self.extend(rows[:place], where)
-            self.add(named(wider, where))
+            self.add(decode_row(wider, where))
             self.extend(rows[place + 1 :], where)
             return
         self._order_all(found.orders)
@@ -167,9 +167,9 @@ class History:
         last = {some[-1]: len(some) for some in (found.orders.rows, found.outcomes.rows) if some}
         for row in sorted([*found.others, *last]):
             if row in last:
-                self._count(named(row, where), last[row])
+                self._count(decode_row(row, where), last[row])
             else:
-                self.add(named(row, where))
+                self.add(decode_row(row, where))
 
     def status(self) -> Status:
         if self._last is None:
@@ -194,8 +194,8 @@ class History:
         self.decided.add(Decided(data["episode"], data["weight"], data["surviving"], margin))
         self._stand(data["episode"])
 
-    def _tell(self, row: Row, data: Mapping[str, Any]) -> None:
-        values = told_sums(row, data, self.opened["discount"])
+    def _tell(self, row: JournalRow, data: Mapping[str, Any]) -> None:
+        values = finite_sums(row, data, self.opened["discount"])
         means = zip((self.reward, *self.costs), values, strict=True)
         self.reward, *self.costs = (mean.told(value) for mean, value in means)
         if not all(math.isfinite(mean.squares) for mean in (self.reward, *self.costs)):
@@ -215,7 +215,7 @@ class History:
         while episode // self.stretch >= 2 * POINTS:
             padded = [*self.stretches, *([Stretch()] if len(self.stretches) % 2 else [])]
             pairs = zip(padded[::2], padded[1::2], strict=True)
-            self.stretches = [one.merged(other) for one, other in pairs]
+            self.stretches = [one.merge(other) for one, other in pairs]
             self.stretch *= 2
         place = episode // self.stretch
         self.stretches += [Stretch() for _ in range(place + 1 - len(self.stretches))]
@@ -280,13 +280,13 @@ class History:
         for first, end in pairwise([0, *ends]):
             yield self.stretches[places[first]], slice(first, end)
 
-    def _count(self, last: Row, number: int) -> None:
+    def _count(self, last: JournalRow, number: int) -> None:
         """Count `number` orders or outcomes, of which this is the last."""
         self._last = last
         self.tally.counts[last.kind] = self.tally.counts.get(last.kind, 0) + number - 1
         self.tally.add(last)
         if last.kind == "order":
-            self.order = checked(last)
+            self.order = check_payload(last)
 
 
 def _lower(one: Decided, other: Decided) -> Decided:
@@ -400,7 +400,7 @@ def columns(rows: Sequence[RawRow], where: Path, discount: float, constraints: i
     return found if (np.abs(found.outcomes.sums) < LARGEST).all() else None
 
 
-def told_sums(row: Row, data: Mapping[str, Any], discount: float) -> list[float]:
+def finite_sums(row: JournalRow, data: Mapping[str, Any], discount: float) -> list[float]:
     """The reward and the costs of an outcome, which must be finite."""
     reward, cost = sums_of(data, discount)
     values = [float(reward), *map(float, cost)]
@@ -412,7 +412,7 @@ def told_sums(row: Row, data: Mapping[str, Any], discount: float) -> list[float]
 def _orders(rows: Sequence[RawRow], where: Path) -> tuple[NDArray[np.int64], list[int]]:
     found = _matches(ORDER, rows)
     if found is None:
-        single = [checked(named(row, where)) for row in rows]
+        single = [check_payload(decode_row(row, where)) for row in rows]
         numbers = np.array([(data["episode"], data["policy"]) for data in single], dtype=np.int64)
     else:
         numbers = _whole_numbers(chain.from_iterable(found))
@@ -425,9 +425,9 @@ def _outcomes(
 ) -> tuple[NDArray[np.int64], Floats]:
     found = _matches(OUTCOME, rows)
     if found is None:
-        single = [(row, checked(row)) for row in (named(row, where) for row in rows)]
+        single = [(row, check_payload(row)) for row in (decode_row(row, where) for row in rows)]
         episodes = [data["episode"] for _, data in single]
-        sums = [told_sums(row, _without_breach(data), discount) for row, data in single]
+        sums = [finite_sums(row, _without_breach(data), discount) for row, data in single]
         return np.array(episodes, dtype=np.int64), np.array(sums).reshape(len(rows), 1 + constraints)
     parts = list(chain.from_iterable(found))
     costs, numbers, rewards = parts[::3], parts[1::3], parts[2::3]

@@ -29,25 +29,25 @@ from surefoot.deploy.chain import (
     SEALS,
     STRANGE,
     FileId,
+    JournalRow,
     RawRow,
-    Row,
     canonical,
-    chained,
+    chain_hash,
     check_schema,
-    checked_rows,
     connect,
     file_id,
     head_seal,
     identity,
-    located,
+    iter_checked_rows,
     reader,
     refuse_file,
+    resolve_journal_path,
     same,
     snapshot_seal,
 )
 from surefoot.deploy.marks import Mark, MarkFile, mark_path, read_mark
 from surefoot.errors import ArtifactError
-from surefoot.files import remove_leftovers, staged, sync_folder
+from surefoot.files import remove_leftovers, staging_folder, sync_folder
 
 Entry = tuple[str, Any]  # kind and payload
 
@@ -64,7 +64,7 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None) -> None:
         """Takes the lock. The rows are yet to be read, by `rows`."""
-        self.path, self._key = located(path), key
+        self.path, self._key = resolve_journal_path(path), key
         self._place = str(self.path)
         self.count, self.hash = 0, BEGINNING
         self._ready = False  # whether the mark and the write-ahead log are in use
@@ -91,11 +91,11 @@ class Journal:
 
     def rows(self) -> Iterator[RawRow]:
         """All rows, each checked against the one before; takes note of the last one when all are read."""
-        for row in checked_rows(self.path, key=self._key):
+        for row in iter_checked_rows(self.path, key=self._key):
             self.count, self.hash = row[0] + 1, row[3]
             yield row
 
-    def append(self, entries: Sequence[Entry]) -> list[Row]:
+    def append(self, entries: Sequence[Entry]) -> list[JournalRow]:
         """Add rows, all or none."""
         rows = self._following(entries)
         head = Mark(self.count + len(rows), rows[-1].hash if rows else self.hash)
@@ -112,7 +112,7 @@ class Journal:
         self.count, self.hash = head
         return rows
 
-    def find(self, kinds: Sequence[str], episode: int) -> Row | None:
+    def find(self, kinds: Sequence[str], episode: int) -> JournalRow | None:
         """The row of one of these kinds whose payload has this `episode`, by bisection: each episode has at most one,
         and they come in order."""
         marks = ",".join("?" * len(kinds))
@@ -132,7 +132,7 @@ class Journal:
             found = first_from(bisect_left(range(self.count), True, key=behind))
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot be read ({error})") from None
-        return None if found is None or found[0] != episode else Row(found[1], found[2].decode(), *found[3:])
+        return None if found is None or found[0] != episode else JournalRow(found[1], found[2].decode(), *found[3:])
 
     def save_snapshot(self, state: bytes) -> None:
         """Keep `state` for the row written last, sealed; without a key nobody could trust it. Failing to is no loss."""
@@ -183,12 +183,12 @@ class Journal:
             self._close_mark()
             self._lock.release(discard=not used)
 
-    def _following(self, entries: Sequence[Entry]) -> list[Row]:
+    def _following(self, entries: Sequence[Entry]) -> list[JournalRow]:
         rows, previous = [], self.hash
         for n, (kind, payload) in enumerate(entries, start=self.count):
             text = canonical(payload)
-            previous = chained(previous, kind.encode(), text)
-            rows.append(Row(n, kind, text, previous))
+            previous = chain_hash(previous, kind.encode(), text)
+            rows.append(JournalRow(n, kind, text, previous))
         return rows
 
     def _check_ownership(self) -> None:
@@ -222,7 +222,7 @@ class Journal:
                 self._in_use[str(path)] = found
         return mark
 
-    def _write(self, rows: list[Row], head: Mark) -> None:
+    def _write(self, rows: list[JournalRow], head: Mark) -> None:
         self._run("BEGIN IMMEDIATE")
         moved = self._run(
             "UPDATE head SET count = ?, hash = ? WHERE count = ? AND hash = ?", (*head, self.count, self.hash)
@@ -310,9 +310,9 @@ def _create(path: Path, first: Entry, key: bytes | None) -> None:
             "mark away too"
         )
     text = canonical(first[1])
-    digest = chained(BEGINNING, first[0].encode(), text)
+    digest = chain_hash(BEGINNING, first[0].encode(), text)
     try:
-        with staged(path.parent) as (staging, _):
+        with staging_folder(path.parent) as (staging, _):
             fresh = staging / "journal"
             connection = sqlite3.connect(fresh, isolation_level=None)
             try:

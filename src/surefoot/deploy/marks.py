@@ -96,10 +96,10 @@ def _slots(handle: int) -> tuple[Mark | None, Mark | None]:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         raise OSError("not a file")
     content = os.read(handle, 2 * SLOT)
-    return _parsed(content[:SLOT]), _parsed(content[SLOT:])
+    return _parse_slot(content[:SLOT]), _parse_slot(content[SLOT:])
 
 
-def _parsed(slot: bytes) -> Mark | None:
+def _parse_slot(slot: bytes) -> Mark | None:
     found = FORM.fullmatch(slot)
     if found is None:
         return None

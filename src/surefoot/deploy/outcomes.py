@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from surefoot.arrays import Floats, finite_array, refuse
+from surefoot.arrays import Floats, finite_array, raise_at
 from surefoot.bounded_json import check
 from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, first_breach
 from surefoot.cmdp.units import Units
@@ -110,11 +110,11 @@ def with_signals(plain: Mapping[str, Any], method: Method, policy: int) -> dict[
     if "actions" not in plain:
         return dict(plain)  # for the learner to refuse
     with np.errstate(all="ignore"):  # of numbers as large as numbers are
-        signals = reads.of(policy, _observed(plain))[0]
+        signals = reads.of(policy, _to_observed(plain))[0]
     return {**plain, "signals": signals.tolist()}
 
 
-def told_part(payload: Mapping[str, Any]) -> dict[str, Any]:
+def drop_computed_signals(payload: Mapping[str, Any]) -> dict[str, Any]:
     """A record without the signals that were computed from it."""
     return {name: value for name, value in payload.items() if name != "signals" or "actions" not in payload}
 
@@ -125,13 +125,13 @@ def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
     if "signals" in plain:
         return Outcome(reward, cost, signals=np.array(plain["signals"], dtype=np.float64))
     if "observations" in plain:
-        seen = _observed(plain)
+        seen = _to_observed(plain)
         return Outcome(reward, cost, observed=replace(seen, observations=seen.observations.astype(np.float64)))
     states, actions = (None if plain.get(name) is None else np.array(plain[name]) for name in ("states", "actions"))
     return Outcome(reward, cost, states, actions)
 
 
-def _observed(plain: Mapping[str, Any]) -> Observed:
+def _to_observed(plain: Mapping[str, Any]) -> Observed:
     """One episode; what its steps paid is known where it was not told as sums."""
     seen, acted = np.array(plain["states" if "states" in plain else "observations"]), np.array(plain["actions"])
     paid = np.column_stack([plain["rewards"], plain["costs"]])[None] if "rewards" in plain else None
@@ -160,7 +160,7 @@ def breach(plain: Mapping[str, Any], units: Units) -> str | None:
     )
 
 
-def checked_reason(reason: Any) -> str:
+def check_reason(reason: Any) -> str:
     """Why an episode was abandoned."""
     if not isinstance(reason, str) or not reason.strip() or len(reason) > LONGEST_REASON:
         raise InvalidInput(f"reason must be a text of 1 to {LONGEST_REASON} characters, got {reason!r}"[:200])
@@ -285,7 +285,7 @@ def _fractions(name: str, value: Any) -> list[float]:
     array = _numbers(name, value)
     if array.ndim != 1 or not array.size:
         raise InvalidInput(f"{name} must be numbers in a row, got shape {list(array.shape)}")
-    refuse(name, array, (array < 0) | (array > 1), "must lie in [0, 1]")
+    raise_at(name, array, (array < 0) | (array > 1), "must lie in [0, 1]")
     listed: list[float] = array.tolist()
     return listed
 

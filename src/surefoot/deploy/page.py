@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from surefoot.cmdp.wording import number
-from surefoot.deploy.chain import Observer, checked_blocks, checked_key, located, named, understood
+from surefoot.deploy.chain import (
+    Observer,
+    check_key,
+    decode_row,
+    iter_checked_blocks,
+    raise_as_damaged,
+    resolve_journal_path,
+)
 from surefoot.deploy.charts import Card, cards
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import History
@@ -65,8 +72,8 @@ def deployment_page(
     """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
     it also shows what is left in the parameters of the family; with its `key`, the seal is checked."""
     history = read_history(path, possible, observer, key)
-    with understood(located(path)):
-        return rendered(view(located(path).name, history, possible))
+    with raise_as_damaged(resolve_journal_path(path)):
+        return render_page(view(resolve_journal_path(path).name, history, possible))
 
 
 def read_history(
@@ -75,15 +82,15 @@ def read_history(
     observer: Observer | None = None,
     key: bytes | None = None,
 ) -> History:
-    history, target = History(sealed=key is not None), located(path)
-    with understood(target):
-        for rows in checked_blocks(target, key=checked_key(key)):
+    history, target = History(sealed=key is not None), resolve_journal_path(path)
+    with raise_as_damaged(target):
+        for rows in iter_checked_blocks(target, key=check_key(key)):
             if rows[0][0] == 0:
-                check_seals(opening(named(rows[0], target), str(target)), target)
+                check_seals(opening(decode_row(rows[0], target), str(target)), target)
             history.extend(rows, target)
             if possible is not None:
                 for row in rows:
-                    possible.add(named(row, target))
+                    possible.add(decode_row(row, target))
             if observer is not None:
                 observer(rows[-1][0] + 1)
         if possible is not None:
@@ -100,7 +107,7 @@ def view(name: str, history: History, possible: Possible | None = None) -> View:
         word,
         tone,
         _verdict(history, status),
-        (_margin(status), _observed(history, status), _order(history, status), _alarms(history, status)),
+        (_margin(status), _cost_figure(history, status), _order(history, status), _alarms(history, status)),
         tuple(cards(history, status, possible)),
         _events(history),
         facts(status),
@@ -108,7 +115,7 @@ def view(name: str, history: History, possible: Possible | None = None) -> View:
     )
 
 
-def rendered(shown: View, **live: Any) -> str:
+def render_page(shown: View, **live: Any) -> str:
     """The page as one HTML document, every text escaped.
 
     Args:
@@ -117,7 +124,7 @@ def rendered(shown: View, **live: Any) -> str:
     return _template("page").render(view=shown, live=live or None, alarms=ALARMS) + "\n"
 
 
-def rendered_body(shown: View, **live: Any) -> str:
+def render_body(shown: View, **live: Any) -> str:
     """What changes of a page that is served."""
     return _template("body").render(view=shown, live=live or None, alarms=ALARMS)
 
@@ -187,7 +194,7 @@ def _margin(status: Status) -> Figure:
     return Figure(name, number(margin), beside, "bad" if margin < 0 else "")
 
 
-def _observed(history: History, status: Status) -> Figure:
+def _cost_figure(history: History, status: Status) -> Figure:
     """Of the constraint that was seen closest to its budget."""
     rooms = [budget - seen.mean for budget, seen in zip(status.budget, history.costs, strict=True)]
     k = rooms.index(min(rooms))

@@ -59,9 +59,9 @@ def serve(deployment: Deployment, lines: Iterable[bytes | MemoryError], send: Ca
 def answer(deployment: Deployment, line: bytes) -> dict[str, Any]:
     request: Mapping[str, Any] = {}
     try:
-        request = _parsed(line)
+        request = _parse_request(line)
         _check(request)
-        reply = {"ok": True, **_done(deployment, request)}
+        reply = {"ok": True, **_dispatch(deployment, request)}
     except Exception as error:  # a controller must get an answer, whatever happens here
         reply = failure(error)
     return {**({"id": request["id"]} if "id" in request else {}), **reply}
@@ -92,7 +92,7 @@ def _text(reply: Mapping[str, Any]) -> str:
         return json.dumps(failure(error))
 
 
-def _parsed(line: bytes) -> Mapping[str, Any]:
+def _parse_request(line: bytes) -> Mapping[str, Any]:
     """The object in a line, with an id that can be repeated."""
     try:
         request = parse(line.removeprefix(BOM_UTF8), LIMITS)
@@ -121,15 +121,15 @@ def _echo(value: Any) -> str:
     return repr(value)[:LONGEST_ECHO]
 
 
-def _done(deployment: Deployment, request: Mapping[str, Any]) -> dict[str, Any]:
+def _dispatch(deployment: Deployment, request: Mapping[str, Any]) -> dict[str, Any]:
     match request["do"]:
         case "ask":
             return {"order": _order(deployment, deployment.ask())}
         case "tell":
-            deployment.tell(_named(deployment, request), **_told(request))
+            deployment.tell(_resolve_order(deployment, request), **_tell_arguments(request))
             return {"episodes": deployment.learner.state.episode}
         case "abandon":
-            deployment.abandon(_named(deployment, request), request.get("reason", ""))
+            deployment.abandon(_resolve_order(deployment, request), request.get("reason", ""))
             return {"episodes": deployment.learner.state.episode}
         case "policy":
             return {"policy": _policy(deployment, request.get("policy"))}
@@ -137,7 +137,7 @@ def _done(deployment: Deployment, request: Mapping[str, Any]) -> dict[str, Any]:
             return {"status": deployment.status().as_dict()}
 
 
-def _told(request: Mapping[str, Any]) -> dict[str, Any]:
+def _tell_arguments(request: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of the episode: numbers, lists of them, and objects of both."""
     told = {name: value for name, value in request.items() if name not in ("do", "id", "episode")}
     if not isinstance(told.get("breach", False), bool):
@@ -173,7 +173,7 @@ def _order(deployment: Deployment, order: Order) -> dict[str, Any]:
     }
 
 
-def _named(deployment: Deployment, request: Mapping[str, Any]) -> Order:
+def _resolve_order(deployment: Deployment, request: Mapping[str, Any]) -> Order:
     """The order of the episode named; of a fallback order the episode is null."""
     episode, outstanding = request.get("episode", "nothing"), deployment.outstanding
     if episode is None:

@@ -31,12 +31,12 @@ import numpy as np
 
 from surefoot.arrays import Integers
 from surefoot.cmdp.episode import Outcomes, first_breach
-from surefoot.deploy.chain import STRANGE, Row, canonical
+from surefoot.deploy.chain import STRANGE, JournalRow, canonical
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORMAT_VERSION
 from surefoot.deploy.journal import Entry
-from surefoot.deploy.outcomes import KEYS, breach, checked_reason, outcome_of, record, told_part, with_signals
+from surefoot.deploy.outcomes import KEYS, breach, check_reason, drop_computed_signals, outcome_of, record, with_signals
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
-from surefoot.learning.certified.calibrated import told_calibration
+from surefoot.learning.certified.calibrated import parse_calibration
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, LearnerState, Order, Orders, counter_uniforms
 
@@ -100,14 +100,14 @@ def _plain(payload: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def recorded_settings(found: Mapping[str, Any]) -> dict[str, Any]:
+def header_settings(found: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in the payload of row 0, from which `methods.learner` makes the same learner again."""
     settings = dict(found["settings"])
     if found.get("format_version") == FIRST_VERSION and settings.get("method") in ASSUMING:
         settings[ASSUMED] = True
     told = settings.get("calibration")
     if isinstance(told, Mapping):  # with the standing it was begun with; journals from before there were any: as then
-        settings["calibration"] = told_calibration({"standing": "counted", **told})
+        settings["calibration"] = parse_calibration({"standing": "counted", **told})
     return settings
 
 
@@ -206,7 +206,7 @@ class Replay:
         self.learner.state, self.learner.events = learner.state, learner.events
         self.outstanding = self._next = None
 
-    def follow(self, row: Row) -> None:
+    def follow(self, row: JournalRow) -> None:
         """Take over a row that was written earlier, or say why it does not follow."""
         if row.kind in TOLD:
             self._follow_told(row)
@@ -222,14 +222,14 @@ class Replay:
         else:
             found = row.data
             check_written(kind, found, row.payload)
-            size, different = _difference(_worded_as(found, json.loads(canonical(expected))), found)
+            size, different = _difference(_keep_message(found, json.loads(canonical(expected))), found)
             if size > TOLERANCE:
                 raise Departure(f"{kind}: {different}")
             self.rounding = max(self.rounding, size)
             expected = found
         self.wrote([(kind, expected)])
 
-    def _follow_told(self, row: Row) -> None:
+    def _follow_told(self, row: JournalRow) -> None:
         payload = row.data
         if not isinstance(payload, dict):
             raise Departure("its payload must be an object")
@@ -246,9 +246,9 @@ class Replay:
     def as_told(self, kind: str, payload: Mapping[str, Any], policy: int) -> dict[str, Any]:
         """What would be written if it were told now, without the episode; signals as they were computed then."""
         if kind == "abandoned":
-            return {"reason": checked_reason(payload.get("reason"))}
+            return {"reason": check_reason(payload.get("reason"))}
         method = self.learner.method
-        plain = with_signals(_told_again(told_part(payload), self.learner), method, policy)
+        plain = with_signals(_rebuild_record(drop_computed_signals(payload), self.learner), method, policy)
         if "signals" in payload and "actions" in payload:
             size, different = _difference(plain.get("signals"), payload["signals"], "signals")
             if size > TOLERANCE:
@@ -263,7 +263,7 @@ class Replay:
         return plain
 
 
-def _told_again(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
+def _rebuild_record(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
     told: Any = {name: value for name, value in payload.items() if name in KEYS}
     if "states" in told and "actions" in told:
         told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
@@ -303,7 +303,7 @@ def _decision(learner: Learner) -> dict[str, Any]:
     }
 
 
-def _worded_as(found: Any, expected: dict[str, Any]) -> dict[str, Any]:
+def _keep_message(found: Any, expected: dict[str, Any]) -> dict[str, Any]:
     """An event is known by its episode, kind and numbers. Its sentence is for people, and later versions may word it
     otherwise: the row keeps the one that it was written with."""
     sentence = found.get("message") if isinstance(found, dict) else None
@@ -341,12 +341,12 @@ class Blocks:
         took: called with every row that was followed.
     """
 
-    def __init__(self, replay: Replay, took: Callable[[Row], None] = lambda row: None) -> None:
+    def __init__(self, replay: Replay, took: Callable[[JournalRow], None] = lambda row: None) -> None:
         self._replay, self._took = replay, took
-        self._waiting: list[Row] = []
+        self._waiting: list[JournalRow] = []
         self._size = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: JournalRow) -> None:
         """`Departure`, with the number of the row, if this one or one that waited does not follow."""
         if row.kind not in ORDINARY:
             self.finish()
@@ -366,7 +366,7 @@ class Blocks:
         for row in rows[taken:]:
             self._follow(row)
 
-    def _follow(self, row: Row) -> None:
+    def _follow(self, row: JournalRow) -> None:
         try:
             self._replay.follow(row)
         except (Departure, *STRANGE) as error:
@@ -384,7 +384,7 @@ class Blocks:
             self.finish()
 
 
-def _take(replay: Replay, rows: Sequence[Row]) -> int:
+def _take(replay: Replay, rows: Sequence[JournalRow]) -> int:
     """Follow the first of these rows, and return how many; 0 where they are not plain orders and their outcomes."""
     taken, episodes = 0, len(rows) // 2
     try:
@@ -401,7 +401,7 @@ def _order_is_next(replay: Replay) -> bool:
     return [kind for kind, _ in replay.owed()] == ["order"]
 
 
-def _read(replay: Replay, rows: Sequence[Row]) -> tuple[Integers, Outcomes]:
+def _read(replay: Replay, rows: Sequence[JournalRow]) -> tuple[Integers, Outcomes]:
     """The policies [n] that the rows order and the outcomes that they tell, if each row is written as it must be."""
     orders, told = rows[::2], rows[1::2]
     _check(all(row.kind == "order" for row in orders) and all(row.kind == "outcome" for row in told))
@@ -438,7 +438,7 @@ def _sums(payloads: Sequence[bytes], first: int) -> Outcomes | None:
     return Outcomes(np.array(rewards), np.array(costs, dtype=np.float64), starts)
 
 
-def _records(replay: Replay, rows: Sequence[Row], drawn: Integers) -> Outcomes:
+def _records(replay: Replay, rows: Sequence[JournalRow], drawn: Integers) -> Outcomes:
     """Outcomes of any form, but for those in which signals are computed again."""
     learner, outcomes = replay.learner, []
     for k, (row, policy) in enumerate(zip(rows, drawn.tolist(), strict=True), learner.state.episode):

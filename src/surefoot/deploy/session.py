@@ -17,14 +17,14 @@ from surefoot.deploy import outcomes, snapshots
 from surefoot.deploy.chain import (
     STRANGE,
     Damaged,
+    JournalRow,
     Observer,
-    Row,
     canonical,
-    checked_key,
+    check_key,
+    decode_row,
     key_name,
-    named,
-    observed,
-    understood,
+    raise_as_damaged,
+    track_rows,
 )
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
@@ -32,7 +32,7 @@ from surefoot.deploy.outcomes import Episode
 from surefoot.deploy.replay import TOLD, Blocks, Departure, Replay, check_header, header
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
-from surefoot.interrupts import held_back
+from surefoot.interrupts import defer_sigint
 from surefoot.learning.learner import Learner, Order
 from surefoot.learning.method import SAFE, SAFE_ONLY
 
@@ -56,13 +56,13 @@ def _alone(method: Callable[Concatenate[Deployment, P], R]) -> Callable[Concaten
     """One thread after the other, and nobody after `close` or in a forked child."""
 
     @wraps(method)
-    def guarded(self: Deployment, /, *arguments: P.args, **named: P.kwargs) -> R:
+    def guarded(self: Deployment, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         if self._process != os.getpid():
             raise Closed("the deployment belongs to the process that opened it, not to one forked from it")
         with self._turn:
             if self._closed:
                 raise Closed("the deployment is closed; open the journal again")
-            return method(self, *arguments, **named)
+            return method(self, *arguments, **keywords)
 
     return guarded
 
@@ -107,14 +107,14 @@ class Deployment:
         """
         if isinstance(learner, Learner):
             _check_fresh(learner)
-        journal = Journal(path, checked_key(key))
+        journal = Journal(path, check_key(key))
         try:
-            made = learner if isinstance(learner, Learner) else learner(_recorded(journal))
+            made = learner if isinstance(learner, Learner) else learner(_read_opening(journal))
             _check_fresh(made)
             if not journal.exists:
                 journal.begin(("open", header(made, key_name(key))))
-            with understood(journal.path):
-                replay, tally = _resumed(journal, made, key_name(key), observer)
+            with raise_as_damaged(journal.path):
+                replay, tally = _resume_journal(journal, made, key_name(key), observer)
             _deployed.add(made)
             opened = cls(journal, replay, tally)
             opened._attempt(opened._catch_up)
@@ -174,7 +174,7 @@ class Deployment:
         """The order was begun and has no outcome; every conclusion takes the one that is worst for it."""
         if order.episode == FALLBACK:
             return
-        payload = {"episode": order.episode, "reason": outcomes.checked_reason(reason)}
+        payload = {"episode": order.episode, "reason": outcomes.check_reason(reason)}
         if not self._settled("abandoned", order, payload):
             self._record("abandoned", payload)
 
@@ -189,7 +189,7 @@ class Deployment:
         """Also tries once more to record what the journal could not take. Any number of times."""
         if self._process != os.getpid():
             return  # a forked child holds nothing
-        with held_back(), self._turn:
+        with defer_sigint(), self._turn:
             if not self._closed:
                 self._closed = True
                 self._finish()
@@ -224,7 +224,7 @@ class Deployment:
         earlier = self._journal.find(TOLD, order.episode) if order.episode < self.learner.state.episode else None
         if earlier is None:
             raise InvalidInput(f"order is for episode {order.episode}, which was not ordered; ask for an order first")
-        if (earlier.kind, canonical(outcomes.told_part(earlier.data))) != (kind, canonical(payload)):
+        if (earlier.kind, canonical(outcomes.drop_computed_signals(earlier.data))) != (kind, canonical(payload)):
             raise InvalidInput(
                 f"episode {order.episode} is already recorded as {earlier.kind} {earlier.payload.decode()[:80]}; "
                 "what was told cannot be changed"
@@ -316,21 +316,23 @@ def _check_fresh(learner: Learner) -> None:
         raise InvalidInput("learner must be fresh, got one that belongs to another deployment")
 
 
-def _recorded(journal: Journal) -> Mapping[str, Any] | None:
+def _read_opening(journal: Journal) -> Mapping[str, Any] | None:
     if not journal.exists:
         return None
-    with understood(journal.path):
-        return opening(named(next(journal.rows()), journal.path), str(journal.path))
+    with raise_as_damaged(journal.path):
+        return opening(decode_row(next(journal.rows()), journal.path), str(journal.path))
 
 
-def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Observer | None) -> tuple[Replay, Tally]:
+def _resume_journal(
+    journal: Journal, learner: Learner, key: str | None, observer: Observer | None
+) -> tuple[Replay, Tally]:
     """Check all rows against each other, and replay all that no sealed snapshot covers."""
     replay, tally = Replay(learner), Tally(sealed=key is not None)
-    covered = next((n for n, state in journal.snapshots() if _restored(replay, state)), 0)
+    covered = next((n for n, state in journal.snapshots() if _restore_snapshot(replay, state)), 0)
     try:
         with Blocks(replay) as blocks:
-            for raw in observed(journal.rows(), observer):
-                row = named(raw, journal.path)
+            for raw in track_rows(journal.rows(), observer):
+                row = decode_row(raw, journal.path)
                 tally.add(row)
                 if row.n == 0:
                     _check_first(row, learner, journal.path, key)
@@ -342,7 +344,7 @@ def _resumed(journal: Journal, learner: Learner, key: str | None, observer: Obse
     return replay, tally
 
 
-def _check_first(row: Row, learner: Learner, path: Path, key: str | None) -> None:
+def _check_first(row: JournalRow, learner: Learner, path: Path, key: str | None) -> None:
     try:
         opened = opening(row, str(path))
         check_seals(opened, path)
@@ -351,7 +353,7 @@ def _check_first(row: Row, learner: Learner, path: Path, key: str | None) -> Non
         raise Departure(str(error), 0) from None
 
 
-def _restored(replay: Replay, state: bytes) -> bool:
+def _restore_snapshot(replay: Replay, state: bytes) -> bool:
     """Put a snapshot in force; false if it is of another version."""
     try:
         learner_state, events, written, decision = snapshots.decode(state, snapshots.classes(replay.learner))

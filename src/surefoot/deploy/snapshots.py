@@ -33,17 +33,17 @@ def classes(learner: Learner) -> Classes:
 
 
 def encode(value: Any, known: Classes) -> bytes:
-    return json.dumps(_encoded(value, known), separators=(",", ":")).encode()
+    return json.dumps(_to_json(value, known), separators=(",", ":")).encode()
 
 
 def decode(content: bytes, known: Classes) -> Any:
     try:
-        return _decoded(json.loads(content), known)
+        return _from_json(json.loads(content), known)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise NotPlain(f"not a snapshot: {error}") from None
 
 
-def _encoded(value: Any, known: Classes) -> Any:
+def _to_json(value: Any, known: Classes) -> Any:
     """JSON in which everything but None, bool, int and str is a list that begins with what it is."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -55,7 +55,7 @@ def _encoded(value: Any, known: Classes) -> Any:
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
         what = "array" if isinstance(value, np.ndarray) else "scalar"
         return [what, value.dtype.str, list(value.shape), data]
-    inner = partial(_encoded, known=known)
+    inner = partial(_to_json, known=known)
     if isinstance(value, tuple | list):
         return ["tuple" if isinstance(value, tuple) else "list", *map(inner, value)]
     if isinstance(value, Mapping):
@@ -65,10 +65,10 @@ def _encoded(value: Any, known: Classes) -> Any:
     raise NotPlain(f"a {type(value).__name__}")
 
 
-def _decoded(value: Any, known: Classes) -> Any:
+def _from_json(value: Any, known: Classes) -> Any:
     if not isinstance(value, list):
         return value
-    inner = partial(_decoded, known=known)
+    inner = partial(_from_json, known=known)
     match value:
         case ["float", str(text)]:
             return float.fromhex(text)

@@ -9,8 +9,8 @@ from os import PathLike
 from typing import Any, Generic, TypeVar
 
 from surefoot.cmdp.wording import kind_of_cost
-from surefoot.deploy.chain import Damaged, Observer, Row, checked_key, located, read, understood
-from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_seals, checked
+from surefoot.deploy.chain import Damaged, JournalRow, Observer, check_key, raise_as_damaged, read, resolve_journal_path
+from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_payload, check_seals
 
 # Events that put a deployment back on the safe policy.
 ALARMS = ("alarm", "exhausted", "ended")
@@ -175,7 +175,7 @@ class Tally:
         """`sealed` if the rows come from who checked them against the seal with its key."""
         self.sealed = sealed
         self.counts: dict[str, int] = {}
-        self.latest: dict[str, Row] = {}
+        self.latest: dict[str, JournalRow] = {}
         self.events: Ends[Any] = Ends()
         self.alarms: Ends[Any] = Ends()  # those of the events
         self.breaches = 0
@@ -183,16 +183,16 @@ class Tally:
         self._undecided = ""  # kind of the alarm in force if the decision that follows from it is not there yet
         self._told_alone = False  # whether the last of the events is a breach without its event
 
-    def add(self, row: Row) -> None:
+    def add(self, row: JournalRow) -> None:
         if (row.kind == "open") != (row.n == 0):
             raise Damaged(f"row {row.n} must {'not ' if row.n else ''}open a journal", row.n)
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         self.latest[row.kind] = row
         if row.kind == "event":
-            self._add_event(checked(row))
+            self._add_event(check_payload(row))
         elif row.kind in ("decision", "order"):
             self._undecided = ""
-        elif row.kind == "outcome" and b"breach" in row.payload and (told := checked(row)).get("breach"):
+        elif row.kind == "outcome" and b"breach" in row.payload and (told := check_payload(row)).get("breach"):
             self.breaches += 1
             self._add_event({"episode": told["episode"] + 1, "kind": "alarm", "message": BREACHED})
             self._told_alone = True
@@ -211,10 +211,10 @@ class Tally:
             self.alarmed, self._undecided = None, ""
 
     def status(self, rows: int, head: bytes, fault: str | None = None) -> Status:
-        opened = checked(self.latest["open"])
+        opened = check_payload(self.latest["open"])
         decision = self._decision()
         told = self.counts.get("outcome", 0) + self.counts.get("abandoned", 0)
-        order = checked(self.latest["order"]) if self.counts.get("order", 0) > told else None
+        order = check_payload(self.latest["order"]) if self.counts.get("order", 0) > told else None
         state, why = self._standing(decision, fault)
         return Status(
             state,
@@ -243,7 +243,7 @@ class Tally:
 
     def _decision(self) -> dict[str, Any]:
         """The one in force; after an alarm that none has followed yet, the safe policy and no claim."""
-        decision = checked(self.latest["decision"]) if "decision" in self.latest else {}
+        decision = check_payload(self.latest["decision"]) if "decision" in self.latest else {}
         if not self._undecided:
             return decision
         safe = {**decision, "policies": [SAFE], "weights": [1.0], "weight": 0.0, "margin": None}
@@ -270,14 +270,14 @@ def _chances(order: Mapping[str, Any] | None, decision: Mapping[str, Any]) -> Ch
 def read_status(path: str | PathLike[str], observer: Observer | None = None, key: bytes | None = None) -> Status:
     """The status of the journal at `path`, whether or not a deployment is writing to it; with its `key`, the seal is
     checked."""
-    target = located(path)
-    with understood(target):
-        tally, last = tallied(read(target, key=checked_key(key), observer=observer), key is not None)
-        check_seals(checked(tally.latest["open"]), target)
+    target = resolve_journal_path(path)
+    with raise_as_damaged(target):
+        tally, last = tally_rows(read(target, key=check_key(key), observer=observer), key is not None)
+        check_seals(check_payload(tally.latest["open"]), target)
         return tally.status(last.n + 1, last.hash)
 
 
-def tallied(rows: Iterable[Row], sealed: bool = False) -> tuple[Tally, Row]:
+def tally_rows(rows: Iterable[JournalRow], sealed: bool = False) -> tuple[Tally, JournalRow]:
     tally, last = Tally(sealed), None
     for row in rows:
         tally.add(row)

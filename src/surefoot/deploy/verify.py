@@ -18,14 +18,14 @@ from surefoot.arrays import Floats
 from surefoot.deploy.chain import (
     STRANGE,
     Damaged,
+    JournalRow,
     Observer,
-    Row,
     canonical,
-    checked_key,
+    check_key,
     key_name,
-    located,
+    raise_as_damaged,
     read,
-    understood,
+    resolve_journal_path,
 )
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import Thinned
@@ -79,7 +79,7 @@ class Verdict:
 
 def read_header(path: str | PathLike[str]) -> Mapping[str, Any]:
     """The payload of row 0: method, settings and the digest of the policy set."""
-    with understood(located(path)):
+    with raise_as_damaged(resolve_journal_path(path)):
         for row in read(path):
             return opening(row, str(path))
     raise Damaged(f"{path}: row 0 is missing", 0)
@@ -120,7 +120,7 @@ def verify(
             sealed=None if key is None else holds,
         )
 
-    def took(row: Row) -> None:
+    def took(row: JournalRow) -> None:
         nonlocal count, last, published
         tally.add(row)
         count, last = row.n + 1, row.hash.hex()
@@ -128,9 +128,9 @@ def verify(
 
     try:
         with Blocks(replay, took) as blocks:
-            for row in read(path, key=checked_key(key), observer=observer):
+            for row in read(path, key=check_key(key), observer=observer):
                 if row.n == 0:
-                    found = _check_first(row, located(path), learner, key)
+                    found = _check_first(row, resolve_journal_path(path), learner, key)
                     took(row)
                 else:
                     blocks.add(row)
@@ -146,7 +146,7 @@ def verify(
     return verdict(True) if published else verdict(False, count, rewritten)
 
 
-def _check_first(row: Row, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
+def _check_first(row: JournalRow, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
     """The payload of row 0, if the learner is the one that it names."""
     found = opening(row, str(path))
     if canonical(found) != row.payload:
@@ -205,7 +205,7 @@ class Possible:
         self.everything: tuple[Range, ...] = _ranges(low, high)
         self.ranges: Thinned[Left] = Thinned(lambda one, other: Left(one.episode, other.ranges))
 
-    def add(self, row: Row) -> None:
+    def add(self, row: JournalRow) -> None:
         if row.n == 0:
             found = opening(row, "the journal")
             check_header(found, self._learner, "the journal", found.get("key"))

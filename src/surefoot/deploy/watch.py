@@ -26,17 +26,17 @@ from surefoot.deploy.chain import (
     BEGINNING,
     Damaged,
     RawRow,
-    checked_blocks,
-    checked_key,
+    check_key,
+    decode_row,
     head_count,
-    located,
-    named,
-    understood,
+    iter_checked_blocks,
+    raise_as_damaged,
+    resolve_journal_path,
 )
 from surefoot.deploy.forms import check_seals, opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
-from surefoot.deploy.page import View, rendered, rendered_body, view
+from surefoot.deploy.page import View, render_body, render_page, view
 from surefoot.errors import InvalidInput, SurefootError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Follower:
     """
 
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None, maker: Maker | None = None) -> None:
-        self.path, self._key, self._maker = located(path), checked_key(key), maker
+        self.path, self._key, self._maker = resolve_journal_path(path), check_key(key), maker
         self.view = self._waiting()
         self.changes = 0  # of the view
         self.written = 0.0  # when the journal was written to last, in seconds since 1970
@@ -87,20 +87,20 @@ class Follower:
 
     def _advance(self, seconds: float) -> None:
         if self._blocks is None:
-            stamp = stamped(self.path)
+            stamp = journal_stamp(self.path)
             if stamp == self._stamp and time.time() - self.written > SETTLED:
                 return
-            if self._replaced(stamp):
+            if self._is_new_file(stamp):
                 self._restart()
             self._stamp, self.written = stamp, max((each[3] / 1e9 for each in stamp if each), default=0.0)
             if stamp[0] is None:
                 self._restart()
                 return self._show(self._waiting())
             most = BLOCK if self._maker is None else REPLAYED
-            self._blocks = checked_blocks(self.path, most, key=self._key, after=self._end)
+            self._blocks = iter_checked_blocks(self.path, most, key=self._key, after=self._end)
             self._first, self._announced = self._end.rows, 0
         try:
-            with understood(self.path):
+            with raise_as_damaged(self.path):
                 self._show(self._read(self._blocks, time.monotonic() + seconds))
         except (SurefootError, OSError) as error:
             if self._first:  # not what it was: read it anew, once
@@ -121,13 +121,13 @@ class Follower:
 
     def _take(self, rows: list[RawRow]) -> None:
         if rows[0][0] == 0:
-            opened = opening(named(rows[0], self.path), str(self.path))
+            opened = opening(decode_row(rows[0], self.path), str(self.path))
             check_seals(opened, self.path)
             self._possible = None if self._maker is None else self._maker(opened)
         self._history.extend(rows, self.path)
         if self._possible is not None:
             for row in rows:
-                self._possible.add(named(row, self.path))
+                self._possible.add(decode_row(row, self.path))
         n, _, _, digest = rows[-1]
         self._end = Mark(n + 1, digest)
 
@@ -143,7 +143,7 @@ class Follower:
             self.view = shown
             self.changes += 1
 
-    def _replaced(self, stamp: Stamp) -> bool:
+    def _is_new_file(self, stamp: Stamp) -> bool:
         old, new = (each[0] if each else None for each in (self._stamp, stamp))
         return old is not None and new is not None and old[:2] != new[:2]
 
@@ -157,7 +157,7 @@ class Follower:
         return View(self.path.name, "Waiting", "", text)
 
 
-def stamped(path: Path) -> Stamp:
+def journal_stamp(path: Path) -> Stamp:
     """What changes with every write: device, file, size and time of the journal, its log and its mark."""
     return tuple(_stamp(each) for each in (path, path.with_name(path.name + "-wal"), mark_path(path)))
 
@@ -219,13 +219,13 @@ class WatchServer(ThreadingHTTPServer):
 
     def page(self) -> str:
         self._look()
-        return rendered(script=Markup(SCRIPT), **self._latest())
+        return render_page(script=Markup(SCRIPT), **self._latest())
 
     def news(self, seen: str) -> tuple[str, str | None]:
         """The token of what is to be seen, and the page's body if that is not what was `seen`."""
         self._look()
         latest = self._latest()
-        return latest["token"], None if latest["token"] == seen else rendered_body(**latest)
+        return latest["token"], None if latest["token"] == seen else render_body(**latest)
 
     def server_close(self) -> None:
         super().server_close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from surefoot.arrays import Floats, refuse
+from surefoot.arrays import Floats, raise_at
 from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed, Outcomes, first_breach
 from surefoot.cmdp.units import Units
@@ -107,7 +107,7 @@ def _check_signals(outcomes: Outcomes, method: Method, signals: Signals, horizon
     if told is not None:
         if told.shape != (count, expected) or told.dtype.kind not in "fiu":
             raise InvalidInput(f"signals must be {expected} numbers per episode, got shape {list(told.shape[1:])}")
-        refuse("signals", told, ~((told >= 0) & (told <= 1)), "must lie in [0, 1]")
+        raise_at("signals", told, ~((told >= 0) & (told <= 1)), "must lie in [0, 1]")
     if outcomes.observed is not None:
         _check_steps(outcomes.observed, count, horizon)
         if signals.paid and outcomes.observed.paid is not None:  # without, signals are refused where they are computed
@@ -123,7 +123,7 @@ def _check_steps(observed: Observed, count: int, horizon: int | None) -> None:
             f"got {list(seen.shape)}, {list(acted.shape)} and {list(steps.shape)}"
         )
     most = length if horizon is None else min(length, horizon)
-    refuse("steps", steps, (steps < 1) | (steps > most), f"must lie in [1, {most}]")
+    raise_at("steps", steps, (steps < 1) | (steps > most), f"must lie in [1, {most}]")
     for name, rows, numbers in (("observations", seen, steps + 1), ("actions", acted, steps)):
         if rows.dtype.kind not in "fiub":
             raise InvalidInput(f"{name} must be numbers, got type {rows.dtype}")

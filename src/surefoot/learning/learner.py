@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers, frozen, whole
+from surefoot.arrays import Floats, Integers, check_int, make_readonly
 from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
@@ -78,7 +78,7 @@ class Learner:
             then claimed; {} when it cannot.
         state_classes: of which the method's states are made, see `MethodSpec.state`; without them no snapshot is kept.
         """
-        if whole("seed", seed, least=0) >= 2**63:
+        if check_int("seed", seed, least=0) >= 2**63:
             raise InvalidInput(f"seed must be less than 2^63, got {seed!r}")
         self.method = method if isinstance(method, Method) else Adopted(method)
         self.seed = int(seed)
@@ -154,7 +154,7 @@ class Learner:
         if state is not self.state or len(orders.drawn) != episodes:
             deployed, first = self.deployed, self.state.episode
             drawn = deployed.components(counter_uniforms(self.seed, first, episodes))
-            orders = Orders(first, deployed, frozen(drawn))
+            orders = Orders(first, deployed, make_readonly(drawn))
             self._asked = self.state, orders
         return orders
 
@@ -172,7 +172,7 @@ class Learner:
             step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes.first(trusted))
         used, events = step.used, step.events
         # After a decision the next order may be another one, so what was told for the old one was never run.
-        voided = used == trusted < len(outcomes) and not events and self._unchanged_by(step)
+        voided = used == trusted < len(outcomes) and not events and self._is_unchanged_by(step)
         if voided:
             used += 1
             events += (range_alarm(self.state.episode + used, outcomes[trusted : trusted + 1], self.method.units),)
@@ -180,9 +180,9 @@ class Learner:
         self.events += events
         return used
 
-    def _unchanged_by(self, step: Step) -> bool:
+    def _is_unchanged_by(self, step: Step) -> bool:
         """Whether the same is deployed afterwards, and accounted for alike."""
-        before, after = (_said(self.method, state) for state in (self.state.method, step.state))
+        before, after = (_visible_state(self.method, state) for state in (self.state.method, step.state))
         return all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
     def _check_orders(self, orders: Orders) -> None:
@@ -201,7 +201,7 @@ class Learner:
             )
 
 
-def _said(method: Method, state: Any) -> tuple[Any, ...]:
+def _visible_state(method: Method, state: Any) -> tuple[Any, ...]:
     deployed, account = method.deployed(state), method.account(state)
     return deployed.indices, deployed.weights, account.surviving, account.total, account.margin
 
@@ -217,7 +217,7 @@ def counter_uniforms(seed: int, first: int, count: int) -> Floats:
 @lru_cache(maxsize=8)
 def _uniforms_ahead(seed: int, first: int) -> Floats:
     """Single orders ask for one number at a time, several times each, and setting the generator up takes longest."""
-    return frozen(_uniforms(seed, first, AHEAD))
+    return make_readonly(_uniforms(seed, first, AHEAD))
 
 
 def _uniforms(seed: int, first: int, count: int) -> Floats:

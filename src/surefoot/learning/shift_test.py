@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln
 
-from surefoot.arrays import Floats, Integers, fraction
+from surefoot.arrays import Floats, Integers, check_unit_interval
 from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.evidence.counts import (
@@ -74,7 +74,7 @@ class ShiftTest:
     level: float = 0.05
 
     def __post_init__(self) -> None:
-        fraction("level", self.level)
+        check_unit_interval("level", self.level)
         if self.policies.cells is None or self.policies.cells.model is None:
             raise InvalidInput(
                 "policies must hold cells with a transition model for a test of the task, got none; the alarm of "

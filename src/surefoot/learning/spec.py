@@ -11,7 +11,7 @@ from dataclasses import dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from surefoot.errors import InvalidInput, meant
+from surefoot.errors import InvalidInput, did_you_mean
 from surefoot.learning.method import LEVELS, Method, Observes
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -129,7 +129,7 @@ class MethodSpec:
         if unknown:
             takes = f"; it takes {', '.join(sorted(self.options))}" if self.options else ""
             raise InvalidInput(
-                f"method {self.name!r} takes no option {unknown[0]!r}{takes}{meant(unknown[0], self.options)}"
+                f"method {self.name!r} takes no option {unknown[0]!r}{takes}{did_you_mean(unknown[0], self.options)}"
             )
         if self.needs_episodes:
             terms.planned()

@@ -1,6 +1,6 @@
 """The oracles of the training phase: whether two tasks are close, what is best on one, what is safe on all."""
 
-from surefoot.on_demand import taken_from
+from surefoot.on_demand import lazy_attributes
 from surefoot.oracles.exact import ParameterDistance, check_by_enumeration, exact_oracles, linear_program
 from surefoot.oracles.interface import (
     CheckOracle,
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # What needs the extra `control`, and what belongs to the laboratory's pump, is imported when it is asked for.
-__getattr__, __dir__ = taken_from(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "surefoot.lab.pump.gain_search": "insulin_candidates",

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from surefoot.arrays import Floats, fraction
+from surefoot.arrays import Floats, check_unit_interval
 from surefoot.cmdp.world import World
 from surefoot.control.cpo import crpo
-from surefoot.control.improvement import Progress, Settings, Trained, Update, improve
+from surefoot.control.improvement import Progress, Settings, TrainState, Update, improve
 from surefoot.control.ppo_lagrangian import ppo_lagrangian
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.estimates import value_bounds
@@ -29,7 +29,7 @@ from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, OptimalOr
 RETRIES = 4
 TRIED = 20  # episodes of an expert on each task, to choose the one that a safe policy begins with
 
-Solved: TypeAlias = list[tuple[Any, Trained]]  # tasks, each with what was trained on it
+Solved: TypeAlias = list[tuple[Any, TrainState]]  # tasks, each with what was trained on it
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def learned_experts(schooling: Schooling | None = None, solved: Solved | None = 
 
     def optimal(task: Any, epsilon: float, delta: float, rng: np.random.Generator) -> PolicyValues:
         least = np.minimum(task.units.user_margin(-epsilon), -rules.allowance * np.abs(task.units.budget))
-        trained, found = _trained_and_tested([task], least, delta, rules, rng, _nearest(known, task))
+        trained, found = _train_and_test([task], least, delta, rules, rng, _nearest(known, task))
         known.append((task, trained))
         return PolicyValues(found.policy, float(found.reward[0]), found.margin[0])
 
@@ -97,7 +97,7 @@ def learned_safe_policy(schooling: Schooling | None = None, solved: Solved | Non
         if not len(tasks):
             raise InvalidInput("tasks must hold at least one task, got none")
         needed, start = tasks[0].units.user_margin(xi or 0.0), _mildest(solved or [], tasks, rng)
-        return _trained_and_tested(tasks, needed, delta, rules, rng, start)[1]
+        return _train_and_test(tasks, needed, delta, rules, rng, start)[1]
 
     return feasible
 
@@ -117,20 +117,20 @@ def side_by_side(tasks: Sequence[Any], needed: Floats, rules: Schooling) -> Cour
     return Course(tasks[0].world(each, *tasks[1:]), np.repeat(np.arange(len(tasks)), each).tolist(), budget)
 
 
-def _trained_and_tested(
+def _train_and_test(
     tasks: Sequence[Any],
     needed: Floats,
     delta: float,
     rules: Schooling,
     rng: np.random.Generator,
-    start: Trained | None = None,
-) -> tuple[Trained, FeasiblePolicy]:
+    start: TrainState | None = None,
+) -> tuple[TrainState, FeasiblePolicy]:
     """A policy whose margins are at least `needed` [m] on every task with probability 1-δ, or `Infeasible`."""
-    fraction("delta", delta)
+    check_unit_interval("delta", delta)
     course, trained = side_by_side(tasks, needed, rules), start
     for tries in range(1, RETRIES + 1):
-        trained = _trained(course, rules, rng, trained)
-        tests = [_tested(task, trained, rules.tested, delta / RETRIES / len(tasks), rng) for task in tasks]
+        trained = _train_policy(course, rules, rng, trained)
+        tests = [_test_policy(task, trained, rules.tested, delta / RETRIES / len(tasks), rng) for task in tasks]
         shortest = min(test.length for test in tests)
         if shortest < rules.least_length:  # trained on as it was, unless it has learned to end: then from nothing
             trained = trained if 2 * shortest >= rules.least_length else None
@@ -139,26 +139,28 @@ def _trained_and_tested(
         kept = (margin >= np.maximum(needed, 0.0)).all() or tries == RETRIES  # what ε allows besides is for the last
         if kept and (least >= needed).all():
             return trained, FeasiblePolicy(trained.policy, np.array([test.reward for test in tests]), margin)
-        course = _tightened(course, np.maximum(needed - least.min(axis=0), 0.0))
+        course = _tighten_budget(course, np.maximum(needed - least.min(axis=0), 0.0))
     raise _nothing_found(tests, needed, rules.tested, tasks[0].units.budget)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _trained(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:
+def _train_policy(course: Course, rules: Schooling, rng: np.random.Generator, start: TrainState | None) -> TrainState:
     """A policy for the course: from another one, or from nothing by way of looser budgets."""
     for multiple in rules.loosened if start is None else ():
-        start = _improved(_tightened(course, (1 - multiple) * np.abs(course.budget)), rules, rng, start)
-    return _improved(course, rules, rng, start)
+        start = _run_improvement(_tighten_budget(course, (1 - multiple) * np.abs(course.budget)), rules, rng, start)
+    return _run_improvement(course, rules, rng, start)
 
 
-def _tightened(course: Course, lacking: Floats) -> Course:
+def _tighten_budget(course: Course, lacking: Floats) -> Course:
     """The budget smaller by what margins lack [m]."""
     return course._replace(budget=course.budget - lacking)
 
 
-def _improved(course: Course, rules: Schooling, rng: np.random.Generator, start: Trained | None) -> Trained:
+def _run_improvement(
+    course: Course, rules: Schooling, rng: np.random.Generator, start: TrainState | None
+) -> TrainState:
     steps = rules.settings.steps if start is None else rules.warm_steps
     return improve(
         course.world,
@@ -172,7 +174,7 @@ def _improved(course: Course, rules: Schooling, rng: np.random.Generator, start:
     )
 
 
-def _nearest(solved: Solved, task: Any) -> Trained | None:
+def _nearest(solved: Solved, task: Any) -> TrainState | None:
     """The policy of the task whose parameter is closest."""
     if not solved:
         return None
@@ -180,7 +182,7 @@ def _nearest(solved: Solved, task: Any) -> Trained | None:
     return solved[int(np.argmin(apart))][1]
 
 
-def _mildest(solved: Solved, tasks: Sequence[Any], rng: np.random.Generator) -> Trained | None:
+def _mildest(solved: Solved, tasks: Sequence[Any], rng: np.random.Generator) -> TrainState | None:
     """The policy whose smallest margin on any task is largest."""
     if not solved:
         return None
@@ -188,13 +190,13 @@ def _mildest(solved: Solved, tasks: Sequence[Any], rng: np.random.Generator) -> 
     return solved[int(np.argmax(least))][1]
 
 
-def _least_margin(task: Any, trained: Trained, rng: np.random.Generator) -> float:
+def _least_margin(task: Any, trained: TrainState, rng: np.random.Generator) -> float:
     """Unit scale, over a few episodes."""
     costs = task.episodes(trained.policy, task.units.episode_length).run(TRIED, rng).cost.mean(axis=0)
     return float(task.units.unit_margin(task.units.budget - costs).min())
 
 
-class _Tested(NamedTuple):
+class _TestResult(NamedTuple):
     """Means over fresh episodes, what the margins are at least, and the part of the horizon that episodes last."""
 
     reward: float
@@ -203,16 +205,16 @@ class _Tested(NamedTuple):
     length: float
 
 
-def _tested(task: Any, trained: Trained, episodes: int, level: float, rng: np.random.Generator) -> _Tested:
+def _test_policy(task: Any, trained: TrainState, episodes: int, level: float, rng: np.random.Generator) -> _TestResult:
     steps = task.units.episode_length
     outcomes = task.episodes(trained.policy, steps).run(episodes, rng, transitions=True)
     lower, _ = value_bounds(outcomes, task.units, steps, level)
     margin = task.units.budget - outcomes.cost.mean(axis=0)
     length = float(outcomes.watched().steps.mean()) / steps
-    return _Tested(float(outcomes.reward.mean()), margin, lower[1:], length)
+    return _TestResult(float(outcomes.reward.mean()), margin, lower[1:], length)
 
 
-def _nothing_found(tests: Sequence[_Tested], needed: Floats, episodes: int, budget: Floats) -> Infeasible:
+def _nothing_found(tests: Sequence[_TestResult], needed: Floats, episodes: int, budget: Floats) -> Infeasible:
     k = int(np.argmin([(test.least_margin - needed).min() for test in tests]))
     worst = tests[k]
     return Infeasible(

@@ -75,14 +75,14 @@ def crpo(*, steps: int = 10_000, step_size: float = 0.1, tolerance: float | None
 
             advantage = _action_values(task, signals[ascended], values[ascended]) - values[ascended][:, None]
             log_policy = _log_softmax(log_policy + step_size * advantage)
-            if step % CERTIFY_EVERY == 0 and _shortfall(task, signals, best, _implied(spent)) <= epsilon:
+            if step % CERTIFY_EVERY == 0 and _shortfall(task, signals, best, _implied_multipliers(spent)) <= epsilon:
                 break
-        return _certified(task, signals, best, _implied(spent), epsilon, f"steps = {steps}")
+        return _certify(task, signals, best, _implied_multipliers(spent), epsilon, f"steps = {steps}")
 
     return optimal
 
 
-def _implied(spent: Floats) -> Floats:
+def _implied_multipliers(spent: Floats) -> Floats:
     multipliers: Floats = spent[1:] / max(spent[0], 1.0)
     return multipliers
 
@@ -208,7 +208,8 @@ def _cautious_policies(task: TabularCMDP, name: str, required: float) -> Iterato
     if largest < required - ROUNDING:
         raise Infeasible(
             f"{name} has no policy of unit margin {required:.6g}: the largest that any policy reaches is {largest:.6g} "
-            f"(cost {_rounded(least_cost * scale)}, budget {task.budget.tolist()}); lower xi or leave the task out",
+            f"(cost {_round_values(least_cost * scale)}, budget {task.budget.tolist()}); lower xi or leave the task "
+            "out",
             least_cost * scale,
         )
     lowest = required if required > 0 else largest / 2
@@ -255,12 +256,12 @@ def _no_common_policy(tasks: Sequence[TabularCMDP], best: _Tried, required: floa
     cost = budget - best.margin[index]
     return Infeasible(
         f"no policy found of unit margin {required:.6g} on all {len(tasks)} tasks: the best has {best.smallest:.6g} "
-        f"on task {index} (cost {_rounded(cost)}, budget {budget.tolist()}); lower xi or take more steps",
+        f"on task {index} (cost {_round_values(cost)}, budget {budget.tolist()}); lower xi or take more steps",
         cost,
     )
 
 
-def _rounded(cost: Floats) -> list[float]:
+def _round_values(cost: Floats) -> list[float]:
     return [float(f"{value:.6g}") for value in cost]
 
 
@@ -313,7 +314,7 @@ def _dual_value(task: TabularCMDP, signals: Floats, multipliers: Floats) -> floa
         greedy = np.where(q.max(axis=1) > q[states, greedy] + rounding / 2, q.argmax(axis=1), greedy)
 
 
-def _certified(
+def _certify(
     task: TabularCMDP, signals: Floats, policy: Floats, multipliers: Floats, epsilon: float, settings: str
 ) -> PolicyValues:
     """The policy with its values, or an error if neither its quality nor the infeasibility of the task is proved."""
@@ -324,7 +325,7 @@ def _certified(
         if _dual_value(task, signals, multipliers) < 0:
             raise Infeasible(
                 f"no policy keeps the cost within the budget {task.budget.tolist()}; the search ended at cost "
-                f"{_rounded(values.cost)}",
+                f"{_round_values(values.cost)}",
                 values.cost,
             )
         raise InvalidInput(

@@ -18,7 +18,7 @@ import numpy as np
 from surefoot.arrays import Floats, assign, finite_array
 from surefoot.bounded_json import plain
 from surefoot.bounds.cells import MAX_CELLS, Cells
-from surefoot.cmdp.controllers import checked_name
+from surefoot.cmdp.controllers import check_name
 from surefoot.cmdp.own_policy import OwnPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -282,7 +282,7 @@ def _check_names(names: Any, policies: tuple[Policy, ...]) -> None:
     if isinstance(names, str) or len(names) != len(policies) or len(set(names)) < len(policies):
         raise InvalidInput(f"names must be {len(policies)} different ones, the safe policy's first, got {names!r}")
     for name, policy in zip(names, policies, strict=True):
-        checked_name("names", name)
+        check_name("names", name)
         if isinstance(policy, OwnPolicy) and policy.name != name:
             raise InvalidInput(f"names must have {policy.name!r} for the controller of that name, got {name!r}")
 

@@ -29,10 +29,10 @@ from typing import Any
 import safetensors
 import safetensors.numpy
 
-from surefoot.arrays import frozen
+from surefoot.arrays import make_readonly
 from surefoot.errors import ArtifactError
 from surefoot.files import check_folder, sync_folder, write_new
-from surefoot.interrupts import held_back
+from surefoot.interrupts import defer_sigint
 from surefoot.policyset import manifest as manifests
 from surefoot.policyset.manifest import MANIFEST, POLICIES, Arrays, Manifest, StoredFile, Tensor
 from surefoot.policyset.stored_arrays import FLOAT, NARROW, TYPES, format_version
@@ -54,7 +54,7 @@ def save(
     files = {name: (contents[name], arrays) for name, arrays in groups.items()}
     contents[MANIFEST] = manifests.encode(fields, format_version(fields.get("cells")), files)
     target = check_target(path, force=force)
-    with held_back():
+    with defer_sigint():
         _put(contents, target, path)
 
 
@@ -191,7 +191,10 @@ def _read_arrays(path: Path, record: StoredFile) -> Arrays:
         arrays = safetensors.numpy.load(content)
     except safetensors.SafetensorError as error:
         raise ArtifactError(f"{path}: must be a safetensors file, found: {error}") from None
-    return {name: frozen(array.astype("<f8") if TYPES.get(name) is NARROW else array) for name, array in arrays.items()}
+    return {
+        name: make_readonly(array.astype("<f8") if TYPES.get(name) is NARROW else array)
+        for name, array in arrays.items()
+    }
 
 
 def _check_header(path: Path, content: bytes, shapes: dict[str, list[int]]) -> None:

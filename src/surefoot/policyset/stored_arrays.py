@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, refuse, taken
+from surefoot.arrays import Floats, as_shape, raise_at
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed
@@ -151,7 +151,10 @@ ELSEWHERE: dict[str, Callable[[Any], NDArray[Any]]] = {
 def policy_fields(policies: Sequence[Policy]) -> dict[str, Any]:
     if _uniform(policies):
         return {"policy_kind": policies[0].kind}
-    return {"policy_kind": MIXED, "policies": [_stored(policy).model_dump(exclude_none=True) for policy in policies]}
+    return {
+        "policy_kind": MIXED,
+        "policies": [_serialize_policy(policy).model_dump(exclude_none=True) for policy in policies],
+    }
 
 
 def policy_arrays(policies: Sequence[Policy]) -> Arrays:
@@ -171,7 +174,7 @@ def _uniform(policies: Sequence[Policy]) -> bool:
     return len(kinds) == 1 and OwnPolicy.kind not in kinds and all(each == first for each in others)
 
 
-def _stored(policy: Policy) -> StoredPolicy:
+def _serialize_policy(policy: Policy) -> StoredPolicy:
     if not isinstance(policy, OwnPolicy):
         return StoredPolicy(kind=policy.kind)
     own = StoredOwn(
@@ -205,14 +208,14 @@ def cell_fields(cells: Cells) -> dict[str, Any]:
         "outside": len(cells.outside) > 0,
         "first_states": None if cells.first_states is None else True,
         "model": "none" if model is None else "balls" if model.affine is None else "affine",
-        "sparse": None if model is None or _stored_densely(model) else True,
+        "sparse": None if model is None or _uses_dense_tables(model) else True,
         "payments": None if model is None else _payments(model),
         "readings": None if cells.readings is None else _reading_fields(cells.readings),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _stored_densely(model: TransitionModel) -> bool:
+def _uses_dense_tables(model: TransitionModel) -> bool:
     """Small tables are written as they were before 1.3, so that sets keep their bytes and their digest."""
     return model.reward is not None and (len(model.indptr) - 1) * model.n_states <= LARGEST_TABLE
 
@@ -261,7 +264,7 @@ def _storable(name: str, rows: NDArray[Any], steps: NDArray[Any]) -> NDArray[Any
     rest = np.arange(rows.shape[1]) >= steps[:, None]
     filled = np.where(rest.reshape(*rest.shape, *[1] * (rows.ndim - 2)), 0.0, rows)
     try:
-        _typed(f"features.{name}", filled, str(rows.dtype))
+        _cast_exactly(f"features.{name}", filled, str(rows.dtype))
     except InvalidInput as error:
         raise ArtifactError(f"{error}: the episodes that features are recognised by must be numbers") from None
     return filled
@@ -280,7 +283,7 @@ def policies_of(folder: Path, manifest: Manifest, arrays: Arrays) -> list[Policy
     for what, found, more in (("policies", stored, ", one per entry and the safe one"), ("names", names, "")):
         if len(found) != count:
             raise ArtifactError(f"{folder / MANIFEST}: {what} must hold {count}{more}, found {len(found)}")
-    parts = _rows(folder, count, arrays) if uniform else _numbered(folder, count, arrays)
+    parts = _rows(folder, count, arrays) if uniform else _split_by_policy(folder, count, arrays)
     return [_policy(folder, k, stored[k], names[k], parts[k]) for k in range(count)]
 
 
@@ -294,7 +297,7 @@ def _rows(folder: Path, count: int, stacked: Arrays) -> list[Arrays]:
     return [{name: array[k] for name, array in stacked.items()} for k in range(count)]
 
 
-def _numbered(folder: Path, count: int, arrays: Arrays) -> list[Arrays]:
+def _split_by_policy(folder: Path, count: int, arrays: Arrays) -> list[Arrays]:
     parts: dict[str, Arrays] = {str(k): {} for k in range(count)}
     for key, array in arrays.items():
         number, _, name = key.partition(".")
@@ -342,8 +345,8 @@ def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
     policy = OwnPolicy(
         name,
         stored.deterministic,
-        _typed("observations", observations, stored.observation_type),
-        _typed("actions", actions, stored.action_type),
+        _cast_exactly("observations", observations, stored.observation_type),
+        _cast_exactly("actions", actions, stored.action_type),
         stored.asked_likeliest,
         given,
     )
@@ -352,14 +355,14 @@ def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
     return policy
 
 
-def _typed(name: str, array: NDArray[Any], kind: str) -> NDArray[Any]:
+def _cast_exactly(name: str, array: NDArray[Any], kind: str) -> NDArray[Any]:
     """As it was before it became float64."""
-    refuse(name, array, ~np.isfinite(array), "must be finite")
+    raise_at(name, array, ~np.isfinite(array), "must be finite")
     if np.dtype(kind).kind != "f":
-        refuse(name, array, np.abs(array) >= 2**53, "must be below 2^53")
+        raise_at(name, array, np.abs(array) >= 2**53, "must be below 2^53")
     with np.errstate(over="ignore"):
         found = array.astype(kind)
-    refuse(name, array, found != array, f"must be of type {kind}")
+    raise_at(name, array, found != array, f"must be of type {kind}")
     return found
 
 
@@ -394,9 +397,9 @@ def cells_of(folder: Path, stored: StoredCells, arrays: Arrays) -> Cells:
 def _model_of(arrays: Arrays) -> TransitionModel:
     rest = {name: array for name, array in arrays.items() if name not in ("base", "slope", "classes", "entry_class")}
     affine = (arrays["base"], arrays["slope"]) if "base" in arrays else None
-    with _named_after("model"):
+    with _prefix_errors("model"):
         if "classes" in arrays:
-            count = len(taken("row_type", arrays["row_type"], "C", {}, np.int64))
+            count = len(as_shape("row_type", arrays["row_type"], "C", {}, np.int64))
             structure = structure_of(arrays["classes"], count)
             rest |= dict(zip(("indptr", "successor", "classes"), structure, strict=True))
         else:
@@ -407,14 +410,14 @@ def _model_of(arrays: Arrays) -> TransitionModel:
 def _readings_of(stored: StoredReadings, parts: Mapping[str, Arrays]) -> Readings:
     own = None if stored.own is None else _features_of(stored.own, **parts["features"])
     signal_arrays: dict[str, Any] = parts["signals"]
-    with _named_after("signals"):
+    with _prefix_errors("signals"):
         signals = Signals(kind=stored.kind, steps=stored.steps, own=own, paid=stored.paid is True, **signal_arrays)
     if own is not None and not (signals.paid or own.values.shape[1] == signals.centre.shape[1]):
         raise InvalidInput(
             f"features.values must be {signals.centre.shape[1]} for each episode, as signals.centre, "
             f"got shape {list(own.values.shape)}"
         )
-    with _named_after("readings"):
+    with _prefix_errors("readings"):
         return Readings(signals, **parts["readings"])
 
 
@@ -427,7 +430,10 @@ def _features_of(
 ) -> OwnFeatures:
     """The name and what they are recognised by; the function is not in the file."""
     sizes: dict[str, int] = {}
-    steps, values = taken("features.steps", steps, "n", sizes, np.int64), taken("features.values", values, "n F", sizes)
+    steps, values = (
+        as_shape("features.steps", steps, "n", sizes, np.int64),
+        as_shape("features.values", values, "n F", sizes),
+    )
     for name, rows, more in (("observations", observations, 1), ("actions", actions, 0)):
         length = actions.shape[1] + more if actions.ndim > 1 else None
         if rows.shape[:2] != (len(steps), length):
@@ -435,17 +441,17 @@ def _features_of(
                 f"features.{name} must have shape [n, H{'+1' if more else ''}, ...] with n = {len(steps)}, "
                 f"got {list(rows.shape)}"
             )
-    refuse("features.steps", steps, (steps < 1) | (steps > actions.shape[1]), f"must lie in [1, {actions.shape[1]}]")
+    raise_at("features.steps", steps, (steps < 1) | (steps > actions.shape[1]), f"must lie in [1, {actions.shape[1]}]")
     probes = Observed(
-        _typed("features.observations", observations, stored.observation_type),
-        _typed("features.actions", actions, stored.action_type),
+        _cast_exactly("features.observations", observations, stored.observation_type),
+        _cast_exactly("features.actions", actions, stored.action_type),
         steps,
     )
     return OwnFeatures(stored.name, probes, values)
 
 
 @contextmanager
-def _named_after(part: str) -> Iterator[None]:
+def _prefix_errors(part: str) -> Iterator[None]:
     """What is wrong there names the array with its part, as the file does."""
     try:
         yield

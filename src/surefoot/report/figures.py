@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
 from surefoot.errors import InvalidInput
-from surefoot.report.metrics import Summary, ranked
+from surefoot.report.metrics import Summary, sort_by_regret
 from surefoot.report.palette import BUDGET_COLOUR, FAINT, GREY, INK, PAPER, REFERENCE, SOFT, stroke
 
 # Fixed rather than taken from the reader's matplotlibrc, so that the same numbers give the same picture.
@@ -75,7 +75,7 @@ def learning_curves(
     if not methods:
         raise InvalidInput("methods must hold at least one summary, got none")
     budget = budgets[0] if len(budgets) == 1 else 0.0
-    shown = ranked(methods)
+    shown = sort_by_regret(methods)
     with matplotlib.rc_context(STYLE):
         figure, (earned, cost, *third) = _panels(len(methods), closer or limit is not None)
         labels = [

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, stdtrit
 
-from surefoot.arrays import Floats, finite_array, fraction
+from surefoot.arrays import Floats, check_unit_interval, finite_array
 from surefoot.errors import InvalidInput
 from surefoot.simulate.run import Run
 
@@ -105,13 +105,13 @@ def totals(runs: Sequence[Run]) -> Totals:
         min_margin=min(run.min_margin for run in runs),
     )
     if not all(run.exact for run in runs):
-        found.update(_estimated(runs))
+        found.update(_estimation_totals(runs))
     if found.get("estimated") or len(known) < len(runs):
         found.update(_rewards(runs))
     return found
 
 
-def _estimated(runs: Sequence[Run]) -> Any:
+def _estimation_totals(runs: Sequence[Run]) -> Any:
     """What is added where values are estimated. The sum |V* - V(π_k)| is off by no more than the V(π_k) together."""
     errors = [run.episodes * run.mean_reward_error for run in runs if run.regret_known]
     lows, highs = zip(*(run.min_margin_bounds for run in runs), strict=True)
@@ -139,7 +139,7 @@ def summarise(runs: Sequence[Run], points: int = 400) -> Summary:
     return Summary(**totals(runs), curve=_curve(runs, points))
 
 
-def ranked(methods: Mapping[str, T]) -> dict[str, T]:
+def sort_by_regret(methods: Mapping[str, T]) -> dict[str, T]:
     """From the most regret to the least, as lines end in a figure from top to bottom; unknown regret comes last."""
     return dict(sorted(methods.items(), key=lambda item: -_regret(item[1])))
 
@@ -150,7 +150,7 @@ def _regret(found: Totals) -> float:
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Clopper-Pearson interval for a probability: covers it with at least `level`, whatever it is."""
-    fraction("level", level)
+    check_unit_interval("level", level)
     if not 0 <= successes <= trials or trials < 1:
         raise InvalidInput(f"successes must lie in 0 ... trials with trials ≥ 1, got {successes} of {trials}")
     tail = (1 - level) / 2
@@ -161,7 +161,7 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple
 
 def mean_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Student's t interval for the mean of independent values [n], n ≥ 2."""
-    fraction("level", level)
+    check_unit_interval("level", level)
     sample = finite_array("values", values)
     if sample.ndim != 1 or len(sample) < 2:
         raise InvalidInput(f"values must have shape [n] with n ≥ 2, got shape {list(sample.shape)}")
@@ -194,7 +194,7 @@ def _check_run(where: str, run: Run) -> None:
 
 def _curve(runs: Sequence[Run], points: int) -> Curve:
     margin = np.stack([run.margin for run in runs])
-    kept = _thinned(margin.min(axis=0), points)
+    kept = _downsample_indices(margin.min(axis=0), points)
     worst = np.minimum.reduceat(margin.min(axis=0), np.concatenate([[0], kept[:-1] + 1]))
     nothing: list[None] = [None] * len(kept)
     curve = {
@@ -230,7 +230,7 @@ def _spread(name: str, values: Floats, errors: Floats | float) -> dict[str, list
     }
 
 
-def _thinned(worst_margin: Floats, points: int) -> NDArray[np.int64]:
+def _downsample_indices(worst_margin: Floats, points: int) -> NDArray[np.int64]:
     """Increasing indices into [K], at most `points`: evenly spaced, a fifth of them geometrically spaced early on,
     and always the first, the last and the one with the smallest margin."""
     last = len(worst_margin) - 1

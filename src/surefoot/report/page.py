@@ -102,7 +102,7 @@ def versions(packages: Sequence[str] = ("numpy", "scipy", "highspy", "matplotlib
 
 def _drawing(section: Section, place: int) -> Markup:
     """Safe to put in as it is: what is no drawing was refused, and texts in it are escaped."""
-    return Markup(inlined(section.figure or b"", f"figure-{place}", section.title))
+    return Markup(inline_svg(section.figure or b"", f"figure-{place}", section.title))
 
 
 def _colours() -> tuple[tuple[str, str, str], ...]:
@@ -118,7 +118,7 @@ def is_svg(content: bytes) -> bool:
     return content.lstrip().startswith((b"<?xml", b"<svg")) and b"<svg" in content
 
 
-def inlined(content: bytes, prefix: str, label: str) -> str:
+def inline_svg(content: bytes, prefix: str, label: str) -> str:
     """The drawing alone as one <svg> element, every colour of figures a variable of the page.
 
     Args:

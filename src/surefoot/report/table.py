@@ -130,12 +130,12 @@ def plan_table(lines: Sequence[Mapping[str, Any]]) -> Table:
         lines,
         Column("method", "method"),
         Column("certified", lambda line: "yes" if line["certified"] else "uncertified"),
-        Column("episodes on the safe policy", _planned_episodes, ""),
+        Column("episodes on the safe policy", _format_plan_episodes, ""),
         Column("why", "reason"),
     )
 
 
-def _planned_episodes(line: Mapping[str, Any]) -> str:
+def _format_plan_episodes(line: Mapping[str, Any]) -> str:
     return {None: "all", "unknown": "unknown"}.get(line["episodes"]) or f"{line['episodes']:,.0f}"
 
 
@@ -195,19 +195,19 @@ def regret(found: Totals) -> str:
 
 def unsafe_tasks(found: Totals) -> str | Cell:
     text = f"{found['unsafe_tasks']} of {found['tasks']}"
-    return _judged(found, text, found.get("undecided_tasks", 0))
+    return _safety_cell(found, text, found.get("undecided_tasks", 0))
 
 
 def unsafe_episodes(found: Totals) -> str | Cell:
-    return _judged(found, f"{found['unsafe_episodes']:,}", found.get("undecided_episodes", 0))
+    return _safety_cell(found, f"{found['unsafe_episodes']:,}", found.get("undecided_episodes", 0))
 
 
 def smallest_margin(found: Totals) -> str | Cell:
     text, bounds = number(found["min_margin"]), found.get("min_margin_interval")
-    return _judged(found, text if bounds is None else f"{text} ({interval(bounds)})", 0)
+    return _safety_cell(found, text if bounds is None else f"{text} ({interval(bounds)})", 0)
 
 
-def _judged(found: Totals, text: str, undecided: int) -> str | Cell:
+def _safety_cell(found: Totals, text: str, undecided: int) -> str | Cell:
     """In colour if anything was unsafe for certain; what cannot be told is said beside it."""
     full = f"{text}, {undecided:,} undecided" if undecided else text
     return Cell(full, "bad") if found["unsafe_tasks"] else full

@@ -67,7 +67,7 @@ def certain(count: int, total: int, promised: float, what: str) -> Answer:
     return Answer("How sure", f"≤ {percent(high)}", beside + percent(promised), "bad" if low > promised else "")
 
 
-def took(seconds: float, beside: str) -> Answer:
+def elapsed_time(seconds: float, beside: str) -> Answer:
     return Answer("Time", duration(seconds), beside)
 
 
@@ -84,15 +84,15 @@ def best_certified(methods: Mapping[str, Any]) -> str | None:
     return min(known, key=lambda name: known[name]) if known else None
 
 
-def avoided(methods: Mapping[str, Any]) -> float | None:
+def regret_reduction(methods: Mapping[str, Any]) -> float | None:
     """The share of the regret of never adapting that the best certified method does not have."""
     best, never = best_certified(methods), methods[REFERENCE]["regret_mean"] if REFERENCE in methods else None
     return None if best is None or not never else 1 - methods[best]["regret_mean"] / never
 
 
-def gained(methods: Mapping[str, Any]) -> Answer:
+def adaptation_gain(methods: Mapping[str, Any]) -> Answer:
     """What the best certified method is worth beside never adapting."""
-    best, share = best_certified(methods), avoided(methods)
+    best, share = best_certified(methods), regret_reduction(methods)
     if best is None:
         return Answer("Gained", "nothing", "no certified method that adapts was run")
     found = number(methods[best]["regret_mean"])
@@ -138,7 +138,9 @@ def in_words(methods: Mapping[str, Any], what: str = "tasks") -> str:
     undecided = _runs(methods, True)[1]
     safe = "no certified method was seen to deploy" if undecided else "no certified method ever deployed"
     words = (
-        f"unsafe policies were deployed, though certified, by {listed(broken)}" if broken else f"{safe} anything unsafe"
+        f"unsafe policies were deployed, though certified, by {join_words(broken)}"
+        if broken
+        else f"{safe} anything unsafe"
     )
     return f"{words}; of {len(loose)} without a proof {sum(loose)} did" if any(loose) else words
 
@@ -168,6 +170,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -36,13 +36,13 @@ def moments(observed: Observed) -> Floats:
     parts = [
         observed.steps[:, None].astype(np.float64),
         *_mean_and_spread(seen, after),
-        _filled(seen, after, np.inf).min(axis=2),
-        _filled(seen, after, -np.inf).max(axis=2),
+        _fill_uncounted(seen, after, np.inf).min(axis=2),
+        _fill_uncounted(seen, after, -np.inf).max(axis=2),
         *_mean_and_spread(acted, before),
     ]
     for memories in (MEMORIES, ()):
         if seen.shape[1] * (1 + seen.shape[1] + acted.shape[1] * (1 + len(memories))) <= MOST_COEFFICIENTS:
-            remembered = [_remembered(acted, steps) for steps in memories]
+            remembered = [_exponential_average(acted, steps) for steps in memories]
             parts.append(_changes(seen, np.concatenate([acted, *remembered], axis=1), before))
             break
     return np.concatenate(parts, axis=1)
@@ -67,7 +67,7 @@ def payments(observed: Observed) -> Floats:
             "signals of this policy set need the reward and costs of every step (Observed.paid), got none"
         )
     paid = _columns(observed.paid)
-    total: Floats = _filled(paid, _mask(observed.steps, paid.shape[2]), 0.0).sum(axis=2)
+    total: Floats = _fill_uncounted(paid, _mask(observed.steps, paid.shape[2]), 0.0).sum(axis=2)
     return total
 
 
@@ -103,7 +103,7 @@ def _mask(steps: Integers, length: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _filled(columns: Floats, counted: NDArray[np.bool_], value: float) -> Floats:
+def _fill_uncounted(columns: Floats, counted: NDArray[np.bool_], value: float) -> Floats:
     """`columns` [n, k, H] with `value` where a step is not counted [n, H]."""
     return columns if counted.all() else np.where(counted[:, None], columns, value)
 
@@ -111,12 +111,12 @@ def _filled(columns: Floats, counted: NDArray[np.bool_], value: float) -> Floats
 def _mean_and_spread(columns: Floats, counted: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """[n, k] each, over the counted steps."""
     count = np.maximum(counted.sum(axis=1), 1)[:, None]
-    mean = _filled(columns, counted, 0.0).sum(axis=2) / count
-    squares = _filled((columns - mean[:, :, None]) ** 2, counted, 0.0)
+    mean = _fill_uncounted(columns, counted, 0.0).sum(axis=2) / count
+    squares = _fill_uncounted((columns - mean[:, :, None]) ** 2, counted, 0.0)
     return mean, np.sqrt(squares.sum(axis=2) / count)
 
 
-def _remembered(acted: Floats, steps: float) -> Floats:
+def _exponential_average(acted: Floats, steps: float) -> Floats:
     """[n, a, H] averages of all actions so far, which forget within so many steps."""
     from scipy.signal import lfilter  # its import takes a second, which only those pay who filter
 
@@ -128,9 +128,9 @@ def _remembered(acted: Floats, steps: float) -> Floats:
 def _changes(seen: Floats, acted: Floats, counted: NDArray[np.bool_]) -> Floats:
     """[n, k·(1+k+a)] coefficients of o_{t+1} - o_t on (1, o_t, a_t), by ridge regression within each episode."""
     inputs = np.concatenate([np.ones_like(acted[:, :1]), seen[:, :, :-1], acted], axis=1)  # [n, p, H]
-    inputs = _filled(inputs, counted, 0.0)
+    inputs = _fill_uncounted(inputs, counted, 0.0)
     gram = inputs @ inputs.transpose(0, 2, 1)
-    aims = inputs @ _filled(np.diff(seen, axis=2), counted, 0.0).transpose(0, 2, 1)
+    aims = inputs @ _fill_uncounted(np.diff(seen, axis=2), counted, 0.0).transpose(0, 2, 1)
     # Every input at one size, so that one shrinkage suits them all.
     size = np.sqrt(np.diagonal(gram, axis1=1, axis2=2) / np.maximum(counted.sum(axis=1), 1)[:, None]) + 1e-9
     scaled = gram / (size[:, :, None] * size[:, None, :]) + SHRINKAGE * np.eye(inputs.shape[1])

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Integers, assign, check_indices, refuse, take_over
+from surefoot.arrays import Floats, Integers, assign, assign_as_shape, check_indices, raise_at
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.signals.features import moments, payments, transitions
@@ -107,17 +107,17 @@ class Signals:
             raise InvalidInput(f"kind of signals must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
         sizes: dict[str, int] = {}
         for name, axes in (("centre", "P F"), ("scale", "P F"), ("weights", "P R F"), ("offset", "P R")):
-            take_over(self, name, axes, sizes)
-        take_over(self, "source", "q", sizes, np.int64)
+            assign_as_shape(self, name, axes, sizes)
+        assign_as_shape(self, "source", "q", sizes, np.int64)
         for name in ("low", "high"):
-            take_over(self, name, "q", sizes)
+            assign_as_shape(self, name, "q", sizes)
         check_indices("source", self.source, sizes["R"])
-        refuse("scale", self.scale, self.scale <= 0, "must be positive")
-        refuse("high", self.high, self.high <= self.low, "must exceed low")
+        raise_at("scale", self.scale, self.scale <= 0, "must be positive")
+        raise_at("high", self.high, self.high <= self.low, "must exceed low")
         if (self.keys is None) == (self.kind == "transitions") or (self.own is None) == (self.kind == "own"):
             raise InvalidInput(f"signals of kind {self.kind} must come with what they count or call, and no others")
         if self.keys is not None:
-            take_over(self, "keys", "counted three" if self.paid else "F three", sizes, np.int64)
+            assign_as_shape(self, "keys", "counted three" if self.paid else "F three", sizes, np.int64)
         assign(self, steps=int(self.steps))
 
     def __len__(self) -> int:
@@ -125,9 +125,9 @@ class Signals:
 
     def of(self, policy: int, observed: Observed) -> Floats:
         """[n, q] of n episodes of one policy."""
-        return self.mapped(policy, self.features(observed))
+        return self.transform(policy, self.features(observed))
 
-    def mapped(self, policy: int, features: Floats) -> Floats:
+    def transform(self, policy: int, features: Floats) -> Floats:
         """[n, q] of features [n, F]."""
         features = np.clip((features - self.centre[policy]) / self.scale[policy], -FURTHEST, FURTHEST)
         # Not a matrix product: its rounding depends on the number of rows.
@@ -137,7 +137,7 @@ class Signals:
             raise InvalidInput("observations must be of a size that signals can be computed from, got some too large")
         return windowed
 
-    def told_or_read(self, drawn: Integers, outcomes: Outcomes) -> Floats:
+    def of_outcomes(self, drawn: Integers, outcomes: Outcomes) -> Floats:
         """[n, q] of outcomes of the policies drawn [n]: as they were told, or computed."""
         if outcomes.signals is not None:
             if outcomes.signals.shape[1:] != (len(self),):
@@ -172,7 +172,7 @@ def _as_probed(name: str, rows: NDArray[Any], probed: NDArray[Any]) -> NDArray[A
         return rows
     same = rows.astype(probed.dtype)
     if same.dtype.kind != "f":
-        refuse(name, rows, same != rows, f"must be of type {same.dtype} as in the training tasks")
+        raise_at(name, rows, same != rows, f"must be of type {same.dtype} as in the training tasks")
     return same
 
 

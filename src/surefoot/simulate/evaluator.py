@@ -30,7 +30,7 @@ def worth(
     weights, parts = np.array(shares), [evaluation(index) for index in indices]
     while True:
         found = mixture_worth(weights, [part.values for part in parts])
-        unfinished = [part for part in parts if not part.finished]
+        unfinished = [part for part in parts if not part.is_done]
         low, high = found.margin - found.margin_error, found.margin + found.margin_error
         if not unfinished or low >= -rounding or high < -rounding:
             return found
@@ -68,7 +68,7 @@ class PolicyEvaluation:
         self.refine()
 
     @property
-    def finished(self) -> bool:
+    def is_done(self) -> bool:
         """Whether there is nothing more to be simulated."""
         return self._exact is not None or not self._left
 

@@ -21,7 +21,7 @@ from surefoot.tasks.task_distribution import TaskDistribution
 TRIAL_TASKS, TRIAL_EPISODES = 3, 2000
 
 
-def planned(
+def plan_methods(
     specs: Iterable[MethodSpec],
     policies: PolicyValueSet,
     *,
@@ -39,9 +39,9 @@ def planned(
     for spec in specs:
         terms = Terms(spec.name, episodes, risk, policies.units.episode_length)
         if spec.plan == "trial":
-            lines.append(_tried(spec, policies, terms, trials, show))
+            lines.append(_plan_by_simulation(spec, policies, terms, trials, show))
         elif spec.plan is not None:
-            lines.append(_told(spec, spec.plan, policies, terms))
+            lines.append(_plan_from_spec(spec, spec.plan, policies, terms))
     return tuple(lines)
 
 
@@ -56,7 +56,7 @@ def _trial_tasks(policies: PolicyValueSet, tasks: TaskDistribution | None) -> li
     return [cells.model.task(cells.centre[cell], policies.units) for cell in drawn]
 
 
-def _told(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def _plan_from_spec(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: Terms) -> PlanLine:
     """What the method says itself, if it is possible at all."""
     try:
         if spec.needs_cover:
@@ -66,7 +66,7 @@ def _told(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: Terms) 
     return plan(policies, terms)
 
 
-def _tried(
+def _plan_by_simulation(
     spec: MethodSpec, policies: PolicyValueSet, terms: Terms, trials: Sequence[Task], show: Progress
 ) -> PlanLine:
     """How soon the method moves on simulated tasks."""

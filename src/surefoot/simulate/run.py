@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import AnyArray, Floats, Integers, Mask, frozen
+from surefoot.arrays import AnyArray, Floats, Integers, Mask, make_readonly
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.learning.event import Event
 
@@ -42,7 +42,7 @@ class Spans:
         """Rows [b, n] that hold from `begins` [b] on; neighbours that are equal become one span."""
         first, values = np.array(begins, dtype=np.int64), np.array(rows, dtype=np.float64)
         starts = (first < episodes) & np.append(True, (values[1:] != values[:-1]).any(axis=1))[: len(first)]
-        return cls(frozen(first[starts]), frozen(values[starts]), episodes)
+        return cls(make_readonly(first[starts]), make_readonly(values[starts]), episodes)
 
     @property
     def lengths(self) -> Integers:
@@ -57,7 +57,7 @@ class Spans:
     def by_episode(self, rows: AnyArray) -> AnyArray:
         """[K, ...] from rows [s, ...], read-only."""
         repeated: AnyArray = np.repeat(rows, self.lengths, axis=0)  # type: ignore[assignment]
-        return frozen(repeated)
+        return make_readonly(repeated)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +91,7 @@ class Run:
         """[K] cumulative Σ |V* - V(π_k)|. For feasible policies this is the paper's Σ [V* - V(π_k)]₊. A policy that
         breaks a budget can beat V*; counting that as no regret would flatter it, so the excess counts too, as in the
         paper's figure. NaN where nobody knows V*."""
-        return frozen(self._regret())
+        return make_readonly(self._regret())
 
     @cached_property
     def margin(self) -> Floats:

@@ -113,14 +113,14 @@ def affine_distance(affine: AffineTables, units: Units) -> AffineDistance:
     sums: dict[bytes, Floats] = {}
     rows = np.split(transitions, affine.indptr[1:-1])
     for forms in (*rows, *signals[signals.any(axis=1), None]):
-        merged = _merged(forms[forms.any(axis=1)])
+        merged = _merge_parallel(forms[forms.any(axis=1)])
         if len(merged):
             sums.setdefault(np.round(merged / size, DIGITS).tobytes(), merged)
     kept = list(sums.values()) or [np.zeros((1, affine.dimension))]
     return AffineDistance(np.concatenate(kept), np.cumsum([0, *map(len, kept[:-1])]))
 
 
-def _merged(forms: Floats) -> Floats:
+def _merge_parallel(forms: Floats) -> Floats:
     """Σ |form| with parallel forms [n, d] added up, in an order of their own."""
     leading = forms[np.arange(len(forms)), np.argmax(np.abs(forms), axis=1)]
     direction = np.round(forms / leading[:, None], DIGITS - 2) + 0.0

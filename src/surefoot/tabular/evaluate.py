@@ -15,7 +15,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.task import Values
 from surefoot.tabular.policy import PolicyLike, TabularPolicy, TimedPolicy, as_tables
-from surefoot.tabular.tables import Tables, averaged
+from surefoot.tabular.tables import Tables, policy_transitions
 
 # Below this many states a dense factorisation is faster than any sparse method.
 DENSE_LIMIT = 300
@@ -134,7 +134,7 @@ def step_visits(cmdp: Tables, tables: Floats, steps: int) -> tuple[Floats, Float
 
 def chain(cmdp: Tables, probabilities: Floats) -> Any:
     """[S, S] the chain under action probabilities [S, A]; sparse where that is the faster way to solve for values."""
-    return cmdp.kernel(probabilities) if cmdp.n_states <= DENSE_LIMIT else averaged(cmdp.rows, probabilities)
+    return cmdp.kernel(probabilities) if cmdp.n_states <= DENSE_LIMIT else policy_transitions(cmdp.rows, probabilities)
 
 
 def solve_discounted(kernel: Any, right: Floats, discount: float, order: float = np.inf) -> Floats:
@@ -162,7 +162,7 @@ def resolvent(kernel: Any, discount: float, order: float = np.inf) -> Callable[[
         return lambda right: np.asarray(lu_solve(dense, right))
     matrix = (sp.identity(states, format="csr") - discount * sp.csr_array(kernel)).tocsr()
     if narrow:
-        solve = factorised(matrix)
+        solve = sparse_solver(matrix)
         return lambda right: np.asarray(solve(np.ascontiguousarray(right)))
     return lambda right: np.stack([_solve_sparse(matrix, column, order) for column in right.T], axis=1)
 
@@ -181,7 +181,7 @@ def is_narrow(kernel: Any) -> bool:
     return bool(np.mean(reach**2.0) <= (NARROW * states) ** 2) if reach.size else True
 
 
-def factorised(matrix: Any) -> Callable[[Floats], Floats]:
+def sparse_solver(matrix: Any) -> Callable[[Floats], Floats]:
     """Solver for a sparse I - γP or its transpose. These are diagonally dominant: no pivot is needed for stability, and
     an ordering for symmetric matrices keeps the factors of a chain on a grid half as large as the usual one."""
     factors = spla.splu(
@@ -210,4 +210,4 @@ def _solve_sparse(matrix: Any, right: Floats, order: float) -> Floats:
         )
         solution = solution + length * correction
         residual, previous = right - matrix @ solution, error
-    return np.asarray(factorised(matrix)(right))
+    return np.asarray(sparse_solver(matrix)(right))

@@ -38,7 +38,7 @@ def box_values(
     `example` lends the start, the discount, the horizon and the budgets.
     """
     states = np.arange(example.n_states) if first_states is None else first_states
-    middle, radius, reach = _expanded(affine, example, policy, low, high, states)
+    middle, radius, reach = _expand_policy(affine, example, policy, low, high, states)
     lower, upper = reward_and_margin(middle - radius, middle + radius, example.units)
     wide = reach >= 1
     lower[wide], upper[wide] = -np.inf, np.inf
@@ -58,7 +58,7 @@ def box_spreads(
     return spread
 
 
-def _expanded(
+def _expand_policy(
     affine: AffineTables,
     example: Tables,
     policy: TabularPolicy | TimedPolicy,

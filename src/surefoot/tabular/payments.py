@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from surefoot.arrays import Floats, Integers, finite_array, frozen, refuse
+from surefoot.arrays import Floats, Integers, finite_array, make_readonly, raise_at
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 
@@ -55,7 +55,7 @@ class Payments:
 
 
 @dataclass(frozen=True, eq=False)
-class Signal:
+class SignalTable:
     """One reward or cost as it was given.
 
     Attributes:
@@ -71,12 +71,12 @@ class Signal:
     number: tuple[int, ...] = ()
 
 
-def reward_signal(value: Any, states: int, actions: int) -> Signal:
+def reward_signal(value: Any, states: int, actions: int) -> SignalTable:
     """A reward given as [S, A], [S], or on transitions as [S, A, S] or sparse [S·A, S]."""
     return _signal("reward", value, states, actions, "")
 
 
-def cost_signals(value: Any, states: int, actions: int, constraints: int) -> tuple[Signal, ...]:
+def cost_signals(value: Any, states: int, actions: int, constraints: int) -> tuple[SignalTable, ...]:
     """Costs given like rewards, one of them or m: [m, S, A], [m, S, A, S], or a sequence of m sparse matrices.
 
     [S, A, S] and [m, S, A] can be told apart unless m = S = A; then as many budgets as states mean the latter.
@@ -98,39 +98,39 @@ def cost_signals(value: Any, states: int, actions: int, constraints: int) -> tup
     return tuple(replace(_signal("cost", part, states, actions, ""), number=(k,)) for k, part in enumerate(array))
 
 
-def payments_of(reward: Signal, costs: Sequence[Signal]) -> Payments:
+def payments_of(reward: SignalTable, costs: Sequence[SignalTable]) -> Payments:
     signals = (reward, *costs)
-    by_pair = frozen(np.stack([signal.by_pair for signal in signals]))
+    by_pair = make_readonly(np.stack([signal.by_pair for signal in signals]))
     if all(signal.by_transition is None for signal in signals):
         return Payments(by_pair)
     nothing = sp.csr_array((by_pair[0].size, len(by_pair[0])), dtype=np.float64)
     return Payments(by_pair, tuple(nothing if s.by_transition is None else s.by_transition for s in signals))
 
 
-def spread(signal: Signal) -> tuple[float, float]:
+def spread(signal: SignalTable) -> tuple[float, float]:
     """Least and largest of what was given; a sparse matrix pays 0 where it holds nothing."""
     low, high = float(signal.given.min(initial=np.inf)), float(signal.given.max(initial=-np.inf))
     sparse = signal.by_transition is not None and signal.given.ndim == 1
     return (min(low, 0.0), max(high, 0.0)) if sparse else (low, high)
 
 
-def check_ranges(units: Units, reward: Signal, costs: Sequence[Signal]) -> None:
+def check_ranges(units: Units, reward: SignalTable, costs: Sequence[SignalTable]) -> None:
     """What was given lies in what was declared."""
     _check_range("reward", reward, np.array(units.reward_range), f"reward_range {list(units.reward_range)}")
     for cost, bounds in zip(costs, units.cost_range, strict=True):
         _check_range("cost", cost, bounds, f"cost_range {units.cost_range.tolist()}")
 
 
-def _check_range(name: str, signal: Signal, bounds: Floats, declared: str) -> None:
+def _check_range(name: str, signal: SignalTable, bounds: Floats, declared: str) -> None:
     given = signal.given
 
     def place(flat: int) -> tuple[int, ...]:
         return *signal.number, *map(int, np.unravel_index(flat, given.shape))
 
-    refuse(name, given, (given < bounds[0]) | (given > bounds[1]), f"must lie in {declared}", place)
+    raise_at(name, given, (given < bounds[0]) | (given > bounds[1]), f"must lie in {declared}", place)
 
 
-def _signal(name: str, value: Any, states: int, actions: int, further: str) -> Signal:
+def _signal(name: str, value: Any, states: int, actions: int, further: str) -> SignalTable:
     if sp.issparse(value):
         return _sparse_signal(name, value, states, actions)
     array = finite_array(name, value)
@@ -141,16 +141,16 @@ def _signal(name: str, value: Any, states: int, actions: int, further: str) -> S
         )
     if array.ndim == 3:
         payment = sp.csr_array(array.reshape(-1, states))
-        return Signal(np.zeros((states, actions)), payment, array)
+        return SignalTable(np.zeros((states, actions)), payment, array)
     table = np.repeat(array[:, None], actions, axis=1) if array.ndim == 1 else array
-    return Signal(table, None, array)
+    return SignalTable(table, None, array)
 
 
 def _shapes(states: int, actions: int) -> tuple[tuple[int, ...], ...]:
     return (states, actions), (states, actions, states)
 
 
-def _sparse_signal(name: str, value: Any, states: int, actions: int) -> Signal:
+def _sparse_signal(name: str, value: Any, states: int, actions: int) -> SignalTable:
     payment = sp.csr_array(value, dtype=np.float64, copy=True)
     payment.sum_duplicates()
     if payment.shape != (states * actions, states):
@@ -158,5 +158,5 @@ def _sparse_signal(name: str, value: Any, states: int, actions: int) -> Signal:
             f"{name} must have shape [{states * actions}, {states}] as a sparse matrix, [S·A, S], "
             f"got {list(payment.shape)}"
         )
-    refuse(name, payment.data, ~np.isfinite(payment.data), "must be finite")
-    return Signal(np.zeros((states, actions)), payment, payment.data)
+    raise_at(name, payment.data, ~np.isfinite(payment.data), "must be finite")
+    return SignalTable(np.zeros((states, actions)), payment, payment.data)

@@ -28,7 +28,7 @@ class TabularPolicy(Predicting):
 
     def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
         """Draw an action in a state, or one in each state [n]; at every `step` alike."""
-        return _drawn(self.probabilities[_states(observation, self.probabilities)], rng)
+        return _sample_actions(self.probabilities[_states(observation, self.probabilities)], rng)
 
     def likeliest(self, observation: Any, step: Any) -> Any:
         """The action of largest probability, the first of those that tie."""
@@ -62,7 +62,7 @@ class TimedPolicy(Predicting):
 
     def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
         """Draw an action in a state, or one in each state [n], at time `step` = 0, 1, ... of the episode, or [n]."""
-        return _drawn(self._rows(observation, step), rng)
+        return _sample_actions(self._rows(observation, step), rng)
 
     def likeliest(self, observation: Any, step: Any) -> Any:
         """The action of largest probability at that time, the first of those that tie."""
@@ -95,7 +95,7 @@ def _states(observation: Any, table: Floats) -> Integers:
     return states
 
 
-def _drawn(rows: Floats, rng: np.random.Generator) -> Any:
+def _sample_actions(rows: Floats, rng: np.random.Generator) -> Any:
     """Actions [...] of probabilities rows [..., A], by inversion: the first whose cumulative probability exceeds a
     uniform number. Dividing by the last sum leaves it at 1 exactly, so that no action of probability 0 occurs."""
     cumulative = np.cumsum(rows, axis=-1)

@@ -90,13 +90,13 @@ def worst_within(task: TabularCMDP, policy: TabularPolicy, distance: float, cons
         value = solve_discounted(chain, per_state[:, None], task.discount)[:, 0]
         if value.sum() - reached <= ROUNDING * abs(value.sum()):
             break
-        reached, transitions = float(value.sum()), moved(known, value, distance)
-    start = moved(task.start[None], value, distance)[0]
+        reached, transitions = float(value.sum()), shift_mass(known, value, distance)
+    start = shift_mass(task.start[None], value, distance)[0]
     ranges = (units.reward_range, units.cost_range)
     return TabularCMDP(transitions, reward, cost, task.budget, start, task.discount, *ranges)
 
 
-def moved(laws: Floats, value: Floats, mass: float) -> Floats:
+def shift_mass(laws: Floats, value: Floats, mass: float) -> Floats:
     """[..., S] laws with this much mass, or all there is, taken from successors of the least value [S] to one of the
     greatest: the largest mean within that total variation."""
     order = np.argsort(value)

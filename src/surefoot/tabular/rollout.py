@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Integers, generator, whole
+from surefoot.arrays import Floats, Integers, check_int, generator
 from surefoot.cmdp.episode import Outcomes
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.tables import Tables
@@ -35,7 +35,7 @@ class Simulator:
     """
 
     def __init__(self, cmdp: Tables, policy: TabularPolicy | TimedPolicy | Floats, horizon: int) -> None:
-        self.horizon = min(whole("horizon", horizon), cmdp.units.horizon or horizon)
+        self.horizon = min(check_int("horizon", horizon), cmdp.units.horizon or horizon)
         self.discount = cmdp.discount
         self.table = joint_table(cmdp, policy)
 
@@ -46,7 +46,7 @@ class Simulator:
         [n, H+1] and actions [n, H]. These have the smallest signed type that also holds the index s·A + a; widen them
         before computing larger indices.
         """
-        episodes = whole("episodes", episodes)
+        episodes = check_int("episodes", episodes)
         generator("rng", rng)
         table = self.table
         totals = np.zeros((episodes, table.signals.shape[1]))

@@ -17,7 +17,7 @@ import numpy as np
 from surefoot.arrays import Floats, Integers
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.evaluate import resolvent
-from surefoot.tabular.tables import Tables, averaged
+from surefoot.tabular.tables import Tables, policy_transitions
 
 Expanded: TypeAlias = tuple[Floats, Floats, Floats, Floats]
 
@@ -66,8 +66,8 @@ class _Chain:
 
 def _chain(affine: AffineTables, example: Tables, probabilities: Floats, states: Integers) -> _Chain:
     return _Chain(
-        averaged(affine.matrix(affine.base), probabilities),
-        tuple(averaged(affine.matrix(slope), probabilities) for slope in affine.slope),
+        policy_transitions(affine.matrix(affine.base), probabilities),
+        tuple(policy_transitions(affine.matrix(slope), probabilities) for slope in affine.slope),
         np.einsum("ksa,sa->sk", affine.signal_base, probabilities),
         np.einsum("dksa,sa->dsk", affine.signal_slope, probabilities),
         example.discount,

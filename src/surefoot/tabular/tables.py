@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import ROW_SUM_ROUNDING, Floats, check_sums, distributions, finite_array, frozen, refuse
+from surefoot.arrays import ROW_SUM_ROUNDING, Floats, check_sums, distributions, finite_array, make_readonly, raise_at
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tabular.payments import check_ranges, cost_signals, payments_of, reward_signal, spread
@@ -56,7 +56,7 @@ class Tables:
         self.n_constraints = len(spent)
         self.payments = payments_of(earned, spent)
         expected = self.payments.expected(self.rows) if self.payments.by_transition else self.payments.by_pair
-        self.reward, self.cost = frozen(expected[0]), frozen(expected[1:])
+        self.reward, self.cost = make_readonly(expected[0]), make_readonly(expected[1:])
         declared: Any = reward_range, cost_range  # `Units` makes arrays of them
         self.units = Units(
             discount,
@@ -89,7 +89,7 @@ class Tables:
         """[S·A, S] transitions as a sparse matrix, whatever they were given as."""
         if self.is_sparse:
             return self.transitions
-        return _frozen_rows(sp.csr_array(self.transitions.reshape(-1, self.n_states)))
+        return _freeze_rows(sp.csr_array(self.transitions.reshape(-1, self.n_states)))
 
     @property
     def matrix(self) -> Any:
@@ -100,7 +100,7 @@ class Tables:
         """[S, S] chain under action probabilities [S, A]; sparse when the model is."""
         if not self.is_sparse:
             return np.matmul(probabilities[:, None, :], self.transitions)[:, 0, :]
-        return averaged(self.transitions, probabilities)
+        return policy_transitions(self.transitions, probabilities)
 
     def digest(self) -> str:
         """SHA-256 of everything that defines this task."""
@@ -131,7 +131,7 @@ class Tables:
         )
 
 
-def averaged(rows: sp.csr_array, probabilities: Floats) -> sp.csr_array:
+def policy_transitions(rows: sp.csr_array, probabilities: Floats) -> sp.csr_array:
     """[S, S] from rows [S·A, S], those of a state weighted with its action probabilities [S, A]."""
     states, actions = probabilities.shape
     weights = sp.csr_array(
@@ -172,13 +172,13 @@ def _sparse_rows(value: Any, states: int) -> sp.csr_array:
     def place(k: int) -> tuple[int, ...]:
         return int(row_of[k]) // actions, int(row_of[k]) % actions, int(matrix.indices[k])
 
-    refuse("transitions", matrix.data, ~np.isfinite(matrix.data), "must be finite", place)
-    refuse("transitions", matrix.data, matrix.data < 0, "must not be negative", place)
+    raise_at("transitions", matrix.data, ~np.isfinite(matrix.data), "must be finite", place)
+    raise_at("transitions", matrix.data, matrix.data < 0, "must not be negative", place)
     sums = np.asarray(matrix.sum(axis=1))
     check_sums("transitions", sums.reshape(states, actions))
     divisor = np.where(np.abs(sums - 1) > ROW_SUM_ROUNDING, sums, 1.0)
     matrix.data = matrix.data / divisor[row_of]
-    return _frozen_rows(matrix)
+    return _freeze_rows(matrix)
 
 
 def _budget(budget: Floats, constraints: int) -> Floats:
@@ -187,7 +187,7 @@ def _budget(budget: Floats, constraints: int) -> Floats:
     return budget
 
 
-def _frozen_rows(matrix: sp.csr_array) -> sp.csr_array:
+def _freeze_rows(matrix: sp.csr_array) -> sp.csr_array:
     for part in (matrix.data, matrix.indices, matrix.indptr):
-        frozen(part)
+        make_readonly(part)
     return matrix

@@ -13,7 +13,7 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.tabular.affine import AffineTables
-from surefoot.tabular.tables import Tables, averaged
+from surefoot.tabular.tables import Tables, policy_transitions
 
 # Up to this many states chains are dense; so many numbers are carried along at once, to bound memory.
 DENSE_STATES, AT_ONCE = 100, 2**22
@@ -82,7 +82,7 @@ def _expand(
 
 
 def _under(affine: AffineTables, probabilities: Floats) -> _Step:
-    forms = [averaged(affine.matrix(entries), probabilities) for entries in (affine.base, *affine.slope)]
+    forms = [policy_transitions(affine.matrix(entries), probabilities) for entries in (affine.base, *affine.slope)]
     base, *slopes = [form.toarray() for form in forms] if affine.n_states <= DENSE_STATES else forms
     paid = np.einsum("ksa,sa->sk", affine.signal_base, probabilities)
     return _Step(base, tuple(slopes), paid, np.einsum("dksa,sa->dsk", affine.signal_slope, probabilities))
@@ -108,8 +108,8 @@ class _Terms:
         rest = γP rest + γ Σ_k h_k |G_k| (second + rest),  second = Σ_kl h_k h_l |cross_kl|.
         """
         d = len(step.slopes)
-        moved = [discount * _applied(slope, self.all) for slope in step.slopes]
-        terms = discount * _applied(step.base, self.all)
+        moved = [discount * _apply_matrix(slope, self.all) for slope in step.slopes]
+        terms = discount * _apply_matrix(step.base, self.all)
         for k, each in enumerate(moved):
             terms += self.centre[:, k, None, None] * each
         terms[:, :, 0] += step.paid[:, None] + np.einsum("jd,dsk->sjk", self.centre, step.changes)
@@ -117,7 +117,7 @@ class _Terms:
             terms[:, :, 1 + k] += moved[k][:, :, 0] + step.changes[k][:, None]
             for other in range(d):
                 terms[:, :, 1 + d + k * d + other] += moved[other][:, :, 1 + k]
-            spilled = _applied(abs(step.slopes[k]), self.second + self.all[:, :, -1])
+            spilled = _apply_matrix(abs(step.slopes[k]), self.second + self.all[:, :, -1])
             terms[:, :, -1] += discount * self.half[:, k, None] * spilled
         return _Terms(terms, self.centre, self.half)
 
@@ -153,6 +153,6 @@ class _Terms:
         return found
 
 
-def _applied(matrix: Any, terms: Floats) -> Floats:
+def _apply_matrix(matrix: Any, terms: Floats) -> Floats:
     """[S, S] times [S, ...]."""
     return np.asarray(matrix @ terms.reshape(len(terms), -1)).reshape(terms.shape)

@@ -43,7 +43,7 @@ def affine_model(
         (base, slope),
         (high - low) / 2 @ reach,
         start,
-        *_paid(payments, affine.row[possible], affine.successor[possible]),
+        *_payment_arguments(payments, affine.row[possible], affine.successor[possible]),
     )
 
 
@@ -68,7 +68,7 @@ def ball_model(tasks: Sequence[TabularCMDP], radius: Floats) -> TransitionModel 
         None,
         radius,
         first.start,
-        *_paid(first.payments if shared else None, row[possible], successor[possible]),
+        *_payment_arguments(first.payments if shared else None, row[possible], successor[possible]),
     )
 
 
@@ -110,7 +110,7 @@ def _structure(indptr: Integers, successor: Integers, kept: Mask) -> tuple[Integ
     return before[indptr], successor[kept]
 
 
-def _paid(
+def _payment_arguments(
     payments: Payments | None, row: Integers, successor: Integers
 ) -> tuple[Floats | None, Floats | None, Floats | None]:
     """reward, cost and payments of a transition model with E transitions."""

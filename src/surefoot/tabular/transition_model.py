@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, refuse, take_over, taken
+from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, Integers, as_shape, assign_as_shape, raise_at
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tabular.affine import AffineTables
@@ -58,26 +58,26 @@ class TransitionModel:
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
         for name, axes in (("indptr", "1+S·A"), ("successor", "E"), ("classes", "E"), ("row_type", "C")):
-            take_over(self, name, axes, sizes, np.int64)
+            assign_as_shape(self, name, axes, sizes, np.int64)
         for name, axes in (("start", "S"), ("probability", "J C"), ("radius", "J")):
-            take_over(self, name, axes, sizes)
+            assign_as_shape(self, name, axes, sizes)
         _check_structure(self)
         sizes["A"] = self.n_actions
         for name, axes in (("reward", "S A"), ("cost", "m S A"), ("payments", "1+m E")):
             if getattr(self, name) is not None:
-                take_over(self, name, axes, sizes)
+                assign_as_shape(self, name, axes, sizes)
         if (self.reward is None) != (self.cost is None) or (self.reward is not None and self.payments is not None):
             raise InvalidInput("reward and cost must be given both, payments instead of them, or none of the three")
         if self.affine is not None:
             base, slope = self.affine
-            pair = (taken("affine[0]", base, "C", sizes), taken("affine[1]", slope, "C d", sizes))
+            pair = (as_shape("affine[0]", base, "C", sizes), as_shape("affine[1]", slope, "C d", sizes))
             object.__setattr__(self, "affine", pair)
         count = sizes["C"]
-        refuse("classes", self.classes, (self.classes < 0) | (self.classes >= count), f"must lie in [0, {count})")
-        refuse("row_type", self.row_type, (self.row_type < 0) | (self.row_type >= count), f"must lie in [0, {count})")
-        refuse("probability", self.probability, (self.probability < 0) | (self.probability > 1), "must lie in [0, 1]")
-        refuse("radius", self.radius, self.radius < 0, "must not be negative")
-        refuse("start", self.start, self.start < 0, "must not be negative")
+        raise_at("classes", self.classes, (self.classes < 0) | (self.classes >= count), f"must lie in [0, {count})")
+        raise_at("row_type", self.row_type, (self.row_type < 0) | (self.row_type >= count), f"must lie in [0, {count})")
+        raise_at("probability", self.probability, (self.probability < 0) | (self.probability > 1), "must lie in [0, 1]")
+        raise_at("radius", self.radius, self.radius < 0, "must not be negative")
+        raise_at("start", self.start, self.start < 0, "must not be negative")
         if abs(self.start.sum() - 1) > ROW_SUM_TOLERANCE:
             raise InvalidInput(f"start must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {self.start.sum():.12g}")
         _check_rows(self)
@@ -217,8 +217,8 @@ class TransitionModel:
 
 def structure_of(class_table: Integers, count: int) -> tuple[Integers, Integers, Integers]:
     """indptr, successor and classes of a table [S, A, S] of `count` classes, as `TransitionModel.class_table` is."""
-    table = taken("classes", class_table, "S A S", {}, np.int64)
-    refuse("classes", table, (table < -1) | (table >= count), f"must lie in [-1, {count})")
+    table = as_shape("classes", class_table, "S A S", {}, np.int64)
+    raise_at("classes", table, (table < -1) | (table >= count), f"must lie in [-1, {count})")
     rows = table.reshape(-1, table.shape[2])
     row, successor = np.nonzero(rows >= 0)
     return np.searchsorted(row, np.arange(len(rows) + 1)), successor, rows[row, successor]
@@ -234,7 +234,7 @@ def _check_structure(model: TransitionModel) -> None:
         short = divmod(int(np.argmax(steps <= 0)), model.n_actions)
         raise InvalidInput(f"indptr must rise from 0 to {count}, a successor in every row, got none in row {short}")
     outside = (model.successor < 0) | (model.successor >= model.n_states)
-    refuse("successor", model.successor, outside, f"must lie in [0, {model.n_states})")
+    raise_at("successor", model.successor, outside, f"must lie in [0, {model.n_states})")
     if (np.diff(model.row * model.n_states + model.successor) <= 0).any():
         raise InvalidInput("successor must ascend within every row")
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from surefoot.on_demand import taken_from
+from surefoot.on_demand import lazy_attributes
 from surefoot.tasks.cvar_tasks import Tail, TailEnv, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from surefoot.lab.robots.task import world_of
 else:  # families of the laboratory, imported when they are first used
-    __getattr__, __dir__ = taken_from(
+    __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
             "surefoot.lab.families.factored": "factored",

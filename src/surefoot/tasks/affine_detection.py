@@ -121,7 +121,7 @@ def _guess(tasks: TaskDistribution, example: TabularCMDP) -> AffineTables | None
     chosen = pool[far_apart(pool, extent)]
     if len(chosen) != tasks.dimension + 1:
         return None
-    fixed = [task for task in (_built(tasks, parameter) for parameter in chosen) if task is not None]
+    fixed = [task for task in (_build_or_none(tasks, parameter) for parameter in chosen) if task is not None]
     if len(fixed) != len(chosen):
         return None
     fitted = affine_through(fixed, chosen, extent)
@@ -131,13 +131,13 @@ def _guess(tasks: TaskDistribution, example: TabularCMDP) -> AffineTables | None
 
 def _all_agree(affine: AffineTables, tasks: TaskDistribution, example: Any, parameters: Floats) -> bool:
     for parameter in parameters:
-        task = _built(tasks, parameter)
+        task = _build_or_none(tasks, parameter)
         if task is None or not agrees(affine, task, example, parameter):
             return False
     return True
 
 
-def _built(tasks: TaskDistribution, parameter: Floats) -> TabularCMDP | None:
+def _build_or_none(tasks: TaskDistribution, parameter: Floats) -> TabularCMDP | None:
     """None where `build` fails: it is anybody's code, and whoever needs the task will hear of what is wrong with it."""
     try:
         task: TabularCMDP = tasks.task(parameter)

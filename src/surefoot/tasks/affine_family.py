@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from surefoot.arrays import Floats, frozen
+from surefoot.arrays import Floats, make_readonly
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import ParameterDistribution, Uniform
@@ -39,7 +39,7 @@ def affine_family(
             row of its slope, unless given.
         tables: reward, cost, budget, start and the other arguments of `TabularCMDP`, or of `layered`, for all tasks.
     """
-    base, slopes = frozen(np.array(base)), frozen(np.array(slopes))
+    base, slopes = make_readonly(np.array(base)), make_readonly(np.array(slopes))
     task = partial(TabularCMDP, **tables) if layers is None else partial(layered, horizon=layers, **tables)
     affine = (base, slopes)
     if layers is not None:

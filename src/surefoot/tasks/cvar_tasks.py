@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from surefoot.arrays import Floats, Integers, fraction, number
+from surefoot.arrays import Floats, Integers, check_unit_interval, number
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.solve import solve
-from surefoot.tasks.gym_signals import Cost, cost_of, unpacked
+from surefoot.tasks.gym_signals import Cost, cost_of, unpack_step
 from surefoot.tasks.task_distribution import Build, TaskDistribution
 
 SAME = 1e-9  # relative difference below which a cost is a multiple of the unit
@@ -49,7 +49,7 @@ class Tail:
     unit: float = 1.0
 
     def __post_init__(self) -> None:
-        fraction("level", self.level)
+        check_unit_interval("level", self.level)
         if not number("unit", self.unit) > 0:
             raise InvalidInput(f"unit must be positive, got {self.unit!r}")
         if not 0 <= number("threshold", self.threshold) <= number("budget", self.budget):
@@ -87,7 +87,7 @@ def cvar(tasks: TaskDistribution, tail: Tail) -> TaskDistribution:
     if not isinstance(tasks, TaskDistribution):
         raise InvalidInput(f"tasks must be a task distribution, got {type(tasks).__name__}")
     _check(tasks.example)
-    return TaskDistribution(partial(_tailed, tasks.build, tail), tasks.distribution)
+    return TaskDistribution(partial(_build_with_tail, tasks.build, tail), tasks.distribution)
 
 
 def cvar_threshold(task: TabularCMDP, *, level: float, budget: float, unit: float = 1.0) -> float:
@@ -107,7 +107,7 @@ def with_tail(task: TabularCMDP, tail: Tail) -> TabularCMDP:
     free = levels - 1 - so_far  # units that are still free
     excess = np.maximum(paid - free, 0) * tail.unit
     return TabularCMDP(
-        _moved(task, np.minimum(so_far + paid, levels - 1)),
+        _augment_transitions(task, np.minimum(so_far + paid, levels - 1)),
         np.tile(task.reward, (levels, 1)),
         excess.reshape(levels * states, actions),
         tail.allowed,
@@ -142,7 +142,7 @@ def cost_distribution(
         table = chances[min(step, len(chances) - 1)].reshape(-1, task.n_states, task.n_actions)
         known = np.minimum(np.arange(len(now)), len(table) - 1)
         moving = now[..., None] * table[known]  # [y, s, a]
-        now = _spent(task, paid, moving)
+        now = _propagate_costs(task, paid, moving)
     law: Floats = now.sum(axis=1)
     found = np.flatnonzero(law > 0)
     costs: Floats = found * np.float64(told.unit)
@@ -152,7 +152,7 @@ def cost_distribution(
 def conditional_value_at_risk(costs: Floats, probabilities: Floats, level: float) -> float:
     """CVaR_α of a distribution: the minimum over t, which is at one of the costs."""
     excess = np.maximum(costs[None, :] - costs[:, None], 0.0) @ probabilities
-    return float(np.min(costs + excess / (1 - fraction("level", level))))
+    return float(np.min(costs + excess / (1 - check_unit_interval("level", level))))
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -175,11 +175,11 @@ def _check(task: object) -> None:
         raise InvalidInput(f"cost_range must begin at 0 or above, got {task.units.cost_range[0].tolist()}")
 
 
-def _tailed(build: Build, tail: Tail, parameter: Floats) -> TabularCMDP:
+def _build_with_tail(build: Build, tail: Tail, parameter: Floats) -> TabularCMDP:
     return with_tail(build(parameter), tail)
 
 
-def _moved(task: TabularCMDP, after: Integers) -> sp.csr_array:
+def _augment_transitions(task: TabularCMDP, after: Integers) -> sp.csr_array:
     """[L·S·A, L·S] transitions to (after[y, s, a], s')."""
     rows, levels = task.rows.tocoo(), len(after)
     begin = np.arange(levels)[:, None]
@@ -189,7 +189,7 @@ def _moved(task: TabularCMDP, after: Integers) -> sp.csr_array:
     return sp.csr_array((np.tile(rows.data, levels), (source.ravel(), target.ravel())), shape=shape)
 
 
-def _spent(task: TabularCMDP, paid: Integers, moving: Floats) -> Floats:
+def _propagate_costs(task: TabularCMDP, paid: Integers, moving: Floats) -> Floats:
     """[y, s] after a step of those that move [y, s, a]."""
     after = np.zeros(moving.shape[:2])
     for cost in np.unique(paid):
@@ -226,10 +226,10 @@ class TailEnv:
     def reset(self, **given: Any) -> tuple[Any, Any]:
         observation, info = self.env.reset(**given)
         self._before, self._so_far, self._step = observation, 0.0, 0
-        return self._told(observation), info
+        return self._augment_observation(observation), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        said = unpacked(self.env.step(action), self._step)
+        said = unpack_step(self.env.step(action), self._step)
         paid = float(cost_of(said, self._before, action, self._cost, self._step))
         if not paid >= 0:
             raise InvalidInput(f"cost must not be negative where its tail has a budget, got {paid!r}")
@@ -238,12 +238,12 @@ class TailEnv:
         free = max(self.tail.threshold - self._so_far, 0.0)
         self._before, self._so_far, self._step = said.observation, self._so_far + paid, self._step + 1
         info = {**said.info, "cost": max(paid - free, 0.0)}
-        return self._told(said.observation), said.reward, said.terminated, said.truncated, info
+        return self._augment_observation(said.observation), said.reward, said.terminated, said.truncated, info
 
     def close(self) -> None:
         self.env.close()
 
-    def _told(self, observation: Any) -> Any:
+    def _augment_observation(self, observation: Any) -> Any:
         known = min(self._so_far, self.tail.threshold)
         if self._states is not None:
             return round(known / self.tail.unit) * int(self._states) + int(observation)

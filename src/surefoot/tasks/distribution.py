@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, assign, finite_array, whole
+from surefoot.arrays import ROW_SUM_TOLERANCE, Floats, assign, check_int, finite_array
 from surefoot.errors import InvalidInput
 
 
@@ -345,4 +345,4 @@ def _box(low: Any, high: Any, length: int) -> tuple[NDArray[np.float64], NDArray
 def _sample_size(n: Any, rng: Any) -> int:
     if not isinstance(rng, np.random.Generator):
         raise InvalidInput(f"rng must be a numpy.random.Generator, got {type(rng).__name__}")
-    return whole("n", n)
+    return check_int("n", n)

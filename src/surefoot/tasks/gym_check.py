@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, SurefootError
-from surefoot.tasks.gym_episodes import Played, first_observation, played
+from surefoot.tasks.gym_episodes import Played, first_observation, play_episode
 from surefoot.tasks.gym_signals import Cost
 from surefoot.tasks.gym_spaces import contains, flat, is_box
 from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, parameter_of
@@ -85,7 +85,7 @@ class _Trial:
     parameter: Floats
 
     def environments_are_new(self) -> None:
-        with self._opened() as one, self._opened() as other:
+        with self._open_env() as one, self._open_env() as other:
             if one is other and self.system.task_setter(one) is None:
                 raise InvalidInput(
                     "make_env must return a new environment each time, got the same object twice; one that is made "
@@ -94,7 +94,7 @@ class _Trial:
 
     def episodes_keep_the_rules(self) -> None:
         """Whole episodes: the form of values, costs at every step and the last, ranges, observations, time limits."""
-        with self._opened() as env:
+        with self._open_env() as env:
             for seed in SEEDS:
                 _check_observation(env, first_observation(env, seed), "after reset")
                 for step in self._steps(env, seed, self.system.units.episode_length, actions=seed):
@@ -102,9 +102,9 @@ class _Trial:
 
     def seeds_decide(self) -> None:
         """The same seed gives the same episode: in an environment that has had others, and in another environment."""
-        with self._opened() as env:
+        with self._open_env() as env:
             first, _, repeated = (self._episode(env, seed) for seed in (SEEDS[0], SEEDS[1], SEEDS[0]))
-        with self._opened() as env:
+        with self._open_env() as env:
             elsewhere = self._episode(env, SEEDS[0])
         for found, where in ((repeated, "the same environment, reset again"), (elsewhere, "another environment")):
             if not _equal(first, found):
@@ -116,7 +116,7 @@ class _Trial:
 
     def seeds_matter(self) -> None:
         """Different seeds give different episodes, unless nothing is random: then no generator was drawn from."""
-        with self._opened() as env:
+        with self._open_env() as env:
             before = _generators(env)
             episodes, states = [], []
             for seed in SEEDS:
@@ -133,11 +133,11 @@ class _Trial:
 
     def environments_are_independent(self) -> None:
         """An episode is the same while another environment takes its steps in between."""
-        with self._opened() as one, self._opened() as other:
+        with self._open_env() as one, self._open_env() as other:
             if one is other:
                 return
             alone = self._episode(one, SEEDS[0])
-            steps = self._compared
+            steps = self._steps_to_compare
             turns = zip(self._steps(one, SEEDS[0], steps), self._steps(other, SEEDS[1], steps), strict=False)
             together = [_numbers(step) for step, _ in turns]
         if not _equal(alone[1 : 1 + len(together)], together):
@@ -149,7 +149,7 @@ class _Trial:
     def episodes_side_by_side(self) -> None:
         """Lanes keep the same rules, are reproducible, and differ from each other where episodes do."""
         task = GymTask(self.system, self.parameter)
-        with self._opened() as env:
+        with self._open_env() as env:
             policy, firsts = RandomActions(env.action_space), [flat(first_observation(env, seed)) for seed in SEEDS]
         simulated = task.episodes(policy, self.system.units.episode_length)
         one, other = (simulated.run(VECTOR_EPISODES, np.random.default_rng(SEEDS[0])) for _ in range(2))
@@ -170,21 +170,21 @@ class _Trial:
                 "lanes of make_vector must be independent, got the same first observation in all of them"
             )
 
-    def _opened(self) -> AbstractContextManager[Any]:
+    def _open_env(self) -> AbstractContextManager[Any]:
         return self.system.opened(self.parameter)
 
     def _steps(self, env: Any, seed: int, steps: int, actions: int = 0) -> Iterator[Played]:
         """An episode of random actions, which a seed of their own decides about."""
         policy, rng = RandomActions(env.action_space), np.random.default_rng(actions)
-        return played(env, self.system, lambda observation, t: policy.act(observation, t, rng), seed, steps)
+        return play_episode(env, self.system, lambda observation, t: policy.act(observation, t, rng), seed, steps)
 
     def _episode(self, env: Any, seed: int) -> list[list[float | str]]:
         """All that was seen in the first steps of one."""
         first = flat(first_observation(env, seed))
-        return [first, *(_numbers(step) for step in self._steps(env, seed, self._compared))]
+        return [first, *(_numbers(step) for step in self._steps(env, seed, self._steps_to_compare))]
 
     @property
-    def _compared(self) -> int:
+    def _steps_to_compare(self) -> int:
         return min(COMPARED, self.system.units.episode_length)
 
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Integers, generator, whole
+from surefoot.arrays import Floats, Integers, check_int, generator
 from surefoot.cmdp.episode import Observed, Outcomes, first_breach
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.tasks.gym_signals import cost_of, unpacked
-from surefoot.tasks.gym_spaces import taken_action
+from surefoot.tasks.gym_signals import cost_of, unpack_step
+from surefoot.tasks.gym_spaces import as_env_action
 from surefoot.tasks.gym_system import System
 
 Act: TypeAlias = Callable[[Any, int], Any]  # (observation, step) -> action
@@ -40,12 +40,12 @@ class OneByOne:
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Sums of `episodes` episodes, and with `transitions` what was observed, where that is arrays."""
-        seeds, acting = drawn(episodes, rng)
+        seeds, acting = draw_seeds(episodes, rng)
         recordings = [Recording(transitions) for _ in seeds]
         with self.system.opened(self.parameter) as env:
             each = zip(seeds.tolist(), recordings, strict=True)
             sums = np.array([self._sums(env, seed, acting, recording) for seed, recording in each])
-        observed = joined([recording.observed for recording in recordings])
+        observed = concatenate_observed([recording.observed for recording in recordings])
         return in_range(Outcomes(sums[:, 0], sums[:, 1:], observed=observed), self.system.units)
 
     def _sums(self, env: Any, seed: int, acting: np.random.Generator, recording: Recording) -> Floats:
@@ -55,7 +55,7 @@ class OneByOne:
             return self.policy.act(observation, t, acting)
 
         sums = np.zeros(1 + len(self.system.units.budget))
-        for step in played(env, self.system, act, seed, self.steps, recording):
+        for step in play_episode(env, self.system, act, seed, self.steps, recording):
             numbers = np.array(step.numbers)
             sums += self._payments.weights[step.t] * numbers
             if step.terminated:
@@ -65,8 +65,8 @@ class OneByOne:
         return sums
 
     @cached_property
-    def _payments(self) -> Payments:
-        return Payments.of(self.system.units, self.steps)
+    def _payments(self) -> DiscountWeights:
+        return DiscountWeights.of(self.system.units, self.steps)
 
 
 class Recording:
@@ -81,20 +81,20 @@ class Recording:
 
     def begin(self, observation: Any) -> None:
         if self._wanted:
-            self._seen.append(self._copied(observation))
+            self._seen.append(self._copy_batch(observation))
 
     def step(self, action: Any, observation: Any, running: Any = True) -> None:
         """An action and what followed it, in those episodes that were still going on."""
         if self._wanted:
-            self._actions.append(self._copied(action))
-            self._seen.append(self._copied(observation))
+            self._actions.append(self._copy_batch(action))
+            self._seen.append(self._copy_batch(observation))
             self._steps += running
 
     def paid(self, numbers: Floats) -> None:
         """Reward and costs [1+m], or [n, 1+m], of that step; of a system's last one with those of the steps that the
         episode then lacks."""
         if self._wanted:
-            self._paid.append(self._copied(numbers))
+            self._paid.append(self._copy_batch(numbers))
 
     @property
     def observed(self) -> Observed | None:
@@ -104,25 +104,25 @@ class Recording:
         paid = np.stack(self._paid, axis=1)
         return Observed(np.stack(self._seen, axis=1), np.stack(self._actions, axis=1), self._steps, paid)
 
-    def _copied(self, shown: Any) -> NDArray[Any]:
+    def _copy_batch(self, shown: Any) -> NDArray[Any]:
         """[n, ...]; some environments write the next observation over the last one."""
         return np.array(shown)[None] if self._single else np.array(shown)
 
 
-def joined(parts: Sequence[Observed | None]) -> Observed | None:
+def concatenate_observed(parts: Sequence[Observed | None]) -> Observed | None:
     """Of all of them; None if it was not observed of one."""
     known = [part for part in parts if part is not None]
     return Observed.joined(known) if len(known) == len(parts) else None
 
 
-class Payments(NamedTuple):
+class DiscountWeights(NamedTuple):
     """Weights γ^t [steps], and after [steps+1]: the sum of those from t on, what all steps after an end weigh."""
 
     weights: Floats
     after: Floats
 
     @classmethod
-    def of(cls, units: Units, steps: int) -> Payments:
+    def of(cls, units: Units, steps: int) -> DiscountWeights:
         weights: Floats = np.power(units.discount, np.arange(steps, dtype=np.float64))
         return cls(weights, np.append(np.cumsum(weights[::-1])[::-1], 0.0))
 
@@ -131,9 +131,9 @@ class Payments(NamedTuple):
         return float(self.after[t + 1] / self.weights[t])
 
 
-def drawn(episodes: int, rng: np.random.Generator) -> tuple[Integers, np.random.Generator]:
+def draw_seeds(episodes: int, rng: np.random.Generator) -> tuple[Integers, np.random.Generator]:
     """A seed for each episode [n], and a stream for the policy."""
-    seeds = generator("rng", rng).integers(SEEDS, size=whole("episodes", episodes))
+    seeds = generator("rng", rng).integers(SEEDS, size=check_int("episodes", episodes))
     return seeds, np.random.default_rng(rng.integers(2**63, size=2))
 
 
@@ -160,7 +160,7 @@ class Played(NamedTuple):
     truncated: bool
 
 
-def played(
+def play_episode(
     env: Any, system: System, act: Act, seed: int, steps: int, recording: Recording | None = None
 ) -> Iterator[Played]:
     """One episode, step by step: up to its end, or `steps` of them."""
@@ -180,15 +180,15 @@ def played(
 
 def one_step(env: Any, system: System, observation: Any, action: Any, t: int) -> Played:
     """Step t from an observation with an action that is in the action space, or moved there where that is declared."""
-    taken = taken_action(env.action_space, action, t, system.clip_actions)
-    before = kept(observation, system)
-    signal = unpacked(_stepped(env, taken), t)
+    taken = as_env_action(env.action_space, action, t, system.clip_actions)
+    before = copy_observation(observation, system)
+    signal = unpack_step(_step_env(env, taken), t)
     cost = cost_of(signal, before, taken, system.cost, t)
     numbers = system.ranges.row(signal.reward, cost, t)
     return Played(t, taken, numbers, signal.observation, bool(signal.terminated), bool(signal.truncated))
 
 
-def kept(observation: Any, system: System) -> Any:
+def copy_observation(observation: Any, system: System) -> Any:
     """The observation as it is now, for a cost function to see it: some environments write the next one over it."""
     return np.array(observation) if system.cost is not None and isinstance(observation, np.ndarray) else observation
 
@@ -223,7 +223,7 @@ def _takes_seed(env: Any) -> bool:
     return "seed" in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
 
-def _stepped(env: Any, action: Any) -> Any:
+def _step_env(env: Any, action: Any) -> Any:
     try:
         return env.step(action)
     except ValueError as error:

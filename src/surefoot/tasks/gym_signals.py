@@ -35,7 +35,7 @@ class Signal(NamedTuple):
     info: Any
 
 
-def unpacked(result: Any, t: int) -> Signal:
+def unpack_step(result: Any, t: int) -> Signal:
     """The values of step `t`, which are five or six."""
     count = len(result) if isinstance(result, tuple | list) else None
     if count == 5:

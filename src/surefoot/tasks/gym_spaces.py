@@ -24,7 +24,7 @@ def is_discrete(space: Any) -> bool:
     return hasattr(space, "n") and getattr(space, "shape", ()) in ((), None)
 
 
-def described(space: Any) -> str:
+def describe_space(space: Any) -> str:
     """What a policy must fit, in words: bounds may differ from task to task, kinds and shapes may not."""
     if is_box(space):
         return f"Box{list(space.shape)}"
@@ -46,7 +46,7 @@ def check_action_space(space: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------- actions
 
 
-def taken_action(space: Any, action: Any, t: int, clip: bool, batch: tuple[int, ...] = ()) -> Any:
+def as_env_action(space: Any, action: Any, t: int, clip: bool, batch: tuple[int, ...] = ()) -> Any:
     """`action`, or n of them for batch = (n,), in the form that the environment takes.
 
     Outside of the space it is refused; `clip` moves it to the nearest end of a box instead, and must have been stated,
@@ -55,21 +55,21 @@ def taken_action(space: Any, action: Any, t: int, clip: bool, batch: tuple[int, 
     array = np.asarray(action)
     if is_discrete(space):
         if array.dtype.kind not in "iub" or array.shape != batch:
-            raise _refused(action, t, f"a whole number{_each(batch)}")
+            raise _action_error(action, t, f"a whole number{_each(batch)}")
         first = int(getattr(space, "start", 0))
         last = first + int(space.n) - 1
         lowest, highest = (array.min(), array.max()) if batch else (array, array)
         if lowest < first or highest > last:
-            raise _refused(action, t, f"from {first} to {last}")
+            raise _action_error(action, t, f"from {first} to {last}")
         return array.astype(np.int64) if batch else int(array)
     shape = (*batch, *space.shape)
     if array.dtype.kind not in ("iu" if np.dtype(space.dtype).kind in "iu" else "iuf") or array.shape != shape:
-        raise _refused(action, t, f"an array {list(shape)} of numbers")
+        raise _action_error(action, t, f"an array {list(shape)} of numbers")
     array = array.astype(space.dtype)
     if clip and not np.isnan(array).any():
         return np.clip(array, space.low, space.high)
     if not ((array >= space.low) & (array <= space.high)).all():
-        raise _refused(
+        raise _action_error(
             action, t, f"in the box from {_short(space.low)} to {_short(space.high)} (or state clip_actions=True)"
         )
     return array
@@ -119,7 +119,7 @@ def flat(observation: Any) -> list[float | str]:
 # -------------------------------------------------------------------------------------------------------------- errors
 
 
-def _refused(action: Any, t: int, right: str) -> InvalidInput:
+def _action_error(action: Any, t: int, right: str) -> InvalidInput:
     return InvalidInput(f"the action at step {t} must be {right}, got {_short(action)}")
 
 

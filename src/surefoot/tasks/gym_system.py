@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from surefoot.arrays import Floats, assign, finite_array, flag, frozen, number, whole
+from surefoot.arrays import Floats, assign, check_int, finite_array, flag, make_readonly, number
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tasks.cvar_tasks import check_tail
@@ -45,7 +45,7 @@ class System:
         if not (self.set_task is None or isinstance(self.set_task, bool) or callable(self.set_task)):
             raise InvalidInput(f"set_task must be True, False or a function of the parameter, got {self.set_task!r}")
         assign(self, after_termination=_after(self.after_termination, self.units))
-        assign(self, clip_actions=flag("clip_actions", self.clip_actions), lanes=whole("lanes", self.lanes))
+        assign(self, clip_actions=flag("clip_actions", self.clip_actions), lanes=check_int("lanes", self.lanes))
 
     @cached_property
     def ranges(self) -> Ranges:
@@ -117,7 +117,7 @@ def parameter_of(value: Any) -> Floats:
     array = np.atleast_1d(finite_array("parameter", value))
     if array.ndim != 1 or not array.size:
         raise InvalidInput(f"parameter must be a number or a vector [d], got shape {list(array.shape)}")
-    return frozen(array)
+    return make_readonly(array)
 
 
 def _after(declared_pair: Any, units: Units) -> Floats:
@@ -142,7 +142,7 @@ def _after(declared_pair: Any, units: Units) -> Floats:
             f"after_termination must be 0 or lie in {'reward_range' if which == 0 else 'cost_range'}, "
             f"{ranges[which].tolist()}, got {paid[which]:g}"
         )
-    return frozen(paid)
+    return make_readonly(paid)
 
 
 def _check_env(env: Any) -> None:

@@ -21,15 +21,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.arrays import Floats, whole
+from surefoot.arrays import Floats, check_int
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import ParameterDistribution
-from surefoot.tasks.gym_episodes import OneByOne, first_observation, played
+from surefoot.tasks.gym_episodes import OneByOne, first_observation, play_episode
 from surefoot.tasks.gym_signals import Cost
-from surefoot.tasks.gym_spaces import described, flat, random_action, shape_of
+from surefoot.tasks.gym_spaces import describe_space, flat, random_action, shape_of
 from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System
 from surefoot.tasks.gym_vector import SideBySide
 from surefoot.tasks.gym_world import GymWorld
@@ -107,7 +107,7 @@ class GymTask:
         """One by one, or side by side where the system can."""
         if not callable(getattr(policy, "act", None)):
             raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
-        whole("steps", steps)
+        check_int("steps", steps)
         if self.system.make_vector is None:
             return OneByOne(self.system, self.parameter, policy, steps)
         return SideBySide(self.system, self.parameter, policy, steps, self._spaces[1])
@@ -118,7 +118,7 @@ class GymTask:
         for k, other in enumerate(others):
             if other.system is not self.system or other.spaces != self.spaces:
                 raise InvalidInput(f"others[{k}] must be of the family of this task, got one of {other.spaces}")
-        parameters = [task.parameter for task in (self, *others) for _ in range(whole("lanes", lanes))]
+        parameters = [task.parameter for task in (self, *others) for _ in range(check_int("lanes", lanes))]
         return GymWorld(self.system, parameters)
 
     @property
@@ -151,7 +151,7 @@ class GymTask:
     def _spaces(self) -> tuple[str, Any, tuple[int, ...] | None]:
         """In words, that of actions, and the shape of observations."""
         with self.system.opened(self.parameter) as env:
-            observations, actions = described(env.observation_space), described(env.action_space)
+            observations, actions = describe_space(env.observation_space), describe_space(env.action_space)
             words = f"{len(self.units.budget)} constraint(s), observations {observations}, actions {actions}"
             return words, env.action_space, shape_of(env.observation_space)
 
@@ -159,10 +159,10 @@ class GymTask:
         """Names and numbers, these rounded."""
         with self.system.opened(self.parameter) as env:
             policy, rng = RandomActions(env.action_space), np.random.default_rng(DIGEST_SEED)
-            seen = [*_names(env), *_rounded(flat(first_observation(env, DIGEST_SEED)))]
+            seen = [*_names(env), *_format_for_digest(flat(first_observation(env, DIGEST_SEED)))]
             steps = min(DIGEST_STEPS, self.units.episode_length)
-            for step in played(env, self.system, lambda seen, t: policy.act(seen, t, rng), DIGEST_SEED, steps):
-                seen += _rounded([*step.numbers, *flat(step.observation)])
+            for step in play_episode(env, self.system, lambda seen, t: policy.act(seen, t, rng), DIGEST_SEED, steps):
+                seen += _format_for_digest([*step.numbers, *flat(step.observation)])
         return seen
 
 
@@ -186,5 +186,5 @@ def _names(env: Any) -> list[str]:
     return [type(getattr(env, "unwrapped", env)).__qualname__, str(getattr(spec, "id", ""))]
 
 
-def _rounded(numbers: list[float | str]) -> list[str]:
+def _format_for_digest(numbers: list[float | str]) -> list[str]:
     return [value if isinstance(value, str) else f"{round(value, 9):.{DIGEST_DIGITS}g}" for value in numbers]

@@ -18,9 +18,18 @@ from surefoot.arrays import Floats, Mask
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.tasks.gym_episodes import Payments, Recording, cut_off, drawn, first_observation, in_range, joined, kept
-from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpacked
-from surefoot.tasks.gym_spaces import taken_action
+from surefoot.tasks.gym_episodes import (
+    DiscountWeights,
+    Recording,
+    concatenate_observed,
+    copy_observation,
+    cut_off,
+    draw_seeds,
+    first_observation,
+    in_range,
+)
+from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpack_step
+from surefoot.tasks.gym_spaces import as_env_action
 from surefoot.tasks.gym_system import System
 
 
@@ -37,12 +46,12 @@ class SideBySide:
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Sums of `episodes` episodes, as many lanes at a time as the system has; with `transitions` also what was
         observed."""
-        seeds, acting = drawn(episodes, rng)
+        seeds, acting = draw_seeds(episodes, rng)
         batches = [seeds[k : k + self.system.lanes] for k in range(0, episodes, self.system.lanes)]
         recordings = [Recording(transitions, len(batch)) for batch in batches]
         each = zip(batches, recordings, strict=True)
         sums = np.concatenate([self._batch(batch.tolist(), acting, recording) for batch, recording in each])
-        observed = joined([recording.observed for recording in recordings])
+        observed = concatenate_observed([recording.observed for recording in recordings])
         return in_range(Outcomes(sums[:, 0], sums[:, 1:], observed=observed), self.system.units)
 
     def _batch(self, seeds: list[int], acting: np.random.Generator, recording: Recording) -> Floats:
@@ -52,14 +61,14 @@ class SideBySide:
 
     def _sums(self, env: Any, seeds: list[int], acting: np.random.Generator, recording: Recording) -> Floats:
         lanes, payments = len(seeds), self._payments
-        observation = first_observation(env, seeds if _made_of_single_ones(env) else seeds[0])
+        observation = first_observation(env, seeds if _has_env_fns(env) else seeds[0])
         recording.begin(observation)
         sums, running = np.zeros((lanes, 1 + len(self.system.units.budget))), np.ones(lanes, np.bool_)
         for t in range(self.steps):
             drawn_actions = self.policy.act(observation, np.full(lanes, t), acting)
-            actions = taken_action(self.action_space, drawn_actions, t, self.system.clip_actions, (lanes,))
-            before = kept(observation, self.system)
-            signal = unpacked(env.step(actions), t)
+            actions = as_env_action(self.action_space, drawn_actions, t, self.system.clip_actions, (lanes,))
+            before = copy_observation(observation, self.system)
+            signal = unpack_step(env.step(actions), t)
             final = _as_at_the_end(signal, running, t)
             recording.step(actions, final.observation, running)
             counted = running if not running.all() else slice(None)  # a mask costs more than the sums
@@ -73,7 +82,7 @@ class SideBySide:
             running &= ~ended
             if not running.any():
                 break
-            observation = _restarted(env, signal.observation, ended | stopped)
+            observation = _reset_ended(env, signal.observation, ended | stopped)
         return sums
 
     def _rows(
@@ -81,18 +90,18 @@ class SideBySide:
     ) -> Floats:
         """[n, 1+m] numbers of step t, in range where `running`."""
         if self.system.cost is None and signal.cost is MISSING:
-            _check_costs(final, signal, running, t, exact=not _made_of_single_ones(env))
+            _check_costs(final, signal, running, t, exact=not _has_env_fns(env))
         cost = cost_of(final, before, actions, self.system.cost, t)
         rows = self.system.ranges.rows(signal.reward, cost, t, len(running))
         self.system.ranges.check(rows[running], t)
         return rows
 
     @cached_property
-    def _payments(self) -> Payments:
-        return Payments.of(self.system.units, self.steps)
+    def _payments(self) -> DiscountWeights:
+        return DiscountWeights.of(self.system.units, self.steps)
 
 
-def _made_of_single_ones(env: Any) -> bool:
+def _has_env_fns(env: Any) -> bool:
     """Gymnasium's SyncVectorEnv and AsyncVectorEnv, which take a seed for each; others take one for all."""
     return hasattr(getattr(env, "unwrapped", env), "env_fns")
 
@@ -146,7 +155,7 @@ def _check_costs(final: Signal, signal: Signal, running: Mask, t: int, exact: bo
         )
 
 
-def _restarted(env: Any, observation: Any, ended: Mask) -> Any:
+def _reset_ended(env: Any, observation: Any, ended: Mask) -> Any:
     """Observations after lanes that ended were reset, where the environment leaves that to us."""
     mode = getattr(env, "metadata", {}) or {}
     mode = mode.get("autoreset_mode")

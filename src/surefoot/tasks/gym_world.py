@@ -14,7 +14,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Shapes, Stepped
 from surefoot.errors import InvalidInput
-from surefoot.tasks.gym_episodes import SEEDS, Payments, cut_off, first_observation, in_range, one_step
+from surefoot.tasks.gym_episodes import SEEDS, DiscountWeights, cut_off, first_observation, in_range, one_step
 from surefoot.tasks.gym_spaces import is_box, is_discrete
 from surefoot.tasks.gym_system import System
 
@@ -33,7 +33,7 @@ class GymWorld:
         if len({id(env) for env in self._envs}) < len(self._envs):
             raise InvalidInput("make_env must return a new environment for every lane, got the same one twice")
         self._shapes = _shapes(self._envs[0], system)
-        self._payments = Payments.of(system.units, self._steps)
+        self._payments = DiscountWeights.of(system.units, self._steps)
         self._seen: list[Any] = [np.zeros(self._shapes.observation)] * self.lanes
         self._sums, self._time = np.zeros((self.lanes, 1 + len(system.units.budget))), np.zeros(self.lanes, np.int64)
         self._terminated, self._ended = np.zeros(self.lanes, np.bool_), np.ones(self.lanes, np.bool_)
@@ -71,14 +71,14 @@ class GymWorld:
             raise InvalidInput("episodes must be begun before they are stepped, got a world all of whose lanes rest")
         paid = np.zeros_like(self._sums)
         for lane in running.tolist():
-            paid[lane] = self._stepped(lane, actions[lane])
+            paid[lane] = self._step_lane(lane, actions[lane])
         if self._ended[running].any():
             whole = self._sums[running[self._ended[running]]]
             in_range(Outcomes(whole[:, 0], whole[:, 1:]), self.units)
         sums, terminated, ended = self._sums.copy(), self._terminated.copy(), self._ended.copy()
         return Stepped(self._observation(), paid[:, 0], paid[:, 1:], sums, terminated, ended)
 
-    def _stepped(self, lane: int, action: Any) -> Floats:
+    def _step_lane(self, lane: int, action: Any) -> Floats:
         """[1+m] what a step of one lane pays."""
         t, payments = int(self._time[lane]), self._payments
         step = one_step(self._envs[lane], self._system, self._seen[lane], action, t)

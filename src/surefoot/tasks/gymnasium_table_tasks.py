@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, Integers, Mask, finite_array, refuse
+from surefoot.arrays import Floats, Integers, Mask, finite_array, raise_at
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.payments import cost_signals, payments_of, reward_signal
@@ -84,7 +84,7 @@ class Given:
         target = np.concatenate([target, np.full(len(over_rows), states)])
         probability = np.concatenate([probability, np.ones(len(over_rows))])
         paid = np.concatenate([np.column_stack([reward, costs]), np.zeros((len(over_rows), 1 + self.budget.size))])
-        places, probability, paid = _combined(row, target, probability, paid)
+        places, probability, paid = _combine_duplicates(row, target, probability, paid)
 
         def matrix(entries: Floats) -> sp.csr_array:
             return sp.csr_array((entries, places), shape=((states + 1) * actions, states + 1))
@@ -144,7 +144,7 @@ def _steps(table: list[list[Any]]) -> Iterator[Step]:
                 yield s, a, float(probability), int(after), float(reward), bool(over)
 
 
-def _combined(
+def _combine_duplicates(
     row: Integers, target: Integers, probability: Floats, paid: Floats
 ) -> tuple[tuple[Integers, Integers], Floats, Floats]:
     """Row and next state of each transition [n], its probability and what it pays [n, 1+m], each transition once.
@@ -209,5 +209,5 @@ def _costs(cost: Any, steps: list[Step], states: int, actions: int, budgets: int
         s, a, _, after, _, _ = steps[flat // budgets]
         return s, a, after
 
-    refuse("cost", found, ~np.isfinite(found), "must be finite", place)
+    raise_at("cost", found, ~np.isfinite(found), "must be finite", place)
     return found

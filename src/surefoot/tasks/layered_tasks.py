@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, finite_array, whole
+from surefoot.arrays import Floats, check_int, finite_array
 from surefoot.tabular.model import TabularCMDP
 
 
@@ -70,12 +70,12 @@ def layered_signal(signal: Floats, horizon: int, discount: float) -> Floats:
 
 
 def check_horizon(horizon: int) -> None:
-    whole("horizon", horizon)
+    check_int("horizon", horizon)
 
 
 def _to_next_layer(rows: Floats, horizon: int) -> Floats:
     S, A = rows.shape[:2]
-    whole = np.zeros((horizon * S + 1, A, horizon * S + 1))
+    layered = np.zeros((horizon * S + 1, A, horizon * S + 1))
     for h in range(horizon - 1):
-        whole[h * S : (h + 1) * S, :, (h + 1) * S : (h + 2) * S] = rows
-    return whole
+        layered[h * S : (h + 1) * S, :, (h + 1) * S : (h + 2) * S] = rows
+    return layered

@@ -148,10 +148,10 @@ def from_arrays(cmdps: Sequence[Task], weights: ArrayLike | None = None) -> Task
     for k, task in enumerate(tasks):
         check_task(f"cmdps[{k}]", task)
         _check_same_kind(f"cmdps[{k}]", task, tasks[0])
-    return TaskDistribution(partial(_indexed, tasks), Finite(np.arange(len(tasks)), weights))
+    return TaskDistribution(partial(_task_at, tasks), Finite(np.arange(len(tasks)), weights))
 
 
-def _indexed(tasks: tuple[Task, ...], parameter: Floats) -> Task:
+def _task_at(tasks: tuple[Task, ...], parameter: Floats) -> Task:
     index = float(parameter[0])
     if not index.is_integer() or not 0 <= index < len(tasks):
         raise InvalidInput(f"parameter must be the index of a task, 0..{len(tasks) - 1}, got {index!r}")

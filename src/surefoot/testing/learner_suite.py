@@ -24,7 +24,7 @@ from surefoot.deploy import snapshots
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, Order, Orders
 from surefoot.learning.method import SAFE, Deployed, includes
-from surefoot.testing.require import FALSE_ALARM, refused, require
+from surefoot.testing.require import FALSE_ALARM, require, require_refusal
 
 Make: TypeAlias = Callable[[], Learner]
 Change: TypeAlias = Callable[[Outcome], Outcome]
@@ -188,10 +188,10 @@ def orders_are_told_once_and_in_turn(make: Make, world: World, episodes: int) ->
         replace(order, episode=0),
         replace(order, policy_index=order.policy_index + 1),
     ):
-        _refused(learner, wrong, outcome)
+        _require_outcome_refusal(learner, wrong, outcome)
     learner.tell(order, outcome)
     require(learner.state.episode == episodes + 1, "an episode that was told does not count")
-    _refused(learner, order, outcome)
+    _require_outcome_refusal(learner, order, outcome)
 
 
 def malformed_outcomes_are_refused(make: Make, world: World, episodes: int) -> None:
@@ -200,12 +200,12 @@ def malformed_outcomes_are_refused(make: Make, world: World, episodes: int) -> N
     tell_in_blocks(learner, world, episodes, [episodes])
     order = learner.ask()
     good = world.outcome(learner, order.episode, order.policy_index)
-    for outcome in _malformed(good, learner):
-        _refused(learner, order, outcome)
+    for outcome in _malformed_outcomes(good, learner):
+        _require_outcome_refusal(learner, order, outcome)
     before, orders = snapshot(learner), learner.ask_block(3)
     for size in (2, 4):
         outcomes = world.outcomes(learner, learner.ask_block(size))
-        refused(partial(learner.tell_block, orders, outcomes), f"{size} outcomes for three orders")
+        require_refusal(partial(learner.tell_block, orders, outcomes), f"{size} outcomes for three orders")
         require(snapshot(learner) == before, "a refused block changed the learner")
     learner.tell(order, good)
     require(learner.state.episode == episodes + 1, "the order does not stand after an outcome was refused")
@@ -333,13 +333,13 @@ def _comparable(order: Order) -> Any:
     return fingerprint((order.episode, order.policy_index, order.weight, order.deployed))
 
 
-def _refused(learner: Learner, order: Order, outcome: Outcome) -> None:
+def _require_outcome_refusal(learner: Learner, order: Order, outcome: Outcome) -> None:
     before = snapshot(learner)
-    refused(lambda: learner.tell(order, outcome), f"{outcome} for episode {order.episode}")
+    require_refusal(lambda: learner.tell(order, outcome), f"{outcome} for episode {order.episode}")
     require(snapshot(learner) == before, "a refused outcome changed the learner")
 
 
-def _malformed(good: Outcome, learner: Learner) -> list[Any]:
+def _malformed_outcomes(good: Outcome, learner: Learner) -> list[Any]:
     wrong: list[Any] = [replace(good, reward=value) for value in (np.nan, np.inf, -np.inf)]
     unlike: tuple[Any, ...] = (np.array([1.0]), "1", None)
     wrong += [replace(good, reward=value) for value in unlike]

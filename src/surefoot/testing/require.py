@@ -16,7 +16,7 @@ def require(holds: object, message: str) -> None:
         raise AssertionError(message)
 
 
-def refused(action: Callable[[], object], what: str) -> None:
+def require_refusal(action: Callable[[], object], what: str) -> None:
     """The action must raise one of Surefoot's own errors."""
     try:
         action()

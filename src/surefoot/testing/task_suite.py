@@ -14,7 +14,7 @@ from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.estimates import value_bounds
-from surefoot.testing.require import FALSE_ALARM, refused, require
+from surefoot.testing.require import FALSE_ALARM, require, require_refusal
 
 Build: TypeAlias = Callable[[], Task]
 
@@ -45,7 +45,9 @@ def says_what_it_is(build: Build) -> None:
 
 def refuses_strange_policies(build: Build) -> None:
     """A policy of a kind that nobody knows is no policy for this task."""
-    refused(lambda: build().episodes(_Strange(), 1).run(1, np.random.default_rng(0)), "a policy of an unknown kind")
+    require_refusal(
+        lambda: build().episodes(_Strange(), 1).run(1, np.random.default_rng(0)), "a policy of an unknown kind"
+    )
 
 
 def episodes_are_reproducible(build: Build, policy: Policy, seed: int = 0) -> None:

@@ -13,7 +13,7 @@ from surefoot.cmdp.episode import Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Actions, Stepped, World
 from surefoot.streams import Stream
-from surefoot.testing.require import refused, require
+from surefoot.testing.require import require, require_refusal
 
 Build: TypeAlias = Callable[[], World]
 
@@ -44,7 +44,7 @@ def steps_have_their_shapes(build: Build, seed: int = 0) -> None:
     """Shapes and types, finite numbers, no terminated lane that has not ended, and arrays that stay as they were."""
     world = build()
     n, shapes, constraints = world.lanes, world.shapes, len(world.units.budget)
-    first = _begun(world, seed)
+    first = _begin_all_lanes(world, seed)
     require(first.shape == (n, shapes.observation), f"begin must show [{n}, {shapes.observation}], got {first.shape}")
     expected = {
         "observation": ((n, shapes.observation), np.float64),
@@ -71,7 +71,7 @@ def sums_are_of_the_steps(build: Build, cost_discount: float | None = None, seed
     """Σ γ^t of what the steps pay, in the declared ranges, and all episodes have ended at the horizon."""
     world = build()
     each = _discounts(world.units, cost_discount)
-    _begun(world, seed)
+    _begin_all_lanes(world, seed)
     sums, largest = np.zeros((world.lanes, len(each))), 1.0
     steps = 0
     for t, step in enumerate(_episode(world, seed)):
@@ -89,7 +89,7 @@ def sums_are_of_the_steps(build: Build, cost_discount: float | None = None, seed
 def ended_lanes_rest(build: Build, seed: int = 0) -> None:
     """They keep their last observation and sums, and pay nothing."""
     world = build()
-    _begun(world, seed)
+    _begin_all_lanes(world, seed)
     before = None
     for step in _episode(world, seed):
         if before is not None:
@@ -106,7 +106,7 @@ def ended_lanes_rest(build: Build, seed: int = 0) -> None:
 def lanes_begin_by_themselves(build: Build, cost_discount: float | None = None, seed: int = 0) -> None:
     """Beginning one lane leaves the others where they are, and counts anew in it alone."""
     world = build()
-    _begun(world, seed)
+    _begin_all_lanes(world, seed)
     rng = Stream.SUITE_WORLD_ACTIONS.rng(seed)
     before = world.step(_actions(world, rng))
     one = np.arange(world.lanes) == world.lanes - 1
@@ -130,15 +130,15 @@ def steps_are_reproducible(build: Build, seed: int = 0) -> None:
 def refuses_strange_actions(build: Build, seed: int = 0) -> None:
     """Actions of a lane too few."""
     world = build()
-    _begun(world, seed)
+    _begin_all_lanes(world, seed)
     few = _actions(world, np.random.default_rng(seed))[:-1]
-    refused(lambda: world.step(few), "actions for fewer lanes than there are")
+    require_refusal(lambda: world.step(few), "actions for fewer lanes than there are")
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _begun(world: World, seed: int) -> Floats:
+def _begin_all_lanes(world: World, seed: int) -> Floats:
     return world.begin(np.ones(world.lanes, np.bool_), np.random.default_rng(seed))
 
 
@@ -166,7 +166,7 @@ def _discounts(units: Units, of_costs: float | None) -> Floats:
 
 def _story(world: World, seed: int) -> list[NDArray[Any]]:
     """All that an episode in every lane shows."""
-    return [_begun(world, seed), *(part for step in _episode(world, seed) for part in step)]
+    return [_begin_all_lanes(world, seed), *(part for step in _episode(world, seed) for part in step)]
 
 
 def _same(first: list[NDArray[Any]], second: list[NDArray[Any]]) -> bool:

@@ -383,16 +383,16 @@ class _Line:
         self._start, self._end = _windows(points[self.index, 0], points[first, 0], radius)  # [M], both ascending
 
     def initial_gains(self) -> np.ndarray:
-        return self._shared(0, len(self._open), slice(None))
+        return self._count_shared(0, len(self._open), slice(None))
 
     def cover(self, position: int) -> Iterator[tuple[int, np.ndarray]]:
         start, end = int(self._start[position]), int(self._end[position])
         touched = slice(int(self._end.searchsorted(start, "right")), int(self._start.searchsorted(end, "left")))
-        loss = self._shared(start, end, touched)
+        loss = self._count_shared(start, end, touched)
         self._open[start:end] = 0
         yield touched.start, loss
 
-    def _shared(self, start: int, end: int, touched: slice) -> np.ndarray:
+    def _count_shared(self, start: int, end: int, touched: slice) -> np.ndarray:
         """Uncovered tasks that the windows at positions `touched`, which meet [start, end), have within it."""
         below = np.zeros(end - start + 1, dtype=np.int64)
         np.cumsum(self._open[start:end], out=below[1:])

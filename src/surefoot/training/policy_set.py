@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, check_indices, finite_array, whole
+from surefoot.arrays import Floats, check_indices, check_int, finite_array
 from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
 from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
-from surefoot.cmdp.controllers import Controller, as_policy, checked_name
-from surefoot.cmdp.own_policy import OwnPolicy, Watched, recognised
+from surefoot.cmdp.controllers import Controller, as_policy, check_name
+from surefoot.cmdp.own_policy import OwnPolicy, RecordingController, fingerprint_controller
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import check_jobs, each
+from surefoot.fan_out import check_jobs, parallel_map
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.progress import Progress, say, shown
+from surefoot.progress import Progress, progress_reporter, say
 from surefoot.streams import Stream
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -72,7 +72,7 @@ def policy_set(
     _check(tasks, seed, jobs)
     to_learn = signals_to_learn(signals, tasks.example)
     names, given = name_controllers(safe, candidates)
-    with shown(progress) as show:
+    with progress_reporter(progress) as show:
         show("looking at the controllers", 0, 0)
         policies = [policy_of(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
         parameters, values = _try_out(tasks, policies, seed, jobs, show)
@@ -100,7 +100,7 @@ def _check(tasks: Any, seed: int, jobs: int) -> None:
         raise InvalidInput(
             f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
         )
-    whole("seed", seed, least=0)
+    check_int("seed", seed, least=0)
     check_jobs(jobs)
 
 
@@ -114,7 +114,7 @@ def _try_out(
     else:
         parameters = np.unique(tasks.sample(TRIED_TASKS, Stream.TRIED_TASKS.rng(seed)), axis=0)
     calls = [(tasks, parameter, policies, [seed, Stream.TRIED_EPISODES, k]) for k, parameter in enumerate(parameters)]
-    found = each("trying every controller on a few tasks", _values_on, calls, jobs, show)
+    found = parallel_map("trying every controller on a few tasks", _values_on, calls, jobs, show)
     return parameters, np.stack(list(found))
 
 
@@ -197,7 +197,7 @@ def name_controllers(safe: Any, candidates: Any) -> tuple[tuple[str, ...], list[
     if isinstance(candidates, Mapping):
         pairs = list(candidates.items())
     elif isinstance(candidates, Sequence) and not isinstance(candidates, str):
-        pairs = [(_name_of(each, f"candidate {k}"), each) for k, each in enumerate(candidates, 1)]
+        pairs = [(_name_of(one, f"candidate {k}"), one) for k, one in enumerate(candidates, 1)]
     else:
         raise InvalidInput(
             f"candidates must be controllers by name or in a list, got {type(candidates).__name__}: for one alone, [it]"
@@ -205,11 +205,11 @@ def name_controllers(safe: Any, candidates: Any) -> tuple[tuple[str, ...], list[
     if not pairs:
         raise InvalidInput("candidates must hold at least one controller, got none")
     pairs = [(_name_of(safe, SAFE_NAME), safe), *pairs]
-    names = tuple(checked_name("a candidate's name", name) for name, _ in pairs)
+    names = tuple(check_name("a candidate's name", name) for name, _ in pairs)
     twice = [name for k, name in enumerate(names) if name in names[:k]]
     if twice:
         raise InvalidInput(f"controllers must have different names, got {twice[0]!r} twice")
-    return names, [each for _, each in pairs]
+    return names, [one for _, one in pairs]
 
 
 def policy_of(example: Task, given: Any, name: str, seed: int) -> Policy:
@@ -285,11 +285,11 @@ def _one_hot(example: TabularCMDP, actions: Any, name: str) -> Floats:
 
 
 def _own_policy(example: Task, own: Controller, seed: int) -> OwnPolicy:
-    def simulate(watched: Watched) -> None:
+    def simulate(watched: RecordingController) -> None:
         steps = example.units.episode_length
         example.episodes(watched, steps).run(WATCHED_EPISODES, Stream.GIVEN_POLICY_EPISODES.rng(seed))
 
-    policy = recognised(own, simulate)
+    policy = fingerprint_controller(own, simulate)
     if policy.fingerprint is None:
         warnings.warn(
             f"controller {own.name!r} draws its actions from a generator of its own: the same seed need not give the "

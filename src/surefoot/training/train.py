@@ -18,7 +18,7 @@ from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.interface import FeasiblePolicy, Oracles, PolicyValues
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
-from surefoot.progress import Progress, say, shown
+from surefoot.progress import Progress, progress_reporter, say
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.cover import cover_tasks
 from surefoot.training.preflight import LongTrainingWarning, Preflight, UncertifiedWarning, preflight
@@ -63,7 +63,7 @@ def train(
     oracles = oracles or exact_oracles(tasks)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
     _warn(guard)
-    with shown(progress) as show:
+    with progress_reporter(progress) as show:
         if guard.expected:
             show(guard.expected, 0, 0)
         parameters, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)

@@ -29,7 +29,7 @@ from surefoot.lab.baselines.cpo_online import adapt as cpo_adapt
 from surefoot.lab.baselines.maml_penalty import meta_objective
 from surefoot.lab.baselines.meta_cpo import inner_step, meta_step
 from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_trained
-from surefoot.lab.baselines.safe_meta import closed_form
+from surefoot.lab.baselines.safe_meta import closed_form_policy
 from surefoot.lab.baselines.safe_meta_networks import adapt_with_dual
 from surefoot.lab.baselines.weighed_steps import Samples, samples_of
 
@@ -228,7 +228,7 @@ def test_adapted_networks_solve_the_constrained_problem(seed: int) -> None:
     assert room(ours) >= -2e-3
     assert float(multiplier) * room(ours) == pytest.approx(0, abs=5e-3)
     assert loss(ours) == pytest.approx(second.fun, abs=2e-3)
-    exact = closed_form(
+    exact = closed_form_policy(
         uniform, np.moveaxis(advantages, 2, 0), np.array([float(multiplier)]), 0.5, np.array([1.0]), 0.9
     )
     np.testing.assert_allclose(ours, exact, atol=1e-2)

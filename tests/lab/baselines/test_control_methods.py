@@ -28,7 +28,7 @@ from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.control_specs import BatchRules
 from surefoot.lab.baselines.told_episodes import NetworkAdaptation, ToldEpisodes
-from surefoot.lab.baselines.weighed_steps import told_samples, told_steps, weighed
+from surefoot.lab.baselines.weighed_steps import advantages_and_returns, rollout_samples, rollout_steps
 from surefoot.learning.learner import Learner
 from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner
 from surefoot.testing import learner_suite as suite
@@ -72,8 +72,8 @@ def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, leng
     rng = np.random.default_rng(seed)
     outcomes, flat = told(rng, lengths)
     horizon, rules = 6, BatchRules(discount=0.8, trace=0.6)
-    steps, critics = told_steps(flat, horizon), new_critics(1, 2, rng)
-    found, targets = weighed(steps, critics, steps.observations, steps.after, rules)
+    steps, critics = rollout_steps(flat, horizon), new_critics(1, 2, rng)
+    found, targets = advantages_and_returns(steps, critics, steps.observations, steps.after, rules)
     observed: Any = outcomes.observed
     expected: list[Floats] = []
     for k, length in enumerate(lengths):
@@ -112,7 +112,7 @@ def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     flat = ToldEpisodes.none(policy, task.units).add(outcomes, observed, observed.paid)
     assert (observed.steps < STEPS).any()
     assert np.isfinite(flat.paid).all()  # behind the ends stand some that are not
-    samples = told_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(), rng)
+    samples = rollout_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(), rng)
     assert np.abs(np.asarray(samples.advantages).mean(axis=0)).max() < 1e-5
     expected = (outcomes.cost.mean() - 1.0) / (outcomes.cost.mean() / flat.paid[:, 1].mean())
     assert float(samples.excess[0]) == pytest.approx(expected, rel=1e-5)

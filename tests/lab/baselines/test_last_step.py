@@ -20,7 +20,7 @@ from surefoot.lab.baselines.empirical_model import estimate, known_support
 from surefoot.lab.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
 from surefoot.lab.bench.extended_program import extended_lp
 from surefoot.lab.experiments.baselines.run import train_benchmark
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, Settings
+from surefoot.lab.experiments.baselines.settings import BENCHMARKS, BaselinesSettings
 
 STEPS = 3
 
@@ -190,7 +190,7 @@ def earned(actions: np.ndarray, after: np.ndarray, reward: Floats) -> float:
 @pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 def test_regret_is_that_of_the_authors_accounting_and_within_its_bound() -> None:
     """20,000 episodes of each; then the authors' 100,000, for the constants of the theorem and of the code."""
-    benchmark, policies = BENCHMARKS["factored"], train_benchmark("factored", Settings())
+    benchmark, policies = BENCHMARKS["factored"], train_benchmark("factored", BaselinesSettings())
     task = benchmark.family().task(benchmark.parameter)
 
     def regret(method: str, episodes: int) -> float:

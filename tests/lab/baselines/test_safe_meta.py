@@ -16,7 +16,7 @@ from scipy.special import rel_entr
 from random_tasks import random_cmdp, random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.safe_meta import SafeMeta, VisitSums, adapt_policy, closed_form
+from surefoot.lab.baselines.safe_meta import SafeMeta, VisitSums, adapt_policy, closed_form_policy
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -89,7 +89,7 @@ def test_the_closed_form_maximises_the_lagrangian(seed: int, constraints: int) -
         gain = states @ ((pi * advantages[0]).sum(axis=1) - 0.5 * rel_entr(pi, policy).sum(axis=1))
         return float(multipliers @ spent(pi, policy, advantages, states, cost_penalty) - gain)
 
-    ours = closed_form(policy, advantages, multipliers, 0.5, cost_penalty, 0.9)
+    ours = closed_form_policy(policy, advantages, multipliers, 0.5, cost_penalty, 0.9)
     _, least = best_policy(policy, loss)
     assert loss(ours) == pytest.approx(least, abs=1e-7)
     assert loss(ours) <= least + 1e-9
@@ -136,7 +136,7 @@ def test_the_dual_begins_at_zero_and_ends_one_step_short_as_published() -> None:
 
 def test_actions_that_the_policy_never_takes_stay_so() -> None:
     policy = np.array([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    adapted = closed_form(policy, 1e3 * np.ones((2, 3, 3)), np.ones(1), 1e-3, np.ones(1), 0.9)
+    adapted = closed_form_policy(policy, 1e3 * np.ones((2, 3, 3)), np.ones(1), 1e-3, np.ones(1), 0.9)
     assert (adapted[policy == 0] == 0).all()
     assert np.isfinite(adapted).all()
 

@@ -17,8 +17,8 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import Infeasible, InvalidInput
 from surefoot.lab.baselines.softmax import (
     GradientSums,
+    as_start_policy,
     entropy_regularised,
-    given_start,
     published_start,
     smoothed_safe_policy,
     softmax,
@@ -148,7 +148,7 @@ def test_starts_of_a_policy_set() -> None:
     with pytest.raises(InvalidInput, match="positive margin"):
         smoothed_safe_policy(other)
     with pytest.raises(InvalidInput, match=r"\[4, 3\]"):
-        given_start(other, np.full((3, 3), 1 / 3))
+        as_start_policy(other, np.full((3, 3), 1 / 3))
 
 
 # -------------------------------------------------------------------------------------------------- estimates, exactly

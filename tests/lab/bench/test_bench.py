@@ -16,9 +16,9 @@ import random_tasks
 from surefoot.errors import SurefootError
 from surefoot.lab.bench import stepping, tabular
 from surefoot.lab.bench.pump import AVERAGE, plain_days
-from surefoot.lab.bench.rows import Row, Sizes, agree
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree
 from surefoot.lab.bench.run import run
-from surefoot.lab.pump.days import drawn
+from surefoot.lab.pump.days import sample_days
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.lagrangian import solve_lagrangian
@@ -32,18 +32,18 @@ Stages = list[tuple[str, int, int]]
 
 
 @pytest.fixture(scope="module")
-def bench() -> tuple[list[Row], Stages]:
+def bench() -> tuple[list[BenchRow], Stages]:
     """Rows, and the progress that was told on the way."""
     seen: Stages = []
     return run(True, lambda *stage: seen.append(stage), TINY), seen
 
 
 @pytest.fixture
-def rows(bench: tuple[list[Row], Stages]) -> list[Row]:
+def rows(bench: tuple[list[BenchRow], Stages]) -> list[BenchRow]:
     return bench[0]
 
 
-def test_every_comparison_has_its_row(rows: list[Row]) -> None:
+def test_every_comparison_has_its_row(rows: list[BenchRow]) -> None:
     assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 5
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
@@ -51,11 +51,11 @@ def test_every_comparison_has_its_row(rows: list[Row]) -> None:
     assert "(N log N)^" in rows[-9].note
 
 
-def test_rows_are_plain_data(rows: list[Row]) -> None:
+def test_rows_are_plain_data(rows: list[BenchRow]) -> None:
     assert json.loads(json.dumps([row.as_dict() for row in rows], allow_nan=False))[0]["what"] == rows[0].what
 
 
-def test_progress_names_the_stages(bench: tuple[list[Row], Stages]) -> None:
+def test_progress_names_the_stages(bench: tuple[list[BenchRow], Stages]) -> None:
     assert [(done, total) for _, done, total in bench[1]] == [(done, 9) for done in range(9)]
 
 
@@ -64,7 +64,7 @@ def test_progress_names_the_stages(bench: tuple[list[Row], Stages]) -> None:
     [(None, False, "–"), (3.14159, False, "3.1×"), (1234.5, False, "1,234×"), (45.2, True, "at least 45×")],
 )
 def test_ratio_text(ratio: float | None, at_least: bool, text: str) -> None:
-    assert Row("what", "ours", "plain", ratio, at_least=at_least).ratio_text == text
+    assert BenchRow("what", "ours", "plain", ratio, at_least=at_least).ratio_text == text
 
 
 def test_a_linear_program_that_does_not_end_is_a_lower_bound() -> None:
@@ -132,14 +132,14 @@ def test_stepped_rewards_are_discounted_sums() -> None:
     environment = stepping.TabularEnv(task, horizon=5)
     environment._reward = np.ones_like(task.reward)
     policy = solve(task).policy
-    found = stepping.stepped_rewards(environment, policy, 0.5, 3, seed=0)
+    found = stepping.env_rewards(environment, policy, 0.5, 3, seed=0)
     np.testing.assert_allclose(found, [1.9375] * 3, rtol=0, atol=1e-15)
 
 
 def test_stepped_rewards_have_the_exact_mean() -> None:
     task = gridworld().task([0.3])
     policy = solve(task).policy
-    rewards = stepping.stepped_rewards(stepping.TabularEnv(task, 132), policy, task.discount, 400, seed=0)
+    rewards = stepping.env_rewards(stepping.TabularEnv(task, 132), policy, task.discount, 400, seed=0)
     assert abs(rewards.mean() - evaluate(task, policy).reward) < 4 * rewards.std() / np.sqrt(400) + 1e-4
 
 
@@ -163,7 +163,7 @@ def test_plain_days_are_those_of_the_pump_day_by_day() -> None:
     """On the very same days, drawn as the task draws them; Euler's method moves a few readings over an edge."""
     rng = np.random.default_rng(4)
     rng.integers(2**63, size=2)  # the task hands this to the policy
-    found = plain_days(drawn(6, rng))
+    found = plain_days(sample_days(6, rng))
     expected = AVERAGE.episodes(AVERAGE_SETTINGS, 288).run(6, np.random.default_rng(4)).reward
     np.testing.assert_allclose(found, expected, atol=0.03)
     assert np.ptp(expected) > 0.1

@@ -19,7 +19,7 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.lab.experiments.locomotion.families import Family
+from surefoot.lab.experiments.locomotion.families import LocomotionFamily
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -86,7 +86,7 @@ def runners() -> TaskDistribution:
 
 
 LEVELS = (0.45, 0.55, 0.65, 0.8, 1.05)  # the first keeps the budget for all gains, each of the others for some
-FAMILY = Family("Runner, unknown motors", runners, 0.1, 0.05, 1000, 500, 2000)
+FAMILY = LocomotionFamily("Runner, unknown motors", runners, 0.1, 0.05, 1000, 500, 2000)
 
 
 def policy_set() -> PolicyValueSet:

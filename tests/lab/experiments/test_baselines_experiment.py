@@ -15,7 +15,7 @@ from made_runs import made_run
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.experiments.baselines.page import baselines_page, methods_table
 from surefoot.lab.experiments.baselines.run import EXPERIMENT, growth, growth_exponent, last_policies, train_benchmark
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, METHODS, Settings
+from surefoot.lab.experiments.baselines.settings import BENCHMARKS, METHODS, BaselinesSettings
 from surefoot.lab.experiments.frame import redraw
 from surefoot.simulate.run import Run
 from surefoot.tabular.evaluate import evaluate
@@ -25,7 +25,7 @@ from surefoot.tabular.solve import solve
 pytestmark = pytest.mark.filterwarnings("ignore::surefoot.training.preflight.UncertifiedWarning")
 
 OURS = ("safe-only", "certified-likelihood")
-TINY = Settings(methods=OURS, episodes=300, runs=2, cells=60)
+TINY = BaselinesSettings(methods=OURS, episodes=300, runs=2, cells=60)
 FILES = ["factored.png", "inventory.png", "media.png", "report.html", "results.json", "two-walls.png"]
 # What the safe policies cost: a fifth of the budget, and the start that LB-SGD's authors report.
 SAFE_COSTS = {"factored": [0.6], "media": [1.0], "inventory": [0.7], "two-walls": [1.688, 1.800]}
@@ -229,18 +229,18 @@ def test_the_command_line_is_complete(results: dict[str, Any]) -> None:
 )
 def test_settings_refuse(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        Settings(**changes)
+        BaselinesSettings(**changes)
 
 
 def test_defaults_are_each_benchmarks_own() -> None:
-    assert [Settings().runs_on(name) for name in BENCHMARKS] == [20, 20, 20, 10]
-    assert Settings().episodes_on("inventory") == 1_000_000
-    assert (Settings(runs=3).runs_on("media"), Settings(episodes=7).episodes_on("media")) == (3, 7)
+    assert [BaselinesSettings().runs_on(name) for name in BENCHMARKS] == [20, 20, 20, 10]
+    assert BaselinesSettings().episodes_on("inventory") == 1_000_000
+    assert (BaselinesSettings(runs=3).runs_on("media"), BaselinesSettings(episodes=7).episodes_on("media")) == (3, 7)
 
 
 def test_benchmarks_without_a_chosen_method_are_left_out() -> None:
-    assert Settings(methods=("lb-sgd-theory",)).with_methods == ("two-walls",)
-    assert Settings().with_methods == tuple(BENCHMARKS)
+    assert BaselinesSettings(methods=("lb-sgd-theory",)).with_methods == ("two-walls",)
+    assert BaselinesSettings().with_methods == tuple(BENCHMARKS)
     assert {method for name in BENCHMARKS for method in BENCHMARKS[name].methods} == set(METHODS)
 
 

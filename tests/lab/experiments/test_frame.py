@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from kept_results import results_of
 
-from surefoot.arrays import fraction
+from surefoot.arrays import check_unit_interval
 from surefoot.cli import main
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.experiments import HELPS, PAGES, find
 from surefoot.lab.experiments.frame import (
     Experiment,
+    ExperimentSettings,
     Report,
-    Settings,
     command_line,
     option,
     options_of,
@@ -118,10 +118,10 @@ def test_results_of_an_unknown_experiment_are_refused(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Toy(Settings):
+class Toy(ExperimentSettings):
     names: tuple[str, ...] = option(("a",), "Names.", choices=("a", "b"), fact=("names", ", ".join))
     runs: int | None = option(None, "Runs.", least=1, fact="runs")
-    share: float = option(0.5, "A part.", check=fraction, fact="share")
+    share: float = option(0.5, "A part.", check=check_unit_interval, fact="share")
     loud: bool = option(False, "Noise.")
     hidden: int = setting(3, least=2)
 

@@ -26,15 +26,15 @@ from surefoot.lab.experiments.glucose.patients import (
     day_streams,
     live,
 )
-from surefoot.lab.experiments.glucose.run import EXPERIMENT, summarised
-from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, QUICK, Settings
+from surefoot.lab.experiments.glucose.run import EXPERIMENT, summarise_patients
+from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, QUICK, GlucoseSettings
 from surefoot.lab.experiments.judging import Judge, best
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.methods import learner
 from surefoot.report.page import render
 
 BUDGET = 0.04
-SMALL = Settings(
+SMALL = GlucoseSettings(
     **{
         **QUICK,
         "patients": 3,
@@ -70,11 +70,11 @@ SMALL = Settings(
 )
 def test_settings_are_checked(given: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        Settings(**given)
+        GlucoseSettings(**given)
 
 
 def test_quick_settings_are_settings() -> None:
-    assert Settings(**QUICK).methods == DEFAULT_METHODS
+    assert GlucoseSettings(**QUICK).methods == DEFAULT_METHODS
 
 
 # ------------------------------------------------------------------------------------------------- what it is all worth
@@ -234,7 +234,7 @@ def test_patients_are_the_same_whoever_else_is_there(folder: Path) -> None:
     alone = live(policies, contenders[-1:], np.array([0.7, 50.0]), 0, SMALL)
     assert np.array_equal(together.deployed[-1], alone.deployed[0])
     assert together.deployed.sum(axis=2) == pytest.approx(np.ones((5, SMALL.days)))
-    one = summarised(policies, contenders[-1:], [alone], replace(SMALL, methods=("certified-signals",)))
+    one = summarise_patients(policies, contenders[-1:], [alone], replace(SMALL, methods=("certified-signals",)))
     assert list(one["methods"]) == ["certified-signals"]
 
 

@@ -15,9 +15,9 @@ import pytest
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.experiments.frame import check_folder, write_report
 from surefoot.lab.experiments.gridworld import limit
-from surefoot.lab.experiments.gridworld.page import TEST, compared_with, gridworld_page, tables
+from surefoot.lab.experiments.gridworld.page import TEST, gridworld_page, reference_methods, tables
 from surefoot.lab.experiments.gridworld.run import EXPERIMENT, noises_under_test
-from surefoot.lab.experiments.gridworld.settings import Settings
+from surefoot.lab.experiments.gridworld.settings import GridworldSettings
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
 from surefoot.simulate import plan
@@ -25,12 +25,12 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 
-QUICK = Settings(episodes=1500, tasks=2, methods=("safe-only", "paper", "published", "pce"))
+QUICK = GridworldSettings(episodes=1500, tasks=2, methods=("safe-only", "paper", "published", "pce"))
 FILES = ["figure1.png", "figure2.png", "gridworld.policyset", "report.html", "results.json"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def small(settings: Settings, out: Path) -> dict[str, Any]:
+def small(settings: GridworldSettings, out: Path) -> dict[str, Any]:
     """A reproduction in this process whose plan tries the certified methods for a few episodes only, and whose limits
     are those of few tasks."""
     brief = mock.patch.object(plan, "TRIAL_EPISODES", 20), mock.patch.object(limit, "ALTERNATIVES", 3)
@@ -138,7 +138,7 @@ def test_the_report_answers_first_and_names_the_page_of_discrepancies(out: Path)
 @pytest.mark.long
 def test_fresh_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
     """Their totals are those of the runs themselves, on noises drawn from the distribution."""
-    settings = Settings(episodes=300, tasks=1, fresh=3, methods=("safe-only", "lb-sgd-theory", "pce"))
+    settings = GridworldSettings(episodes=300, tasks=1, fresh=3, methods=("safe-only", "lb-sgd-theory", "pce"))
     results = small(settings, tmp_path)
     assert tuple(results["fresh"]) == settings.methods
     assert all(len(found["regret"]) == found["tasks"] == 3 for found in results["fresh"].values())
@@ -168,8 +168,8 @@ def test_the_best_baseline_is_one_that_was_never_unsafe() -> None:
         "lb-sgd-theory": found(80.0),
         "safe-meta-published": found(70.0),
     }
-    assert compared_with(methods) == {"safe-only": "safe-only", "best baseline": "safe-meta-published"}
-    assert compared_with({"safe-only": found(90.0), "dope-published": found(50.0, 1)}) == {"safe-only": "safe-only"}
+    assert reference_methods(methods) == {"safe-only": "safe-only", "best baseline": "safe-meta-published"}
+    assert reference_methods({"safe-only": found(90.0), "dope-published": found(50.0, 1)}) == {"safe-only": "safe-only"}
 
 
 # ------------------------------------------------------------------------------------------------------- it repeats
@@ -203,7 +203,7 @@ def test_worker_processes_change_nothing(results: dict[str, Any], tmp_path: Path
 
 @pytest.mark.long
 def test_a_run_may_be_repeated_into_the_same_folder(tmp_path: Path) -> None:
-    tiny = Settings(episodes=20, tasks=1, methods=("safe-only",))
+    tiny = GridworldSettings(episodes=20, tasks=1, methods=("safe-only",))
     (tmp_path / "mine.txt").write_text("mine")
     small(tiny, tmp_path)
     small(tiny, tmp_path)
@@ -211,11 +211,11 @@ def test_a_run_may_be_repeated_into_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_further_tasks_continue_the_published_ones() -> None:
-    assert noises_under_test(Settings(tasks=3)).tolist() == list(PUBLISHED_TEST_NOISES[:3])
-    thirteen = noises_under_test(Settings(tasks=13))
+    assert noises_under_test(GridworldSettings(tasks=3)).tolist() == list(PUBLISHED_TEST_NOISES[:3])
+    thirteen = noises_under_test(GridworldSettings(tasks=13))
     assert thirteen[:10].tolist() == list(PUBLISHED_TEST_NOISES)
     assert len(set(thirteen)) == 13
-    assert thirteen[:12].tolist() == noises_under_test(Settings(tasks=12)).tolist()
+    assert thirteen[:12].tolist() == noises_under_test(GridworldSettings(tasks=12)).tolist()
 
 
 # --------------------------------------------------------------------------------------------------- what it refuses
@@ -282,7 +282,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(results: dict[str, Any],
 @pytest.mark.long
 def test_the_published_numbers(tmp_path: Path) -> None:
     """Never adapting costs 95.8 k; the paper's figure shows Safe-PCE near 40 k and PCE near 13 k, unsafe."""
-    settings = Settings(methods=("safe-only", "paper", "published", "pce"))
+    settings = GridworldSettings(methods=("safe-only", "paper", "published", "pce"))
     with pytest.warns(UserWarning, match="theorem does not apply"):
         methods = EXPERIMENT.reproduce(settings, tmp_path)["methods"]
     assert methods["safe-only"]["regret_mean"] == pytest.approx(95_800, abs=100)

@@ -35,7 +35,14 @@ from surefoot.lab.experiments.locomotion import adapting, measures, run, setting
 from surefoot.lab.experiments.locomotion.adapting import Faced, Streams, face, lessons
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost, look
 from surefoot.lab.experiments.locomotion.page import family_table, locomotion_page, tables
-from surefoot.lab.experiments.locomotion.settings import ADAPTING, DEFAULT_METHODS, KNOWN, NETWORKS, QUICK, Settings
+from surefoot.lab.experiments.locomotion.settings import (
+    ADAPTING,
+    DEFAULT_METHODS,
+    KNOWN,
+    NETWORKS,
+    QUICK,
+    LocomotionSettings,
+)
 from surefoot.lab.experiments.locomotion.shipped import Origin, School
 from surefoot.lab.experiments.locomotion.simulated_steps import HELD_OUT, SAMPLE, SIGNALS, simulated_steps
 from surefoot.learning.paper import published
@@ -75,9 +82,9 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def small(**changes: Any) -> Settings:
+def small(**changes: Any) -> LocomotionSettings:
     given = {"families": ("runner",), "tasks": 4, "episodes": 1500, "methods": METHODS, "risk": 0.2, "watched": 60}
-    return Settings(**{**given, "judged": 400, "judged_others": 200, "judged_idle": 100, **changes})
+    return LocomotionSettings(**{**given, "judged": 400, "judged_others": 200, "judged_idle": 100, **changes})
 
 
 # ------------------------------------------------------------------------------------------------------------- settings
@@ -408,22 +415,22 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_sets_are_what_their_origin_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = shipped.shipped("runner")
+    found = shipped.load_shipped("runner")
     origin = found.origin
     assert found.policies.digest() == origin.digest == policies().digest()
     assert found.starts == {}
     assert (origin.steps, origin.meta_steps, origin.seconds) == (4500, 0, 1.5)
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)
     with pytest.raises(InvalidInput, match="--retrain"):
-        shipped.shipped("runner")
+        shipped.load_shipped("runner")
     policies().save(tmp_path / "runner.policyset")
     told = {"command": "c", "seed": 0, "digest": "0" * 64, "version": "0", "seconds": 1}
     (tmp_path / "runner.json").write_text(json.dumps(told))
     with pytest.raises(ArtifactError, match="digest"):
-        shipped.shipped("runner")
+        shipped.load_shipped("runner")
     (tmp_path / "runner.json").write_text(json.dumps({**told, "seed": "none"}))
     with pytest.raises(ArtifactError, match="'seed' is missing or no"):
-        shipped.shipped("runner")
+        shipped.load_shipped("runner")
 
 
 def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> None:
@@ -477,13 +484,13 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     assert origin["meta_steps"] == 50 * 2 * 6 * 2000  # updates, before and after, tasks, steps on each
     assert "--share 0.5" in origin["command"]
     monkeypatch.setattr(shipped, "TRAINED", tmp_path)  # what is left can be shipped
-    found = shipped.shipped("runner")
+    found = shipped.load_shipped("runner")
     assert found.origin.steps == 2250
     assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
     assert found.starts["maml-penalty"].clip == 3.0
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
-        shipped.shipped("runner")
+        shipped.load_shipped("runner")
 
 
 def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,7 +514,7 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
     assert found.courses["cpo-online"].rows[0, 0] == 1.0
     assert found.courses["maml-penalty"].rows[0, 0] == 0.0
-    family = run.summarised("runner", school(**{"maml-penalty": meta}), few.methods, [found], few)
+    family = run.summarise_family("runner", school(**{"maml-penalty": meta}), few.methods, [found], few)
     for steps in ("training_steps", "simulator_steps"):
         table = {name: own[steps] for name, own in family["methods"].items()}
         assert table == {"maml-penalty": 6500, "cpo-online": 4500}
@@ -538,7 +545,7 @@ def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch
     both = [replace(task, courses={"best": course}) for task in (first, second)]
     found = measures.summary(both, "best", BUDGET, certified=True, learned=7)
     assert found["share_of_expert"] == pytest.approx(first.possible_gain / measures.expert_gain(first))
-    family = run.summarised("runner", school(), ["safe-only"], [first, second], few)
+    family = run.summarise_family("runner", school(), ["safe-only"], [first, second], few)
     assert family["expert_gain"] == [measures.expert_gain(first), None]
     assert family_table(family).headers[-1].endswith("own expert’s gain")
     assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert’s gain")
@@ -564,7 +571,7 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     assert ["pce" in task.courses for task in tasks] == [True, False]
     with mock.patch.object(adapting, "NETWORKS", names):
         assert lessons(policies(), KNOWN["pce"], few) == few.network_episodes
-    family = run.summarised("runner", school(), ["safe-only", "pce"], tasks, few)
+    family = run.summarise_family("runner", school(), ["safe-only", "pce"], tasks, few)
     legend = [text.get_text() for text in gain_and_cost({"runner": family}).legends[0].get_texts()]
     assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 task"]
     assert [text for text in legend if text.startswith("safe-only")] == ["safe-only, 2 tasks"]

@@ -15,10 +15,10 @@ from surefoot.lab.experiments.promise.families import count_family
 from surefoot.lab.experiments.promise.page import promise_page, tables
 from surefoot.lab.experiments.promise.random_families import random_family
 from surefoot.lab.experiments.promise.run import EXPERIMENT
-from surefoot.lab.experiments.promise.settings import RandomSettings, Settings, settings_for
+from surefoot.lab.experiments.promise.settings import PromiseSettings, RandomSettings, settings_for
 from surefoot.lab.experiments.promise.twins import overconfident
 from surefoot.lab.experiments.promise.verdict import Count, tail
-from surefoot.lab.experiments.promise.watched import true_cell, watched_run
+from surefoot.lab.experiments.promise.watched import audit_run, true_cell
 from surefoot.methods import learner
 from surefoot.report.page import render
 
@@ -76,7 +76,7 @@ def test_twins_are_bolder_than_their_originals(method: str) -> None:
 
     def unsafe(chosen: Any) -> int:
         runs = (
-            watched_run(
+            audit_run(
                 chosen,
                 family.tasks.task(parameter),
                 safe=family.safe,
@@ -179,5 +179,5 @@ def test_settings_are_checked(families: str, given: dict[str, Any], message: str
 
 
 def test_defaults_are_those_of_the_families() -> None:
-    assert settings_for() == settings_for("gridworld") == Settings()
+    assert settings_for() == settings_for("gridworld") == PromiseSettings()
     assert settings_for("random", number=3) == RandomSettings(number=3)

@@ -11,7 +11,7 @@ from surefoot import theory
 from surefoot.lab.experiments import PAGES
 from surefoot.lab.experiments import regret as experiment
 from surefoot.lab.experiments.frame import redraw
-from surefoot.lab.experiments.regret import BASE, EXPERIMENT, SWEEPS, Family, RegretSweeps, tables
+from surefoot.lab.experiments.regret import BASE, EXPERIMENT, SWEEPS, GridworldVariant, RegretSweeps, tables
 from surefoot.tasks.gridworld_tasks import gridworld
 
 
@@ -61,4 +61,4 @@ def test_families_are_run_once_each() -> None:
     families = RegretSweeps().families
     assert families[0] == BASE
     assert len(families) == len(set(families)) == sum(map(len, SWEEPS.values())) - 1
-    assert Family(std=0.01) in families
+    assert GridworldVariant(std=0.01) in families

@@ -44,7 +44,7 @@ def unmoved() -> dict[str, list[str]]:
         loaded = {method: load(file.read_bytes()) for method, file in files.items() if file.is_file()}
         starts = {method: MLPPolicy.from_arrays(arrays) for method, arrays in loaded.items()}
         assert len(starts) == 3
-        found[path.stem] = School(PolicyValueSet.load(path), starts, Origin("", 0, "", "", 0.0, 0)).unmoved
+        found[path.stem] = School(PolicyValueSet.load(path), starts, Origin("", 0, "", "", 0.0, 0)).unchanged_starts
     return found
 
 

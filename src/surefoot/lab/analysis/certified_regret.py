@@ -63,7 +63,7 @@ class RegretCertificate:
             of_set: Floats = self.method.cells.lower[:, index, 0]
             return of_set
         if index not in self._planned:
-            self._planned[index] = _planned_lower(self.method, state.planned[index - known].policy)
+            self._planned[index] = _box_lower_bounds(self.method, state.planned[index - known].policy)
         return self._planned[index]
 
 
@@ -85,7 +85,7 @@ def cell_optima(method: Method) -> Floats:
     return optimum_bounds(cells.model.affine_tables(), centres, cells.low, cells.high)
 
 
-def _planned_lower(method: Certified, policy: Any) -> Floats:
+def _box_lower_bounds(method: Certified, policy: Any) -> Floats:
     """[J] by Theorem 1a on every cell, the least possible where a box is too wide."""
     cells, least = method.cells, method.units.possible_values(ends=False)[0][0]
     example = cells.model.task(cells.centre[0], method.units)  # type: ignore[union-attr]

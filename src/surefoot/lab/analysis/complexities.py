@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from surefoot import theory
-from surefoot.arrays import fraction, number, whole
+from surefoot.arrays import check_int, check_unit_interval, number
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import Column, Table
@@ -33,15 +33,15 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("states", "actions", "cover"):
-            whole(name, getattr(self, name))
-        fraction("discount", self.discount)
+            check_int(name, getattr(self, name))
+        check_unit_interval("discount", self.discount)
         for name in ("xi", "epsilon"):
             if not number(name, getattr(self, name)) > 0:
                 raise InvalidInput(f"{name} must be positive, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
-class Row:
+class ComplexityRow:
     """One method: whether it learns from training tasks, its formula, and what that is."""
 
     method: str
@@ -50,20 +50,20 @@ class Row:
     samples: float
 
 
-def sample_complexities(problem: Problem) -> tuple[Row, ...]:
+def sample_complexities(problem: Problem) -> tuple[ComplexityRow, ...]:
     """The rows of the table, in its order."""
     margins = problem.epsilon, problem.xi, problem.discount
     size = problem.states, problem.actions
     return (
-        Row("OptPess-LP", False, "ξ⁻² ε⁻² (1-γ)⁻⁷ |S|³ |A|", theory.optpess_lp_complexity(*size, *margins)),
-        Row("DOPE", False, "ξ⁻² ε⁻² (1-γ)⁻⁷ |S|² |A|", theory.dope_complexity(*size, *margins)),
-        Row("DOPE+", False, "ξ⁻² ε⁻² (1-γ)⁻⁶ |S|² |A|", theory.dope_plus_complexity(*size, *margins)),
-        Row("LB-SGD", False, "(1-γ)⁻²² min{ξ, ε}⁻⁶", theory.lb_sgd_complexity(*margins)),
-        Row("this method", True, "ξ⁻² ε⁻² (1-γ)⁻⁵ C", theory.sample_complexity(problem.cover, *margins)),
+        ComplexityRow("OptPess-LP", False, "ξ⁻² ε⁻² (1-γ)⁻⁷ |S|³ |A|", theory.optpess_lp_complexity(*size, *margins)),
+        ComplexityRow("DOPE", False, "ξ⁻² ε⁻² (1-γ)⁻⁷ |S|² |A|", theory.dope_complexity(*size, *margins)),
+        ComplexityRow("DOPE+", False, "ξ⁻² ε⁻² (1-γ)⁻⁶ |S|² |A|", theory.dope_plus_complexity(*size, *margins)),
+        ComplexityRow("LB-SGD", False, "(1-γ)⁻²² min{ξ, ε}⁻⁶", theory.lb_sgd_complexity(*margins)),
+        ComplexityRow("this method", True, "ξ⁻² ε⁻² (1-γ)⁻⁵ C", theory.sample_complexity(problem.cover, *margins)),
     )
 
 
-def complexity_table(rows: Sequence[Row]) -> Table:
+def complexity_table(rows: Sequence[ComplexityRow]) -> Table:
     """Table 1 of the paper; ours last, and how many times as many steps the others take."""
     ours = rows[-1].samples
     return Table.of(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers, fraction
+from surefoot.arrays import Floats, Integers, check_unit_interval
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import Normal, ParameterDistribution, Uniform
@@ -35,7 +35,7 @@ def covering_number(distribution: ParameterDistribution, radius: float, delta: f
     _check(radius, delta)
 
     def enough(balls: int) -> bool:
-        return _held(distribution, radius, balls) >= 1 - delta - 1e-12
+        return _max_covered_mass(distribution, radius, balls) >= 1 - delta - 1e-12
 
     return 1 + bisect_left(range(1, MOST_BALLS), True, key=enough)
 
@@ -55,7 +55,7 @@ def sampled_covering_number(points: Floats, radius: float, delta: float, error: 
     to what all unions of intervals, or in several dimensions all boxes, can be off by at once.
     """
     _check(radius, delta)
-    fraction("error", error)
+    check_unit_interval("error", error)
     one, other = np.split(points, [len(points) // 2])
     return Covering(_at_least(points, radius, delta, error / 2), _at_most(one, other, radius, delta, error / 2))
 
@@ -64,19 +64,19 @@ def sampled_covering_number(points: Floats, radius: float, delta: float, error: 
 
 
 def _check(radius: float, delta: float) -> None:
-    fraction("delta", delta)
+    check_unit_interval("delta", delta)
     if not radius > 0:
         raise InvalidInput(f"radius must be positive, got {radius!r}")
 
 
-def _held(distribution: Normal | Uniform, radius: float, balls: int) -> float:
+def _max_covered_mass(distribution: Normal | Uniform, radius: float, balls: int) -> float:
     """The most that so many intervals can hold."""
     clipped = isinstance(distribution, Normal) and distribution.how == "clipped"
     ends = [(0, 0), (0, 1), (1, 0), (1, 1)] if clipped else [(0, 0)]
-    return max(_held_with(distribution, radius, balls, *each) for each in ends if sum(each) <= balls)
+    return max(_covered_mass(distribution, radius, balls, *each) for each in ends if sum(each) <= balls)
 
 
-def _held_with(distribution: Normal | Uniform, radius: float, balls: int, left: int, right: int) -> float:
+def _covered_mass(distribution: Normal | Uniform, radius: float, balls: int, left: int, right: int) -> float:
     """With an interval at either end or not, and all others side by side where the density is largest. Intervals may
     touch: between the ends no single point has a probability."""
     low, high = float(distribution.low[0]), float(distribution.high[0])

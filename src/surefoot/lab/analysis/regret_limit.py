@@ -27,7 +27,7 @@ EXCESSES, ROUNDS = 25, 18  # excess regrets that are told apart, and steps of bi
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class RegretLimits:
     """What is known of alternatives 1 … n, ordered by gap.
 
     Attributes:
@@ -42,7 +42,7 @@ class Limits:
     free: Floats
 
 
-def limits(task: TabularCMDP, others: Sequence[TabularCMDP]) -> Limits:
+def limits(task: TabularCMDP, others: Sequence[TabularCMDP]) -> RegretLimits:
     """Gaps and information by dynamic programming over all policies."""
     best = solve(task)
     here, optimum = np.maximum(best.dual, 0.0), float(best.values.reward)
@@ -61,10 +61,10 @@ def limits(task: TabularCMDP, others: Sequence[TabularCMDP]) -> Limits:
     order = np.argsort(gap)
     with np.errstate(divide="ignore", invalid="ignore"):
         told = np.where(nats > 0, nats / unit, 0.0).max(axis=(1, 2))
-    return Limits(gap[order], told[order], free)
+    return RegretLimits(gap[order], told[order], free)
 
 
-def least_regret(known: Limits, episodes: int, risk: float) -> float:
+def least_regret(known: RegretLimits, episodes: int, risk: float) -> float:
     """No method that is unsafe with probability at most `risk` on each alternative has less expected regret on the task
     in so many episodes.
 
@@ -83,7 +83,7 @@ def least_regret(known: Limits, episodes: int, risk: float) -> float:
     return low
 
 
-def _cautious(known: Limits, excess: float, unavoidable: float, episodes: int, risk: float) -> float:
+def _cautious(known: RegretLimits, excess: float, unavoidable: float, episodes: int, risk: float) -> float:
     """Σ_i (g_i - g_{i-1})·T_i, each T_i with the rates that make it largest."""
     bought, told = RATES[:, None] * excess + PLAIN * unavoidable, known.told[:, None]
     least = safe_episodes(told * known.free.ravel(), told * bought.ravel(), episodes, risk).max(axis=1)
@@ -96,11 +96,13 @@ def safe_episodes(information: Floats, bought: Floats, episodes: int, risk: floa
 
     With probability p it has by then, kl(p ‖ δ) ≤ information·T + bought, and each episode adds at least 1-p to T.
     """
-    found: Floats = np.max([_climbed(information, bought, episodes, risk, levels) for levels in LEVELS], axis=0)
+    found: Floats = np.max(
+        [_safe_episodes_on_levels(information, bought, episodes, risk, levels) for levels in LEVELS], axis=0
+    )
     return found
 
 
-def _climbed(information: Floats, bought: Floats, episodes: int, risk: float, levels: int) -> Floats:
+def _safe_episodes_on_levels(information: Floats, bought: Floats, episodes: int, risk: float, levels: int) -> Floats:
     """[...] T with p rounded up to one of so many levels: on each T climbs by 1-p an episode, and leaves it within the
     episodes that this takes and one more."""
     p = np.linspace(risk, 1, levels + 1)

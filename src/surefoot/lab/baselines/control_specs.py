@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from surefoot.arrays import number, whole
+from surefoot.arrays import check_int, number
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.told_episodes import AdaptedNetworks, ToldEpisodes
@@ -33,7 +33,7 @@ class BatchRules:
     trace: float = 0.95
 
     def __post_init__(self) -> None:
-        whole("batch", self.batch)
+        check_int("batch", self.batch)
         for name in ("discount", "trace"):
             if not 0 <= number(name, getattr(self, name)) <= 1:
                 raise InvalidInput(f"{name} must lie in [0, 1], got {getattr(self, name)!r}")
@@ -100,7 +100,7 @@ class SafeMetaRules(BatchRules):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("steps", self.steps)
+        check_int("steps", self.steps)
         _check_positive(self, "reward_penalty", "rate", "dual_step", "most", "divergence")
         if not number("cost_penalty", self.cost_penalty) >= 0:
             raise InvalidInput(f"cost_penalty must not be negative, got {self.cost_penalty!r}")
@@ -115,7 +115,7 @@ def _check_positive(rules: BatchRules, *names: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _made_in(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
+def _lazy_factory(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
     """`make` of a method whose module, with a function `adapt`, is imported then; options are the fields of its rules,
     and `start`, the policy that is adapted first."""
 
@@ -137,7 +137,7 @@ def _made_in(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
 def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int) -> MethodSpec:
     return MethodSpec(
         name,
-        _made_in(module, rules),
+        _lazy_factory(module, rules),
         certified=False,
         why=why,
         needs="networks",

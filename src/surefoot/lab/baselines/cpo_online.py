@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.control.cpo import cpo_update
-from surefoot.control.improvement import Lesson
+from surefoot.control.improvement import AdvantageBatch
 from surefoot.control.networks import Actor
 from surefoot.control.trust_region import Region
 from surefoot.lab.baselines.control_specs import CpoRules
@@ -22,11 +22,11 @@ def adapt(actor: Actor, samples: Samples, rules: CpoRules) -> Actor:
     return cpo_update(actor, lesson_of(samples, np.zeros(samples.excess.shape)), region)
 
 
-def lesson_of(samples: Samples, budget: Floats) -> Lesson:
+def lesson_of(samples: Samples, budget: Floats) -> AdvantageBatch:
     """The same for updates of `control`; `budget` [m] per step."""
     reward, cost = samples.advantages[:, 0], samples.advantages[:, 1:]
     spread = np.asarray(samples.advantages.std(axis=0), np.float64) + 1e-8
-    return Lesson(
+    return AdvantageBatch(
         samples.inputs,
         samples.actions,
         reward / spread[0],

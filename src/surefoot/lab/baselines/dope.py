@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Integers, whole
+from surefoot.arrays import Floats, Integers, check_int
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -92,9 +92,9 @@ class PlanningOptions:
         if not (0 < replan < math.inf if is_number else replan in get_args(Schedule)):
             raise InvalidInput(f"replan must be one of {', '.join(get_args(Schedule))} or positive, got {replan!r}")
         if self.warm_up is not None:
-            whole("warm_up", self.warm_up, least=0)
+            check_int("warm_up", self.warm_up, least=0)
         if self.planning_horizon is not None:
-            whole("planning_horizon", self.planning_horizon)
+            check_int("planning_horizon", self.planning_horizon)
 
 
 def dope_method(
@@ -102,7 +102,7 @@ def dope_method(
 ) -> OptimisticPlanning:
     """DOPE, DOPE+ or OptPess-LP with one of its sets of constants; `options` are those of `PlanningOptions`."""
     chosen, episodes = PlanningOptions(**options), terms.planned()
-    model, safe = _told(policies, terms.name, chosen)
+    model, safe = _model_and_safe_policy(policies, terms.name, chosen)
     as_in_figure = preset == "published" and chosen.layers is None and algorithm != "optpess-lp"
     _check_combination(terms.name, chosen, as_in_figure)
     support = known_support(model.classes, chosen.layers, ends=as_in_figure)
@@ -135,7 +135,9 @@ def dope_method(
     )
 
 
-def _told(policies: PolicyValueSet, name: str, chosen: PlanningOptions) -> tuple[KnownModel, TabularPolicy]:
+def _model_and_safe_policy(
+    policies: PolicyValueSet, name: str, chosen: PlanningOptions
+) -> tuple[KnownModel, TabularPolicy]:
     """What the method knows of the task, if it is one that it can plan on."""
     model, safe = known_model(policies, name), policies.safe_policy
     if len(model.cost) != 1:
@@ -275,7 +277,7 @@ class OptimisticPlanning(Method):
     def abandon(self, state: PlanningState, episode: int, drawn: int) -> Step:
         if not self.plans:
             return Step(state, 1)
-        state, alarm = self._voided(state, episode + 1, "runs with an abandoned episode")
+        state, alarm = self._void_certificate(state, episode + 1, "runs with an abandoned episode")
         step = self._moved(state, episode, 1)
         return replace(step, events=alarm + step.events)
 
@@ -305,7 +307,9 @@ class OptimisticPlanning(Method):
         state = replace(state, visits=state.counts.sum(axis=2), next_plan=following)
         events: tuple[Event, ...] = ()
         if now > self.episodes:
-            state, events = self._voided(state, now, f"more than the {self.episodes} episodes it was made for")
+            state, events = self._void_certificate(
+                state, now, f"more than the {self.episodes} episodes it was made for"
+            )
         found = self.planner(state.counts)
         was_safe = state.deployed.weight == 0
         if found is None:
@@ -320,7 +324,9 @@ class OptimisticPlanning(Method):
     def voided(self, state: PlanningState) -> bool:
         return state.voided
 
-    def _voided(self, state: PlanningState, now: int, unproved: str) -> tuple[PlanningState, tuple[Event, ...]]:
+    def _void_certificate(
+        self, state: PlanningState, now: int, unproved: str
+    ) -> tuple[PlanningState, tuple[Event, ...]]:
         """The state without a certificate, and the alarm that says so if there was one."""
         message = f"{self.name} is not proved for {unproved}: certificate void, planning goes on"
         alarm = () if state.voided or not self.certified else (Event(now, "alarm", message),)

@@ -109,7 +109,7 @@ def plan_extended(problem: PlanningProblem, probability: Floats, widths: Floats)
         gain = point.reward - price * point.cost - tie
         scale = max(abs(rich.reward), abs(thrifty.reward), price * abs(rich.cost), price * abs(thrifty.cost))
         if gain <= GAP * scale:
-            return _mixed(rich, thrifty, limit, price, max(gain, 0.0) + tie + price * limit)
+            return _mix_responses(rich, thrifty, limit, price, max(gain, 0.0) + tie + price * limit)
         if point.cost > limit:
             rich = point
         else:
@@ -120,7 +120,7 @@ def policy_values(problem: PlanningProblem, probability: Floats, policy: Floats)
     """(reward, cost) of action probabilities [S, A] or [H, S, A] over the H steps under P̂."""
     tables = policy[None] if policy.ndim == 2 else policy
     followed = [
-        _followed(problem, probability, table) for table in tables
+        _induced_chain(problem, probability, table) for table in tables
     ]  # a stationary policy has the same each step
     values = np.zeros((len(problem.start), 2))
     for h in range(problem.horizon - 1, -1, -1):
@@ -130,7 +130,7 @@ def policy_values(problem: PlanningProblem, probability: Floats, policy: Floats)
     return float(reward), float(cost)
 
 
-def _followed(problem: PlanningProblem, probability: Floats, table: Floats) -> tuple[Floats, Floats, Floats]:
+def _induced_chain(problem: PlanningProblem, probability: Floats, table: Floats) -> tuple[Floats, Floats, Floats]:
     """([S, S], [S, 2], [S, 2]) transitions, and reward and cost of every step and of the last, of actions [S, A]."""
     transitions = np.zeros((len(table), len(table)))
     np.add.at(transitions, (np.arange(len(table))[:, None, None], problem.successors), table[:, :, None] * probability)
@@ -171,7 +171,7 @@ class _Box:
 
 
 @dataclass(frozen=True, eq=False)
-class _Response:
+class _BestResponse:
     """A best response: its reward and cost, and its actions [H, S]."""
 
     reward: float
@@ -179,7 +179,7 @@ class _Response:
     actions: Integers
 
 
-def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) -> _Response:
+def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) -> _BestResponse:
     """Maximise worth·reward - price·cost over policies and transitions inside the box, backwards in time."""
     states, width = problem.reward.shape
     paid = box.last
@@ -199,18 +199,18 @@ def _respond(problem: PlanningProblem, box: _Box, worth: float, price: float) ->
         actions[h] = chosen
         values = ahead.take(rows + chosen, axis=0)
     reward, cost = problem.start @ values
-    return _Response(float(reward), float(cost), actions)
+    return _BestResponse(float(reward), float(cost), actions)
 
 
-def _noise(point: _Response) -> float:
+def _noise(point: _BestResponse) -> float:
     return ROUNDING * max(abs(point.reward), abs(point.cost))
 
 
-def _single(point: _Response, price: float, bound: float) -> Plan:
+def _single(point: _BestResponse, price: float, bound: float) -> Plan:
     return Plan(point.actions[None], np.ones(1), point.reward, point.cost, price, bound)
 
 
-def _mixed(rich: _Response, thrifty: _Response, limit: float, price: float, bound: float) -> Plan:
+def _mix_responses(rich: _BestResponse, thrifty: _BestResponse, limit: float, price: float, bound: float) -> Plan:
     """The two mixed so that the cost is the limit."""
     share = min(max((limit - thrifty.cost) / (rich.cost - thrifty.cost), 0.0), 1.0)
     if share == 0.0:

@@ -26,7 +26,7 @@ def check_layers(model: KnownModel, discount: float, layers: int) -> None:
     _check_transitions(model.classes, size, layers)
     late = np.flatnonzero(model.start[size:] > 0)
     if late.size:
-        raise _refused(layers, f"an episode that starts in state {size + int(late[0])}, beyond the first layer")
+        raise _layers_error(layers, f"an episode that starts in state {size + int(late[0])}, beyond the first layer")
     for name, signal in (("reward", model.reward), ("cost", model.cost[0])):
         _check_signal(name, signal, size, discount, layers)
 
@@ -49,11 +49,11 @@ def _check_transitions(classes: Integers, size: int, layers: int) -> None:
     expected[end - size :, :, end] = classes[end - size :, :, end]
     elsewhere, unlike = (classes >= 0) & (expected < 0), classes != expected
     if elsewhere.any():
-        raise _refused(
+        raise _layers_error(
             layers, f"a possible transition from {_first(elsewhere)}, which is not in the layer that follows"
         )
     if unlike.any():
-        raise _refused(layers, f"a transition from {_first(unlike)} unlike that of the first layer")
+        raise _layers_error(layers, f"a transition from {_first(unlike)} unlike that of the first layer")
 
 
 def _first(marked: NDArray[np.bool_]) -> str:
@@ -68,14 +68,14 @@ def _check_signal(name: str, signal: Floats, size: int, discount: float, layers:
     wrong = np.abs(signal - expected) > ROUNDING * np.abs(expected).max()
     if wrong.any():
         state, action = np.argwhere(wrong)[0].tolist()
-        raise _refused(
+        raise _layers_error(
             layers,
             f"{name}[{state}, {action}] = {signal[state, action]:g} where {expected[state, action]:g} makes the "
             "discounted sum that of the layers' steps",
         )
 
 
-def _refused(layers: int, got: str) -> InvalidInput:
+def _layers_error(layers: int, got: str) -> InvalidInput:
     return InvalidInput(
         f"layers must be left out unless the task is that many copies of a base task, one per step, and an end "
         f"(`surefoot.tasks.layered_tasks`); got {layers} and {got}"

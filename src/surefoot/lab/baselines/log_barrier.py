@@ -35,7 +35,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import known_model
-from surefoot.lab.baselines.softmax import GradientSums, given_start, published_start, smoothed_safe_policy, softmax
+from surefoot.lab.baselines.softmax import GradientSums, as_start_policy, published_start, smoothed_safe_policy, softmax
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
@@ -120,7 +120,7 @@ def lb_sgd_method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, 
 def _first_policy(policies: PolicyValueSet, name: str, start: Any) -> tuple[TabularPolicy, str]:
     """Where to start, and how to call it."""
     if start is not None:
-        first, origin = given_start(policies, start), "the given policy"
+        first, origin = as_start_policy(policies, start), "the given policy"
     else:
         regularised = published_start(policies, PUBLISHED_ENTROPY) if name == "lb-sgd-published" else None
         if regularised is None:
@@ -204,7 +204,7 @@ class LogBarrier(Method):
         state = replace(state, sums=sums)
         if sums.count < state.batch:
             return Step(state, used)
-        state, event = self._iterated(state, episode + used)
+        state, event = self._barrier_step(state, episode + used)
         return Step(state, used, (event,))
 
     def abandon(self, state: Climb, episode: int, drawn: int) -> Step:
@@ -215,14 +215,14 @@ class LogBarrier(Method):
 
     # ------------------------------------------------------------------------------------------------- one iteration
 
-    def _iterated(self, state: Climb, told: int) -> tuple[Climb, Event]:
+    def _barrier_step(self, state: Climb, told: int) -> tuple[Climb, Event]:
         """One step of Algorithm 1, or what replaces it at the end and after a bad step."""
         policy, rules, eta = state.iterates[state.current].probabilities, self.rules, self.barrier
         margin = self.offset + state.sums.value[1:] / state.batch
         value_width, slope_width = self._confidence(state.batch)
         lower = margin - value_width if rules.confidence else margin
         if rules.floor == 0 and (lower <= 0).any():
-            return self._taken_back(state, told, lower)
+            return self._backtrack(state, told, lower)
         divisor = np.maximum(margin, rules.floor) if rules.floor else margin
         slopes = state.sums.gradient(policy)
         ascent = slopes[0] + eta * np.tensordot(1 / divisor, slopes[1:], 1)
@@ -259,7 +259,7 @@ class LogBarrier(Method):
         data = {"iterate": len(iterates), "step": step, "margin": margin.tolist(), "batch": state.batch}
         return moved, Event(told, "iterate", f"step {step:.3g} to iterate {len(iterates)}", data)
 
-    def _taken_back(self, state: Climb, told: int, lower: Floats) -> tuple[Climb, Event]:
+    def _backtrack(self, state: Climb, told: int, lower: Floats) -> tuple[Climb, Event]:
         """Back to the previous iterate, with twice the episodes and half the step (their Appendix E.3)."""
         back = replace(
             state,

@@ -19,13 +19,13 @@ from jax.flatten_util import ravel_pytree
 from surefoot.control.networks import Actor, log_probability
 from surefoot.control.trust_region import conjugate_gradient, line_search, natural_step, subsample, surrogate
 from surefoot.lab.baselines.control_specs import PenaltyRules
-from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pooled
+from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pool_samples
 from surefoot.lab.baselines.weighed_steps import Samples
 
 
 @partial(jax.jit, static_argnames=("rules",))
 def adapt(actor: Actor, samples: Samples, rules: PenaltyRules) -> Actor:
-    advantages = penalised(samples, rules.penalty)
+    advantages = penalised_advantages(samples, rules.penalty)
 
     def gain(tried: Actor) -> jax.Array:
         return jnp.mean(saturating_ratio(tried, samples) * advantages)
@@ -38,7 +38,7 @@ def update(
     meta: Actor, seen: Experience, memory: None, rules: PenaltyRules, settings: MetaSettings
 ) -> tuple[Actor | None, None]:
     """TRPO: the natural gradient, shortened until the objective is larger and the policy near; None if it never is."""
-    inputs, region = pooled(seen.before[0]).inputs, settings.region
+    inputs, region = pool_samples(seen.before[0]).inputs, settings.region
     now, gradient = _with_slope(meta, seen.before, seen.after, rules)
     direction = conjugate_gradient(meta, subsample(inputs, region), gradient, region.damping, region.iterations)
 
@@ -60,12 +60,12 @@ def meta_objective(meta: Actor, before: tuple[Samples, ...], after: Samples, rul
         adapted = meta
         for samples in before:
             adapted = adapt(adapted, samples, rules)
-        return surrogate(adapted, after.inputs, after.actions, penalised(after, rules.penalty), after.acted)
+        return surrogate(adapted, after.inputs, after.actions, penalised_advantages(after, rules.penalty), after.acted)
 
     return jnp.mean(jax.vmap(worth)(before, after))
 
 
-def penalised(samples: Samples, penalty: float) -> jax.Array:
+def penalised_advantages(samples: Samples, penalty: float) -> jax.Array:
     """[n] (A_r - penalty·Σ A_c)/its standard deviation."""
     together = samples.advantages[:, 0] - penalty * samples.advantages[:, 1:].sum(axis=1)
     return together / (together.std() + 1e-8)

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from surefoot.control.networks import Actor
 from surefoot.control.trust_region import apply_step, line_search, surrogate
 from surefoot.lab.baselines.control_specs import MetaCpoRules
-from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pooled
+from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, apart, pool_samples
 from surefoot.lab.baselines.weighed_steps import Samples
 
 
@@ -36,7 +36,7 @@ def update(
     meta: Actor, seen: Experience, memory: None, rules: MetaCpoRules, settings: MetaSettings
 ) -> tuple[Actor | None, None]:
     """The mean of the next steps of the adapted policies, shortened until the policy is near."""
-    inputs = pooled(seen.before[0]).inputs
+    inputs = pool_samples(seen.before[0]).inputs
 
     def near(tried: Actor) -> bool:
         return bool(apart(meta, tried, inputs) <= rules.divergence)

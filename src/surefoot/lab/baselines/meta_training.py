@@ -25,7 +25,7 @@ from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.control_specs import BatchRules
 from surefoot.lab.baselines.told_episodes import NetworkPolicy
-from surefoot.lab.baselines.weighed_steps import Samples, Steps, samples_of, weighed
+from surefoot.lab.baselines.weighed_steps import Samples, Steps, advantages_and_returns, samples_of
 from surefoot.progress import Progress, silent
 
 
@@ -128,7 +128,7 @@ def meta_trained(
     return MetaTrained(numpy_policy(meta, seen.normaliser), tuple(history), accepted)
 
 
-def pooled(samples: Samples) -> Samples:
+def pool_samples(samples: Samples) -> Samples:
     """Those of all tasks [G, n, ...] as of one [G·n, ...]; the excess stays as it is."""
     flat: Samples = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), samples)
     return flat._replace(excess=samples.excess)
@@ -184,7 +184,7 @@ class _Watching:
         batch = Collector(self.world, self.rng).collect(policy, self.steps)
         self._observations.append(batch.observations.reshape(-1, batch.observations.shape[-1]))
         inputs, after = (self.normaliser(part) for part in (batch.observations, batch.after))
-        advantages, targets = weighed(_steps(batch), self.critics[stage], inputs, after, self.rules)
+        advantages, targets = advantages_and_returns(_steps(batch), self.critics[stage], inputs, after, self.rules)
         flat_inputs, flat_targets = (part.reshape(-1, part.shape[-1]) for part in (inputs, targets))
         self.critics[stage] = fit_critics(self.critics[stage], flat_inputs, flat_targets, self.rng)
         sums, excess = zip(*(self._of_task(batch, lanes) for lanes in self.lanes), strict=True)

@@ -37,7 +37,13 @@ from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import known_model
-from surefoot.lab.baselines.softmax import add_by_place, given_start, published_start, safe_table, visits_and_returns
+from surefoot.lab.baselines.softmax import (
+    add_by_place,
+    as_start_policy,
+    published_start,
+    safe_table,
+    visits_and_returns,
+)
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
 from surefoot.learning.spec import MethodSpec, Terms
@@ -96,7 +102,7 @@ def safe_meta_method(policies: PolicyValueSet, terms: Terms, *, start: Any = Non
     safe_table(policies)
     meta = None
     if start is not None:
-        meta = given_start(policies, start)
+        meta = as_start_policy(policies, start)
     elif terms.name == "safe-meta-published":
         meta = published_start(policies, PUBLISHED_ENTROPY)
     return SafeMeta(terms.name, policies, rules, meta)
@@ -189,7 +195,7 @@ class SafeMeta(Method):
         sums = state.sums.add(self.signals, self.units.discount, self.rules.discounted, outcomes[:used])
         if sums.count < self.rules.batch:
             return Step(replace(state, sums=sums), used)
-        adapted, multipliers = self._adapted(state.policies[-1].probabilities, sums)
+        adapted, multipliers = self._adapt_policy(state.policies[-1].probabilities, sums)
         policies = (*state.policies, TabularPolicy(adapted))
         data = {"cost": (sums.cost / sums.count).tolist(), "multipliers": multipliers.tolist()}
         event = Event(episode + used, "adapted", f"policy {len(policies) - 1} from {sums.count} episodes", data)
@@ -201,7 +207,7 @@ class SafeMeta(Method):
     def account(self, state: Adaptations) -> Account:
         return Account(0, 0, None)
 
-    def _adapted(self, policy: Floats, sums: VisitSums) -> tuple[Floats, Floats]:
+    def _adapt_policy(self, policy: Floats, sums: VisitSums) -> tuple[Floats, Floats]:
         room = self.units.budget + self.rules.allowance - sums.cost / sums.count
         return adapt_policy(
             policy,
@@ -257,7 +263,7 @@ def adapt_policy(
     adapted = policy
     for _ in range(dual_steps):
         multipliers = following
-        adapted = closed_form(policy, advantages, multipliers, reward_penalty, cost_penalty, discount)
+        adapted = closed_form_policy(policy, advantages, multipliers, reward_penalty, cost_penalty, discount)
         divergence = rel_entr(adapted, policy).sum(axis=1)
         slope = (
             room
@@ -269,7 +275,7 @@ def adapt_policy(
     return adapted, multipliers
 
 
-def closed_form(
+def closed_form_policy(
     policy: Floats,
     advantages: Floats,
     multipliers: Floats,

@@ -25,7 +25,7 @@ from surefoot.control.networks import Actor, divergence, log_probability
 from surefoot.control.trust_region import trpo_update
 from surefoot.lab.baselines.control_specs import SafeMetaRules
 from surefoot.lab.baselines.maml_penalty import saturating_ratio
-from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, pooled
+from surefoot.lab.baselines.meta_training import Experience, MetaLearner, MetaSettings, pool_samples
 from surefoot.lab.baselines.weighed_steps import Samples
 
 REMEMBERED = 10  # iterations over which a budget must be broken on average, besides in the last one
@@ -88,7 +88,7 @@ def surrogates(
 
 def _safe_first(meta: Actor, seen: Experience, recent: tuple[Any, ...], settings: MetaSettings) -> Actor | None:
     """The switch: by the task and the cost most above its budget in units of its spread."""
-    before, after = seen.before[0], pooled(seen.after)
+    before, after = seen.before[0], pool_samples(seen.after)
     over = np.minimum(np.mean(recent, axis=0), recent[-1])  # [G, m], positive where both are
     spread = np.asarray(before.advantages[..., 1:].std(axis=1)) + 1e-8
     task, j = np.unravel_index(np.argmax(over / spread), over.shape)

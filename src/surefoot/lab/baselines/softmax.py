@@ -122,7 +122,7 @@ def smoothed_safe_policy(policies: PolicyValueSet) -> TabularPolicy:
     return TabularPolicy((1 - share) * safe + share / actions)
 
 
-def given_start(policies: PolicyValueSet, start: TabularPolicy | ArrayLike) -> TabularPolicy:
+def as_start_policy(policies: PolicyValueSet, start: TabularPolicy | ArrayLike) -> TabularPolicy:
     """A policy handed in by the user, as a table of the safe policy's shape."""
     shape = safe_table(policies).shape
     return as_tabular(start, (shape[0], shape[1]))

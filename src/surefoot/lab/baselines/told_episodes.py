@@ -66,7 +66,9 @@ class ToldEpisodes:
             "steps": observed.steps,
             "sums": outcomes.sums,
         }
-        return ToldEpisodes(**{name: _joined(name, getattr(self, name), part) for name, part in parts.items()})
+        return ToldEpisodes(
+            **{name: _concatenate_steps(name, getattr(self, name), part) for name, part in parts.items()}
+        )
 
 
 Adapt: TypeAlias = Callable[[NetworkPolicy, ToldEpisodes, np.random.Generator], NetworkPolicy]
@@ -153,7 +155,7 @@ def safe_network(policies: PolicyValueSet) -> NetworkPolicy:
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _joined(name: str, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
+def _concatenate_steps(name: str, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     if before.shape[1:] != after.shape[1:]:
         right, got = list(before.shape[1:]), list(after.shape[1:])
         raise InvalidInput(f"{name} must be of shape {right} at every step, got {got}")

@@ -67,13 +67,13 @@ def adapting(
 
     def adapted(policy: NetworkPolicy, told: ToldEpisodes, rng: np.random.Generator) -> NetworkPolicy:
         actor = actor_of(policy)
-        samples = told_samples(policy, actor, told, policies.units, terms.horizon, rules, rng)
-        return changed(policy, adapt(actor, samples))
+        samples = rollout_samples(policy, actor, told, policies.units, terms.horizon, rules, rng)
+        return replace_network(policy, adapt(actor, samples))
 
     return NetworkAdaptation(terms.name, policies, first_network(policies, start), rules.batch, adapted)
 
 
-def told_samples(
+def rollout_samples(
     policy: NetworkPolicy,
     actor: Actor,
     told: ToldEpisodes,
@@ -83,19 +83,19 @@ def told_samples(
     rng: np.random.Generator,
 ) -> Samples:
     """Of episodes that `policy` ran, `actor` being its network."""
-    steps = told_steps(told, horizon)
-    inputs, after = (_normalised(policy, each) for each in (steps.observations, steps.after))
+    steps = rollout_steps(told, horizon)
+    inputs, after = (_normalise(policy, each) for each in (steps.observations, steps.after))
     critics = new_critics(inputs.shape[-1], steps.paid.shape[-1], rng)
     for _ in range(CRITIC_ROUNDS):
-        _, targets = weighed(steps, critics, inputs, after, rules)
+        _, targets = advantages_and_returns(steps, critics, inputs, after, rules)
         critics = fit_critics(critics, inputs, targets, rng)
-    advantages, _ = weighed(steps, critics, inputs, after, rules)
+    advantages, _ = advantages_and_returns(steps, critics, inputs, after, rules)
     n = len(inputs) if len(inputs) < 10 * GRAIN else len(inputs) // GRAIN * GRAIN
     excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.paid[:, 1:], told.sums, told.steps)
     return samples_of(actor, inputs[:n], steps.actions[:n], advantages[:n], excess)
 
 
-def told_steps(told: ToldEpisodes, horizon: int) -> Steps:
+def rollout_steps(told: ToldEpisodes, horizon: int) -> Steps:
     """An episode shorter than the horizon is one whose system ended."""
     ends = np.cumsum(told.steps)
     before = np.delete(told.observations, ends + np.arange(len(told)), axis=0)
@@ -106,7 +106,9 @@ def told_steps(told: ToldEpisodes, horizon: int) -> Steps:
     return Steps(before, after, told.actions, told.paid, terminated, ended)
 
 
-def weighed(steps: Steps, critics: Critics, inputs: Floats, after: Floats, rules: BatchRules) -> tuple[Floats, Floats]:
+def advantages_and_returns(
+    steps: Steps, critics: Critics, inputs: Floats, after: Floats, rules: BatchRules
+) -> tuple[Floats, Floats]:
     """Advantages [T, ..., 1+m], and what critics should have said; at normalised observations before and after."""
     values = predict_values(critics, inputs)
     terminated, ended = (each[..., None] for each in (steps.terminated, steps.ended))
@@ -124,7 +126,7 @@ def samples_of(actor: Actor, inputs: Floats, actions: NDArray[Any], advantages: 
     return Samples(seen, taken, _acted(actor, seen, taken), centred, jnp.asarray(excess, jnp.float32))
 
 
-def changed(policy: NetworkPolicy, actor: Actor) -> NetworkPolicy:
+def replace_network(policy: NetworkPolicy, actor: Actor) -> NetworkPolicy:
     """The policy with this network in it; the policy itself where the network holds numbers that are none."""
     weights, biases = (tuple(np.asarray(each, np.float64) for each in part) for part in actor.network)
     log_std = np.asarray(actor.log_std, np.float64)
@@ -138,5 +140,5 @@ def changed(policy: NetworkPolicy, actor: Actor) -> NetworkPolicy:
 _acted = jax.jit(log_probability)
 
 
-def _normalised(policy: NetworkPolicy, observations: Floats) -> Floats:
+def _normalise(policy: NetworkPolicy, observations: Floats) -> Floats:
     return np.clip((observations - policy.shift) / policy.scale, -policy.clip, policy.clip)

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from surefoot.arrays import Floats
 from surefoot.errors import SurefootError
-from surefoot.lab.bench.rows import Row, Sizes, agree, duration, race
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration, race
 from surefoot.tabular.expansion import box_values
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -18,7 +18,7 @@ from surefoot.tasks.task_distribution import TaskDistribution, family
 SIDE, DISCOUNT = 20, 0.99
 
 
-def boxes(sizes: Sizes) -> list[Row]:
+def boxes(sizes: Sizes) -> list[BenchRow]:
     """Ours bounds the values of a policy for every task of every box; the plain way only evaluates the middle ones."""
     tasks = slippery_grid()
     affine = affine_tables(tasks)
@@ -39,7 +39,7 @@ def boxes(sizes: Sizes) -> list[Row]:
     lower, upper = (side[:, 0, 0] for side in bounds.result)
     agree("rewards at the centres of boxes", (lower + upper) / 2, values.result, 1e-6)
     return [
-        Row(
+        BenchRow(
             f"bounds on values over {sizes.tasks} boxes, {SIDE * SIDE} states",
             f"{duration(bounds.seconds)} (every task of every box)",
             f"{duration(values.seconds)} (one task of each, dense solves)",

@@ -16,8 +16,8 @@ from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
-from surefoot.lab.bench.rows import Row, Sizes, agree, duration
-from surefoot.lab.bench.trained import trained_gridworld
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration
+from surefoot.lab.bench.trained import gridworld_policy_set
 from surefoot.learning.learner import Learner, counter_uniforms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -29,14 +29,14 @@ REPLAYED = 50  # a part of the long journal's episodes is computed again, since 
 PER_WRITE = 20_000  # episodes written at once when a long journal is made
 
 
-def deployment(sizes: Sizes) -> list[Row]:
+def deployment(sizes: Sizes) -> list[BenchRow]:
     """`tell` of each return-based method without syncing, opening a long journal, and checking one by replay."""
-    policies = trained_gridworld()
+    policies = gridworld_policy_set()
     told = [_tell(policies, method, sizes.told) for method in RETURN_BASED]
     return [*told, _open(policies, sizes.journal), _verify(policies, sizes.journal // REPLAYED)]
 
 
-def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:
+def _tell(policies: PolicyValueSet, method: str, episodes: int) -> BenchRow:
     made = learner(policies, method=method, episodes=10**6, seed=0)
     rewards, costs = _episodes(made, episodes)
     seconds = 0.0
@@ -46,10 +46,10 @@ def _tell(policies: PolicyValueSet, method: str, episodes: int) -> Row:
             began = time.process_time()  # waiting for the disk does not count
             deployment.tell(order, reward=reward, cost=cost, first_state=0)
             seconds += time.process_time() - began
-    return Row(f"tell, {method}", f"{1e3 * seconds / episodes:.3g} ms", MISSING, None, "processor time, mean")
+    return BenchRow(f"tell, {method}", f"{1e3 * seconds / episodes:.3g} ms", MISSING, None, "processor time, mean")
 
 
-def _open(policies: PolicyValueSet, episodes: int) -> Row:
+def _open(policies: PolicyValueSet, episodes: int) -> BenchRow:
     def fresh() -> Learner:
         return learner(policies, method="certified-returns", seed=0)
 
@@ -63,10 +63,10 @@ def _open(policies: PolicyValueSet, episodes: int) -> Row:
         size = path.stat().st_size / 1e6
         deployment.close()
     note = f"{size:.0f} MB, with a key: all hashes checked, {busy:.3g} s of processor time"
-    return Row(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", MISSING, None, note)
+    return BenchRow(f"open a journal of {episodes:,} episodes", f"{seconds:.3g} s", MISSING, None, note)
 
 
-def _verify(policies: PolicyValueSet, episodes: int) -> Row:
+def _verify(policies: PolicyValueSet, episodes: int) -> BenchRow:
     """Both sides check all hashes and compute every row again."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
@@ -76,7 +76,7 @@ def _verify(policies: PolicyValueSet, episodes: int) -> Row:
     agree("evidence", ours.state.method.evidence.capital, plain.state.method.evidence.capital, 0.0)
     what = f"verify a journal of {episodes:,} episodes"
     sides = f"{duration(in_blocks)} (in blocks)", f"{duration(row_by_row)} (row by row)"
-    return Row(what, *sides, row_by_row / in_blocks, "without a key, processor time")
+    return BenchRow(what, *sides, row_by_row / in_blocks, "without a key, processor time")
 
 
 def _busy(work: Callable[[], object]) -> float:

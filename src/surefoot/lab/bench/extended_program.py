@@ -17,7 +17,7 @@ from surefoot.tabular.linear_program import INFINITY, new_solver, pass_program
 def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -> float | None:
     """The optimal reward by HiGHS, with every z_h(s, a, s') a variable; None if infeasible."""
     matrix, lower, upper = _constraints(problem, probability, widths)
-    objective = _summed(problem, 0)
+    objective = _signal_coefficients(problem, 0)
     unit = float(np.abs(objective).max()) or 1.0
     highs = new_solver(primal_feasibility_tolerance=1e-9, dual_feasibility_tolerance=1e-9)
     starts, rows = matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32)
@@ -35,7 +35,7 @@ def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -
     return unit * float(highs.getInfo().objective_function_value)
 
 
-def _summed(problem: PlanningProblem, which: int) -> Floats:
+def _signal_coefficients(problem: PlanningProblem, which: int) -> Floats:
     """[variables] what a unit of each z_h(s, a, s') adds to the reward (0) or to the cost (1)."""
     each = problem.possible.sum(axis=2).ravel()
     every, final = (np.repeat(signals[:, :, which].ravel(), each) for signals in problem.signals)
@@ -60,7 +60,7 @@ def _constraints(problem: PlanningProblem, probability: Floats, widths: Floats) 
     high = np.minimum(probability + widths, 1.0).ravel()[held]
     above = sp.kron(sp.eye_array(horizon), sp.eye_array(count) - sp.diags_array(low) @ same_row)
     below = sp.kron(sp.eye_array(horizon), sp.diags_array(high) @ same_row - sp.eye_array(count))
-    spent = _summed(problem, 1)
+    spent = _signal_coefficients(problem, 1)
     unit = float(np.abs(spent).max()) or 1.0
     matrix = sp.csc_array(sp.vstack([flow, above, below, sp.csc_array(spent[None] / unit)]))
     entering = np.zeros(horizon * states)

@@ -14,8 +14,8 @@ from surefoot.lab.baselines.empirical_model import bernstein_widths, estimate, k
 from surefoot.lab.baselines.extended_planning import Plan, PlanningProblem, plan_extended
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.bench.extended_program import extended_lp
-from surefoot.lab.bench.rows import Row, Sizes, agree, duration, race
-from surefoot.lab.bench.trained import trained_gridworld
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration, race
+from surefoot.lab.bench.trained import gridworld_policy_set
 from surefoot.report.table import MISSING
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
@@ -24,9 +24,9 @@ HORIZON, EPISODES, LOG_TERM = 100, 20_000, 1e-3
 AGREEMENT = 1e-6
 
 
-def planning(sizes: Sizes) -> list[Row]:
+def planning(sizes: Sizes) -> list[BenchRow]:
     """At a horizon that the linear program can still do, and at the one of the experiments."""
-    problem, probability, widths = counted_gridworld()
+    problem, probability, widths = gridworld_planning_problem()
     short = replace(problem, horizon=sizes.program_horizon, budget=problem.budget / 2)  # so that it binds in few steps
     ours, plain = race(
         partial(_plan, short, probability, widths), partial(extended_lp, short, probability, widths), sizes.repeats
@@ -36,20 +36,20 @@ def planning(sizes: Sizes) -> list[Row]:
     what = "DOPE's plan on the gridworld, {} steps"
     found = f"both find {ours.result.reward:.6f}"
     return [
-        Row(
+        BenchRow(
             what.format(short.horizon),
             f"{duration(ours.seconds)} (price on the cost)",
             f"{duration(plain.seconds)} (HiGHS)",
             plain.seconds / ours.seconds,
             found,
         ),
-        Row(what.format(HORIZON), duration(long.seconds), MISSING, None, f"duality gap {_gap(long.result):.1e}"),
+        BenchRow(what.format(HORIZON), duration(long.seconds), MISSING, None, f"duality gap {_gap(long.result):.1e}"),
     ]
 
 
-def counted_gridworld() -> tuple[PlanningProblem, Floats, Floats]:
+def gridworld_planning_problem() -> tuple[PlanningProblem, Floats, Floats]:
     """The planning problem, P̂ and β after some episodes of random actions at noise 0.3, with a small log term."""
-    policies = trained_gridworld()
+    policies = gridworld_policy_set()
     model = known_model(policies, "dope")
     support = known_support(model.classes)
     outcomes = Simulator(gridworld().task([0.3]), np.full(model.reward.shape, 0.25), HORIZON).run(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.lab.bench.rows import Row, Sizes, agree, race
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, race
 from surefoot.lab.pump import model as body
-from surefoot.lab.pump.days import STEPS, Days, drawn
+from surefoot.lab.pump.days import STEPS, GlucoseDays, sample_days
 from surefoot.lab.pump.family import HIGH, LOW, SENSOR_RANGE, GlucoseTask
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 
@@ -15,19 +15,19 @@ AVERAGE = GlucoseTask(np.array([1.0, body.SKIN_TIME]))
 SHARE = 10  # a day costs so much more than an episode of the gridworld
 
 
-def pump(sizes: Sizes) -> list[Row]:
+def pump(sizes: Sizes) -> list[BenchRow]:
     """Steps per second of the average patient under the average settings."""
     many, few = sizes.episodes // SHARE, max(2, sizes.plain_episodes // SHARE)
     ours, plain = race(
         lambda: AVERAGE.episodes(AVERAGE_SETTINGS, STEPS).run(many, np.random.default_rng(0)).reward,
-        lambda: plain_days(drawn(few, np.random.default_rng(1))),
+        lambda: plain_days(sample_days(few, np.random.default_rng(1))),
         sizes.repeats,
     )
     error = 5 * ours.result.std() * np.sqrt(1 / many + 1 / few)
     agree("mean time in range", ours.result.mean(), plain.result.mean(), error)
     speed, plain_speed = many * STEPS / ours.seconds, few * STEPS / plain.seconds
     return [
-        Row(
+        BenchRow(
             "days of an insulin pump, 288 steps",
             f"{speed / 1e6:.3g} M steps/s (side by side)",
             f"{plain_speed / 1e6:.2g} M steps/s (Euler, a minute a time)",
@@ -37,12 +37,12 @@ def pump(sizes: Sizes) -> list[Row]:
     ]
 
 
-def plain_days(days: Days) -> Floats:
+def plain_days(days: GlucoseDays) -> Floats:
     """[n] time in range of the average patient under the average settings: the equations as they are printed."""
     return np.array([_plain_day(days, k) for k in range(len(days.start))])
 
 
-def _plain_day(days: Days, k: int) -> float:
+def _plain_day(days: GlucoseDays, k: int) -> float:
     nobody = np.random.default_rng(0)  # settings draw nothing
     q1 = days.start[k] / body.MG_PER_DL * body.GLUCOSE_VOLUME
     plasma = float(body.resting_insulin(np.array([q1]))[0])

@@ -14,7 +14,7 @@ from surefoot.report.table import MISSING, Table
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One comparison.
 
     Attributes:
@@ -41,7 +41,7 @@ class Row:
         return asdict(self)
 
 
-def table_of(rows: Sequence[Row]) -> Table:
+def table_of(rows: Sequence[BenchRow]) -> Table:
     cells = tuple((row.what, row.ours, row.plain, row.ratio_text, row.note) for row in rows)
     return Table(("what", "ours", "plain way", "ratio", "note"), cells, numbers=(3,))
 

@@ -11,16 +11,16 @@ from surefoot.lab.bench.deployment import deployment
 from surefoot.lab.bench.planning import planning
 from surefoot.lab.bench.pump import pump
 from surefoot.lab.bench.robots import robots
-from surefoot.lab.bench.rows import Row, Sizes
+from surefoot.lab.bench.rows import BenchRow, Sizes
 from surefoot.lab.bench.tabular import covers, episodes, large_task, linear_programs
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, in all)
 
 
-def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row]:
+def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[BenchRow]:
     """Every comparison, in the order of the table; `sizes` overrides what `quick` chooses."""
     chosen = sizes or (rows.QUICK if quick else rows.FULL)
-    stages: dict[str, Callable[[Sizes], list[Row]]] = {
+    stages: dict[str, Callable[[Sizes], list[BenchRow]]] = {
         "linear programs": linear_programs,
         "bounds over boxes": boxes,
         "episodes": episodes,
@@ -31,7 +31,7 @@ def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Row
         "planning": planning,
         "deployment": deployment,
     }
-    table: list[Row] = []
+    table: list[BenchRow] = []
     for done, (what, measure) in enumerate(stages.items()):
         progress(what, done, len(stages))
         table += measure(chosen)

@@ -38,7 +38,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return self._state, self._reward[state, action], False, self._steps >= self._horizon, info
 
 
-def stepped_rewards(environment: TabularEnv, policy: TabularPolicy, discount: float, count: int, seed: int) -> Floats:
+def env_rewards(environment: TabularEnv, policy: TabularPolicy, discount: float, count: int, seed: int) -> Floats:
     """[count] discounted rewards, one env.step at a time; the costs are summed up as well."""
     rng, choices = np.random.default_rng(seed), _cumulative(policy.probabilities)
     rewards = np.zeros(count)

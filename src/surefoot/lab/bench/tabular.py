@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.optimize import OptimizeResult, linprog
 
 from surefoot.arrays import Floats
-from surefoot.lab.bench.rows import Row, Sizes, agree, duration, race, timed
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration, race, timed
 from surefoot.report.table import MISSING
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
@@ -33,7 +33,7 @@ UNFINISHED = {1: "stopped after ", 4: "gave up after "}
 # ----------------------------------------------------------------------------------------- many small linear programs
 
 
-def linear_programs(sizes: Sizes) -> list[Row]:
+def linear_programs(sizes: Sizes) -> list[BenchRow]:
     """The optimal oracle over many gridworld tasks: warm-started programs against one cold program each."""
     rng, family = np.random.default_rng(SEED), gridworld()
     noises = {
@@ -47,7 +47,7 @@ def linear_programs(sizes: Sizes) -> list[Row]:
         rewards = [solution.values.reward for solution in ours.result], [-program.fun for program in plain.result]
         agree("optimal rewards", *rewards, LINPROG_TOLERANCE)
         rows.append(
-            Row(
+            BenchRow(
                 f"{sizes.tasks} gridworld tasks, {where}",
                 f"{duration(ours.seconds / sizes.tasks)} a task (solve_many)",
                 f"{duration(plain.seconds / sizes.tasks)} a task (linprog, HiGHS)",
@@ -79,7 +79,7 @@ def occupancy_program(cmdp: TabularCMDP, time_limit: float | None = None) -> Opt
 # -------------------------------------------------------------------------------------------------------- episodes
 
 
-def episodes(sizes: Sizes) -> list[Row]:
+def episodes(sizes: Sizes) -> list[BenchRow]:
     """Simulated episodes of the optimal policy: batches against an environment stepped in a loop."""
     task = gridworld().task([0.3])
     policy, horizon = solve(task).policy, task.units.episode_length
@@ -89,12 +89,12 @@ def episodes(sizes: Sizes) -> list[Row]:
         return Simulator(task, policy, horizon).run(sizes.episodes, np.random.default_rng(SEED)).reward
 
     try:
-        from surefoot.lab.bench.stepping import TabularEnv, stepped_rewards
+        from surefoot.lab.bench.stepping import TabularEnv, env_rewards
     except ModuleNotFoundError as absent:
-        return [Row(steps, "skipped", MISSING, None, f"{absent.name} is not installed: pip install {absent.name}")]
+        return [BenchRow(steps, "skipped", MISSING, None, f"{absent.name} is not installed: pip install {absent.name}")]
     ours, plain = race(
         simulated,
-        lambda: stepped_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes, SEED),
+        lambda: env_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes, SEED),
         sizes.repeats,
     )
     exact = evaluate(task, policy).reward
@@ -104,7 +104,7 @@ def episodes(sizes: Sizes) -> list[Row]:
     speed = sizes.episodes * horizon / ours.seconds
     plain_speed = sizes.plain_episodes * horizon / plain.seconds
     return [
-        Row(
+        BenchRow(
             steps,
             f"{speed / 1e6:.3g} M steps/s (Simulator)",
             f"{plain_speed / 1e6:.2g} M steps/s (Gymnasium loop)",
@@ -117,7 +117,7 @@ def episodes(sizes: Sizes) -> list[Row]:
 # ---------------------------------------------------------------------------------------------------- greedy cover
 
 
-def covers(sizes: Sizes) -> list[Row]:
+def covers(sizes: Sizes) -> list[BenchRow]:
     """The greedy cover of tasks on a line: sorted windows against the matrix of all pairs, then alone and larger."""
     rng = np.random.default_rng(SEED)
     points = rng.random(sizes.matrix)
@@ -128,7 +128,7 @@ def covers(sizes: Sizes) -> list[Row]:
     )
     agree("centres", ours.result, plain.result, 0)
     rows = [
-        Row(
+        BenchRow(
             f"greedy cover of {sizes.matrix:,} tasks",
             f"{duration(ours.seconds)} (sorted windows)",
             f"{duration(plain.seconds)} (matrix of pairs)",
@@ -141,7 +141,7 @@ def covers(sizes: Sizes) -> list[Row]:
         cover = partial(greedy_cover, rng.random(size), COVER_RADIUS, uncovered=UNCOVERED)
         seconds.append(min(timed(cover).seconds for _ in range(sizes.repeats)))
         growth = _growth(sizes.covers, seconds) if size == sizes.covers[-1] else ""
-        rows.append(Row(f"greedy cover of {size:,} tasks", duration(seconds[-1]), MISSING, None, growth))
+        rows.append(BenchRow(f"greedy cover of {size:,} tasks", duration(seconds[-1]), MISSING, None, growth))
     return rows
 
 
@@ -154,7 +154,7 @@ def _growth(sizes: tuple[int, ...], seconds: list[float]) -> str:
 # -------------------------------------------------------------------------------------------------- one large task
 
 
-def large_task(sizes: Sizes) -> list[Row]:
+def large_task(sizes: Sizes) -> list[BenchRow]:
     """The optimal policy of one large sparse task: its Lagrangian dual against the linear program."""
     task = slip_grid(sizes.side)
     ours = timed(lambda: solve(task))
@@ -164,7 +164,7 @@ def large_task(sizes: Sizes) -> list[Row]:
         agree("optimal reward", ours.result.values.reward, -plain.result.fun, LINPROG_TOLERANCE)
     spent = float(ours.result.values.cost[0])
     return [
-        Row(
+        BenchRow(
             f"one task of {task.n_states:,} states, {task.n_actions} actions",
             f"{duration(ours.seconds)} (solve)",
             f"{unfinished}{duration(plain.seconds)} (linprog, HiGHS)",

@@ -14,7 +14,7 @@ EPSILON, DELTA = 0.004, 0.05  # of the gridworld experiment
 
 
 @cache
-def trained_gridworld() -> PolicyValueSet:
+def gridworld_policy_set() -> PolicyValueSet:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)  # nothing measured here rests on the paper's theorem
         return train(gridworld(), epsilon=EPSILON, delta=DELTA, seed=0, progress=False, cells=100)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from surefoot.errors import Infeasible, InvalidInput
-from surefoot.lab.experiments.frame import Report, Results, Settings, experiment_results, report, setting
+from surefoot.lab.experiments.frame import ExperimentSettings, Report, Results, experiment_results, report, setting
 from surefoot.learning.event import Event
 from surefoot.methods import adapt
 from surefoot.policyset.certifiable import advice
@@ -18,7 +18,7 @@ from surefoot.report.figures import learning_curves, panels_in_words, regret_kno
 from surefoot.report.metrics import Summary, summarise
 from surefoot.report.page import Section
 from surefoot.report.table import Column, Table, number, results_table
-from surefoot.report.verdict import Answer, Verdict, took, unsafe
+from surefoot.report.verdict import Answer, Verdict, elapsed_time, unsafe
 from surefoot.simulate.runner import JUDGED_ERROR
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.solve import solve
@@ -32,7 +32,7 @@ def task_text(parameter: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Adaptation(Settings):
+class Adaptation(ExperimentSettings):
     """One method on the task of one parameter."""
 
     task: tuple[float, ...] = field(metadata={"fact": ("task", task_text)})
@@ -136,7 +136,12 @@ def _verdict(results: Results) -> Verdict:
     margin = Answer("Smallest margin", number(found["min_margin"]), "left of a budget by anything that was deployed")
     return Verdict(
         f"{words}{'' if regret is None else f', and lost {number(regret)} against the best policy'}.",
-        (earned, unsafe(count, episodes, beside, undecided), margin, took(results["seconds"], "one run on one task")),
+        (
+            earned,
+            unsafe(count, episodes, beside, undecided),
+            margin,
+            elapsed_time(results["seconds"], "one run on one task"),
+        ),
     )
 
 

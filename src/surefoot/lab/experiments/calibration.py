@@ -17,9 +17,9 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.frame import (
     Bench,
     Experiment,
+    ExperimentSettings,
     Report,
     Results,
-    Settings,
     episodes_option,
     option,
     report,
@@ -36,7 +36,7 @@ from surefoot.report.metrics import binomial_interval
 from surefoot.report.page import Section
 from surefoot.report.palette import BUDGET_COLOUR, INK, stroke
 from surefoot.report.table import Column, Table
-from surefoot.report.verdict import Answer, Verdict, percent, took
+from surefoot.report.verdict import Answer, Verdict, elapsed_time, percent
 from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.training.train import train
@@ -47,7 +47,7 @@ def _attempt(attempt: int) -> str:
 
 
 @dataclass(frozen=True)
-class CalibratedLevels(Settings):
+class CalibratedLevels(ExperimentSettings):
     """Attributes:
     levels: nominal levels that are tried, increasing. Those by default were chosen after earlier calibrations of this
         family, as `attempt` counts: by default the next after the four in docs/experiments.md.
@@ -103,7 +103,7 @@ def run(settings: CalibratedLevels, bench: Bench) -> dict[str, Any]:
         progress=bench.progress,
     )
     seconds = time.perf_counter() - began
-    published, fresh = _published(settings), _fresh(settings)
+    published, fresh = _published_noises(settings), _fresh(settings)
     chosen = None if found.level is None else found
 
     def runs(what: str, calibration: Calibration | None, tasks: Sequence[tuple[float, int]]) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def run(settings: CalibratedLevels, bench: Bench) -> dict[str, Any]:
     }
 
 
-def _published(settings: CalibratedLevels) -> list[tuple[float, int]]:
+def _published_noises(settings: CalibratedLevels) -> list[tuple[float, int]]:
     """Noises and seeds of `surefoot reproduce gridworld`."""
     return [(noise, settings.seed + 1000 * (k + 1)) for k, noise in enumerate(PUBLISHED_TEST_NOISES)]
 
@@ -199,7 +199,9 @@ def _part(error: float) -> str:
 def tables(results: Results) -> dict[str, Table]:
     """Levels; and what the one that was found is worth."""
     found, fresh, means = results["calibration"], results["fresh"], _means(results)
-    levels = [{"level": level, "unsafe": unsafe, "passed": _passed(found, level)} for level, unsafe in found["counts"]]
+    levels = [
+        {"level": level, "unsafe": unsafe, "passed": _passes_level(found, level)} for level, unsafe in found["counts"]
+    ]
     counted = {"fresh": fresh["regret"], "unsafe": f"{fresh['unsafe']:,} of {fresh['tasks']:,}"}
     plain = {"level": "as proved", "value": results["settings"]["risk"], "published": means["plain"]}
     if found["level"] is None:
@@ -235,7 +237,7 @@ def _means(results: Results) -> dict[str, float]:
     return {name: float(np.mean(regrets)) for name, regrets in results["published"].items()}
 
 
-def _passed(found: Any, level: float) -> bool:
+def _passes_level(found: Any, level: float) -> bool:
     return found["level"] is not None and level <= found["level"]
 
 
@@ -251,7 +253,7 @@ def _verdict(results: Results) -> Verdict:
             "bad" if low > risk else "" if fresh["unsafe"] else "good",
         ),
         Answer("How sure", f"{percent(low)} to {percent(high)}", "of fresh tasks are unsafe, 95 % interval"),
-        took(results["seconds"], f"of which {results['seconds_calibrating']:,.0f} s for calibrating"),
+        elapsed_time(results["seconds"], f"of which {results['seconds_calibrating']:,.0f} s for calibrating"),
     )
     if level is None:
         return Verdict(

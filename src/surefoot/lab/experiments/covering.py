@@ -13,10 +13,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from surefoot.arrays import fraction
+from surefoot.arrays import check_unit_interval
 from surefoot.errors import InvalidInput
 from surefoot.lab.analysis.covering_number import covering_number, sampled_covering_number
-from surefoot.lab.experiments.frame import Bench, Experiment, Report, Results, Settings, option, report, seed_option
+from surefoot.lab.experiments.frame import (
+    Bench,
+    Experiment,
+    ExperimentSettings,
+    Report,
+    Results,
+    option,
+    report,
+    seed_option,
+)
 from surefoot.lab.families.two_walls import two_walls
 from surefoot.lab.families.windy import windy_gridworld
 from surefoot.oracles.exact import ParameterDistance, exact_check
@@ -25,7 +34,7 @@ from surefoot.report.figures import STYLE, svg
 from surefoot.report.page import Section
 from surefoot.report.palette import COLOURS
 from surefoot.report.table import MISSING, Column, Table
-from surefoot.report.verdict import Answer, Verdict, took
+from surefoot.report.verdict import Answer, Verdict, elapsed_time
 from surefoot.streams import Stream
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -51,14 +60,14 @@ def _below_a_third(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class CoveringSizes(Settings):
+class CoveringSizes(ExperimentSettings):
     """Attributes:
     points: coordinates of so many sampled tasks, from which covering numbers are estimated.
     """
 
     families: tuple[str, ...] = option(tuple(FAMILIES), "Comma-separated names.", choices=FAMILIES)
     epsilons: tuple[float, ...] = option(
-        (0.05, 0.02, 0.01, 0.005, 0.002, 0.001), "Radii, comma-separated.", check=fraction
+        (0.05, 0.02, 0.01, 0.005, 0.002, 0.001), "Radii, comma-separated.", check=check_unit_interval
     )
     delta: float = option(0.05, "Part of the tasks that need not be covered.", check=_below_a_third, fact="δ")
     points: int = option(200_000, "Sampled tasks, for the intervals.", least=1000, fact="sampled tasks")
@@ -186,7 +195,7 @@ def _verdict(results: Results) -> Verdict:
                 "Size of the covers", span, "times C with 3δ, the least number of centres, where it is known exactly"
             ),
             Answer("How sure", held, "intervals from samples (95 %) hold C where it is known"),
-            took(results["seconds"], f"{len(rows)} covers, {points}"),
+            elapsed_time(results["seconds"], f"{len(rows)} covers, {points}"),
         ),
     )
 

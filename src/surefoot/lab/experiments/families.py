@@ -11,9 +11,9 @@ from surefoot.arrays import Floats
 from surefoot.lab.experiments.frame import (
     Bench,
     Experiment,
+    ExperimentSettings,
     Report,
     Results,
-    Settings,
     episodes_option,
     experiment_results,
     option,
@@ -26,7 +26,7 @@ from surefoot.methods import METHODS, adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import table, verdict
 from surefoot.report.figures import learning_curves, panels_in_words, svg
-from surefoot.report.metrics import ranked, summarise
+from surefoot.report.metrics import sort_by_regret, summarise
 from surefoot.report.page import Section
 from surefoot.report.palette import REFERENCE
 from surefoot.report.table import Column, Table
@@ -75,7 +75,7 @@ DEFAULT_METHODS = (
 
 
 @dataclass(frozen=True)
-class FurtherFamilies(Settings):
+class FurtherFamilies(ExperimentSettings):
     """Each method on the same `tasks` fresh draws of each family; ε, δ and the number of cells are one for all."""
 
     families: tuple[str, ...] = setting(tuple(FAMILIES), choices=FAMILIES)
@@ -210,9 +210,13 @@ def _verdict(results: Results) -> Verdict:
     }
     adapting = {name: each for name, each in runs.items() if not name.endswith(f": {REFERENCE}")}
     shares = {
-        name: share for name, family in families.items() if (share := verdict.avoided(family["methods"])) is not None
+        name: share
+        for name, family in families.items()
+        if (share := verdict.regret_reduction(family["methods"])) is not None
     }
-    told = verdict.listed([f"{verdict.percent(share)} ({name})" for name, share in shares.items()]) if shares else ""
+    told = (
+        verdict.join_words([f"{verdict.percent(share)} ({name})" for name, share in shares.items()]) if shares else ""
+    )
     worth = f"the best certified method avoided {told} of the regret of never adapting, and " if shares else ""
     words = worth + verdict.in_words(runs)
     return Verdict(
@@ -221,7 +225,7 @@ def _verdict(results: Results) -> Verdict:
             Answer("Gained", _range(list(shares.values())), "of the regret of never adapting avoided, by family"),
             verdict.safety(runs),
             verdict.sureness(adapting, settings["risk"]),
-            verdict.took(results["seconds"], f"{len(families)} families trained and {len(runs)} methods run"),
+            verdict.elapsed_time(results["seconds"], f"{len(families)} families trained and {len(runs)} methods run"),
         ),
     )
 
@@ -257,7 +261,7 @@ def methods_table(family: Mapping[str, Any]) -> Table:
     """One row per method, in the order of the figure's lines."""
     methods, seconds = family["methods"], family["seconds_per_run"]
     return Table.of(
-        ({**found, "name": name} for name, found in ranked(methods).items()),
+        ({**found, "name": name} for name, found in sort_by_regret(methods).items()),
         Column("method", "name"),
         Column("certified", table.certified),
         Column("regret, mean", table.regret, ""),

@@ -16,10 +16,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from surefoot import __version__, fan_out, files
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.bounded_json import Limits, parse_strictly
-from surefoot.errors import ArtifactError, InvalidInput, SurefootError, meant
-from surefoot.interrupts import held_back
+from surefoot.errors import ArtifactError, InvalidInput, SurefootError, did_you_mean
+from surefoot.interrupts import defer_sigint
 from surefoot.learning.event import Event
 from surefoot.learning.spec import PlanLine
 from surefoot.methods import MOST_EPISODES
@@ -68,7 +68,7 @@ class Bench:
 
     def map(self, what: str, work: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T]:
         """`work(*call)` for every call, several at a time; results in the order of the calls."""
-        return list(fan_out.each(what, work, calls, self.jobs, self.progress))
+        return list(fan_out.parallel_map(what, work, calls, self.jobs, self.progress))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ExperimentSettings:
     """What an experiment runs, as plain values, each checked by what `option` or `setting` says of its field."""
 
     def __post_init__(self) -> None:
@@ -190,7 +190,7 @@ def seed_option() -> Any:
 
 def risk_option(default: float = 0.05) -> Any:
     words = "Probability with which any deployed policy may break a budget."
-    return option(default, words, check=fraction, fact="risk")
+    return option(default, words, check=check_unit_interval, fact="risk")
 
 
 def options_of(settings: type) -> dict[str, dict[str, Any]]:
@@ -214,7 +214,7 @@ def check_names(what: str, names: Sequence[str], known: Collection[str]) -> None
     if unknown or not names:
         raise InvalidInput(
             f"{what} must be names out of {', '.join(known)}, got {', '.join(unknown) or 'none'}"
-            + (meant(unknown[0], known) if unknown else "")
+            + (did_you_mean(unknown[0], known) if unknown else "")
         )
     if len(set(names)) < len(names):
         raise InvalidInput(f"{what} must be different names, got {', '.join(names)}")
@@ -225,7 +225,7 @@ def check_counts(settings: Any, *names: str, least: int = 1) -> None:
     for name in names:
         value = getattr(settings, name)
         if value is not None:
-            whole(name, value, least)
+            check_int(name, value, least)
 
 
 def _check_setting(name: str, value: Any, rules: Mapping[str, Any]) -> None:
@@ -238,7 +238,7 @@ def _check_setting(name: str, value: Any, rules: Mapping[str, Any]) -> None:
         raise InvalidInput(f"{name} must be at least one number, got none")
     for one in values:
         if rules.get("least") is not None:
-            whole(name, one, rules["least"])
+            check_int(name, one, rules["least"])
         if rules.get("check") is not None:
             rules["check"](name, one)
 
@@ -359,7 +359,7 @@ def write_report(
     """results.json, the figures and report.html into `out`: all of them, or none if one cannot be written; and before
     them policy sets by name. Ctrl-C waits for the last of them."""
     contents = _contents(results, report)
-    with held_back():
+    with defer_sigint():
         for name, policies in (policy_sets or {}).items():
             policies.save(out / name)
         files.write_files(out, contents)

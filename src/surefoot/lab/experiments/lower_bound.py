@@ -18,9 +18,9 @@ from surefoot.arrays import Floats
 from surefoot.lab.experiments.frame import (
     Bench,
     Experiment,
+    ExperimentSettings,
     Report,
     Results,
-    Settings,
     option,
     report,
     risk_option,
@@ -33,7 +33,7 @@ from surefoot.report.figures import STYLE, svg
 from surefoot.report.page import Section
 from surefoot.report.palette import GREY, stroke
 from surefoot.report.table import MISSING, Column, Table
-from surefoot.report.verdict import Answer, Verdict, certain, took, unsafe
+from surefoot.report.verdict import Answer, Verdict, certain, elapsed_time, unsafe
 from surefoot.simulate.run import Run
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.solve import solve
@@ -65,7 +65,7 @@ NEAR = 0.1  # of the difference between the optima of two tasks: who is as near 
 
 
 @dataclass(frozen=True)
-class LowerBound(Settings):
+class LowerBound(ExperimentSettings):
     """Attributes:
     most: episodes after which a method that has not found the best policy is given up.
     """
@@ -294,7 +294,7 @@ def _verdict(results: Results) -> Verdict:
             ),
             unsafe(count, runs, "runs with an unsafe policy"),
             certain(count, runs, results["settings"]["risk"], "runs"),
-            took(results["seconds"], f"{runs} runs until the best policy was found"),
+            elapsed_time(results["seconds"], f"{runs} runs until the best policy was found"),
         ),
     )
 

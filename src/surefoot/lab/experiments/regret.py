@@ -24,9 +24,9 @@ from surefoot.lab.analysis.covering_number import covering_number
 from surefoot.lab.experiments.frame import (
     Bench,
     Experiment,
+    ExperimentSettings,
     Report,
     Results,
-    Settings,
     episodes_option,
     option,
     report,
@@ -39,7 +39,7 @@ from surefoot.report.figures import STYLE, svg
 from surefoot.report.page import Section
 from surefoot.report.palette import COLOURS, INK, REFERENCE, stroke
 from surefoot.report.table import Column, Table
-from surefoot.report.verdict import Answer, Verdict, took, unsafe
+from surefoot.report.verdict import Answer, Verdict, elapsed_time, unsafe
 from surefoot.simulate.runner import run_learner
 from surefoot.tasks.gridworld_tasks import MEAN_NOISE, gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -53,11 +53,11 @@ FINEST = 1e-4  # of them, as a part of the largest that it allows
 ROUNDING = 1e-9  # of regret, relative
 NOISE_TO_DISTANCE = 0.75  # d(M_i, M_j) = 0.75·|i - j|
 
-Row: TypeAlias = Mapping[str, Any]
+ResultRow: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Family:
+class GridworldVariant:
     """A gridworld. The spread of its noise moves C, and ξ as far as a safe policy has less margin on rarer tasks; the
     noise that its safe policy is the best for moves ξ alone."""
 
@@ -65,11 +65,16 @@ class Family:
     safe_noise: float = 0.4
 
 
-BASE = Family()
-SWEEPS: Mapping[str, tuple[Family, ...]] = MappingProxyType(
+BASE = GridworldVariant()
+SWEEPS: Mapping[str, tuple[GridworldVariant, ...]] = MappingProxyType(
     {
-        "cover": (Family(std=0.01), Family(std=0.018), BASE, Family(std=0.045)),
-        "margin": (Family(safe_noise=0.37), Family(safe_noise=0.385), BASE, Family(safe_noise=0.435)),
+        "cover": (GridworldVariant(std=0.01), GridworldVariant(std=0.018), BASE, GridworldVariant(std=0.045)),
+        "margin": (
+            GridworldVariant(safe_noise=0.37),
+            GridworldVariant(safe_noise=0.385),
+            BASE,
+            GridworldVariant(safe_noise=0.435),
+        ),
     }
 )
 TITLES: Mapping[str, str] = MappingProxyType(
@@ -78,7 +83,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class RegretSweeps(Settings):
+class RegretSweeps(ExperimentSettings):
     """Attributes:
     tasks: of each family, at evenly spaced quantiles of its noise.
     """
@@ -93,7 +98,7 @@ class RegretSweeps(Settings):
     seed: int = seed_option()
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[GridworldVariant, ...]:
         """Those of the sweeps, each once; the first is that of the curves over episodes."""
         return tuple(dict.fromkeys([BASE, *(each for name in self.sweeps for each in SWEEPS[name])]))
 
@@ -105,14 +110,14 @@ def run(settings: RegretSweeps, bench: Bench) -> dict[str, Any]:
     """Train and adapt on every family."""
     families = settings.families
     with workers(bench.jobs) as ready:
-        sets = list(ready.each("training", train_family, [(family, settings) for family in families], bench.progress))
+        sets = list(ready.map("training", train_family, [(family, settings) for family in families], bench.progress))
         calls = [
             (family, made, method, quantile, settings)
             for family, made in zip(families, sets, strict=True)
             for method in settings.methods
             for quantile in quantiles(settings.tasks)
         ]
-        runs = list(ready.each("adapting", regret_curves, calls, bench.progress))
+        runs = list(ready.map("adapting", regret_curves, calls, bench.progress))
     bounded = [
         {**asdict(family), **bounds(family, made.policies, settings)}
         for family, made in zip(families, sets, strict=True)
@@ -120,17 +125,17 @@ def run(settings: RegretSweeps, bench: Bench) -> dict[str, Any]:
     return {"families": bounded, "runs": runs}
 
 
-class Trained(NamedTuple):
+class TrainedFamily(NamedTuple):
     policies: PolicyValueSet
     optima: Floats  # [J] upper bounds on the optimal reward of the tasks of each cell
 
 
-def train_family(family: Family, settings: RegretSweeps) -> Trained:
+def train_family(family: GridworldVariant, settings: RegretSweeps) -> TrainedFamily:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the paper's theorem does not apply at this ε, which the page says
         policies = train(gridworld(**asdict(family)), epsilon=EPSILON, delta=DELTA, seed=settings.seed, progress=False)
     method = learner(policies, method=settings.methods[0], risk=settings.risk).method
-    return Trained(policies, cell_optima(method))
+    return TrainedFamily(policies, cell_optima(method))
 
 
 def quantiles(tasks: int) -> list[float]:
@@ -138,7 +143,7 @@ def quantiles(tasks: int) -> list[float]:
 
 
 def regret_curves(
-    family: Family, made: Trained, method: str, quantile: float, settings: RegretSweeps
+    family: GridworldVariant, made: TrainedFamily, method: str, quantile: float, settings: RegretSweeps
 ) -> dict[str, Any]:
     """One method on one task: its regret and what was certified of it, at a few episodes on the way."""
     noise = MEAN_NOISE + family.std * NormalDist().inv_cdf(quantile)
@@ -164,7 +169,7 @@ def regret_curves(
 # ---------------------------------------------------------------------------------------------------- the paper's bound
 
 
-def bounds(family: Family, policies: PolicyValueSet, settings: RegretSweeps) -> dict[str, Any]:
+def bounds(family: GridworldVariant, policies: PolicyValueSet, settings: RegretSweeps) -> dict[str, Any]:
     """The paper's bound for this family, on the way to the last episode, in the user's units."""
     tasks, units, xi = gridworld(**asdict(family)), policies.units, float(policies.xi or 0.0)
     episodes = np.unique(np.geomspace(1, settings.episodes, POINTS).round().astype(np.int64)).tolist()
@@ -274,7 +279,7 @@ _NOTES = (
 
 def tables(results: Results) -> dict[str, Table]:
     """Every family at the last episode."""
-    families = [_last(results, Family(each["std"], each["safe_noise"])) for each in results["families"]]
+    families = [_last(results, GridworldVariant(each["std"], each["safe_noise"])) for each in results["families"]]
     return {
         "At the last episode": Table.of(
             families,
@@ -313,7 +318,7 @@ def _curves(results: Results) -> dict[str, Any]:
     }
 
 
-def _last(results: Results, family: Family, sweep: str | None = None) -> dict[str, Any]:
+def _last(results: Results, family: GridworldVariant, sweep: str | None = None) -> dict[str, Any]:
     """One family at the last episode, with the `value` that it is drawn at in a sweep."""
     found = next(
         each for each in results["families"] if (each["std"], each["safe_noise"]) == (family.std, family.safe_noise)
@@ -328,7 +333,7 @@ def _runs(results: Results, family: Mapping[str, Any]) -> list[Mapping[str, Any]
     return [run for run in results["runs"] if (run["std"], run["safe_noise"]) == (family["std"], family["safe_noise"])]
 
 
-def _raised(exponent: int) -> str:
+def _superscript(exponent: int) -> str:
     return str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
@@ -340,7 +345,7 @@ def _verdict(results: Results) -> Verdict:
     later = (
         "at no number of episodes up to 10²⁴"
         if after is None
-        else f"only from about 10{_raised(round(math.log10(after)))} episodes on"
+        else f"only from about 10{_superscript(round(math.log10(after)))} episodes on"
     )
     kept = f"exceeded in {exceeded} of {len(runs)} runs" if exceeded else "never exceeded"
     safe = f"unsafe policies were deployed in {count}" if count else "nothing unsafe was deployed"
@@ -358,7 +363,7 @@ def _verdict(results: Results) -> Verdict:
                 "runs had more regret than was certified of them",
                 "bad" if exceeded else "",
             ),
-            took(results["seconds"], f"{len(runs)} runs of {results['settings']['episodes']:,} episodes"),
+            elapsed_time(results["seconds"], f"{len(runs)} runs of {results['settings']['episodes']:,} episodes"),
         ),
     )
 
@@ -369,7 +374,7 @@ def _verdict(results: Results) -> Verdict:
 PAPER, TRIVIAL, SAFE = COLOURS[18], INK, stroke(REFERENCE).colour
 
 
-def regret_and_bounds(curves: Row, sweeps: Mapping[str, Sequence[Row]], methods: Sequence[str]) -> Figure:
+def regret_and_bounds(curves: ResultRow, sweeps: Mapping[str, Sequence[ResultRow]], methods: Sequence[str]) -> Figure:
     """Regret over episodes, covering number and margin: measured, certified, and as the paper bounds it.
 
     Args:
@@ -397,7 +402,7 @@ def regret_and_bounds(curves: Row, sweeps: Mapping[str, Sequence[Row]], methods:
     return figure
 
 
-def _draw(axes: Axes, where: Sequence[float], numbers: Row, methods: Sequence[str], marker: str) -> None:
+def _draw(axes: Axes, where: Sequence[float], numbers: ResultRow, methods: Sequence[str], marker: str) -> None:
     look: dict[str, Any] = {"marker": marker, "markersize": 4}
     axes.plot(where, numbers["theorem"], color=PAPER, label="Theorem 4.2, constants of its proof", **look)
     axes.plot(where, numbers["shape"], "--", color=PAPER, label="Theorem 4.2, without constants", **look)

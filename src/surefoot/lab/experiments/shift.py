@@ -20,9 +20,9 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.frame import (
     Bench,
     Experiment,
+    ExperimentSettings,
     Report,
     Results,
-    Settings,
     episodes_option,
     option,
     report,
@@ -30,7 +30,7 @@ from surefoot.lab.experiments.frame import (
     seed_option,
 )
 from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
-from surefoot.lab.families.shifted_gridworlds import SHIFTS, shifted
+from surefoot.lab.families.shifted_gridworlds import SHIFTS, shifted_task
 from surefoot.learning.event import Event
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, Observes, Step
@@ -42,7 +42,7 @@ from surefoot.report.metrics import binomial_interval
 from surefoot.report.page import Section
 from surefoot.report.palette import BUDGET_COLOUR, GREY, PAPER, REFERENCE, SOFT, stroke
 from surefoot.report.table import Cell, Column, Table, interval, number
-from surefoot.report.verdict import Answer, Verdict, took, unsafe
+from surefoot.report.verdict import Answer, Verdict, elapsed_time, unsafe
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import run_learner
 from surefoot.streams import Stream
@@ -63,7 +63,7 @@ MARKS = ("o", "s", "D", "^")  # of the method alone, and with each test beside i
 
 
 @dataclass(frozen=True)
-class Shifts(Settings):
+class Shifts(ExperimentSettings):
     """Runs per kind of shift and method, fresh tasks, and tasks at a distance."""
 
     methods: tuple[str, ...] = option(
@@ -115,7 +115,7 @@ def _runs(policies: PolicyValueSet, name: str, method: str, test: str, settings:
         seed = Stream.SHIFT_RUNS.seed(settings.seed, k)
         agent = learner(policies, method=method, risk=settings.risk, seed=seed)
         if test:
-            watched = MethodWithTest(agent.method, ShiftTest(_known_to(policies, test), settings.risk))
+            watched = MethodWithTest(agent.method, ShiftTest(_policies_for_test(policies, test), settings.risk))
             agent = Learner(watched, seed=seed, horizon=agent.horizon)
         run = run_learner(agent, task, episodes=settings.episodes, seed=seed, optimal_reward=0.0)
         alarm = next((event.episode for event in run.events if event.kind == "alarm"), None)
@@ -144,12 +144,12 @@ def _runs(policies: PolicyValueSet, name: str, method: str, test: str, settings:
 def _tasks(name: str, settings: Shifts) -> Sequence[Task]:
     """Of every run: fresh tasks of the distribution, or always the same one outside."""
     if name != FROM_D:
-        return [shifted(name)] * settings.runs
+        return [shifted_task(name)] * settings.runs
     tasks = gridworld()
     return [tasks.task(p) for p in tasks.sample(settings.fresh, Stream.SHIFT_FRESH_TASKS.rng(settings.seed))]
 
 
-def _known_to(policies: PolicyValueSet, test: str) -> PolicyValueSet:
+def _policies_for_test(policies: PolicyValueSet, test: str) -> PolicyValueSet:
     """What a test knows of the cells: everything, or transitions up to their radius only."""
     cells = policies.cells
     if cells is None or cells.model is None:
@@ -243,7 +243,7 @@ def near_runs(policies: PolicyValueSet, method: str, shift: float, settings: Shi
 
 def model_free_runs(policies: PolicyValueSet, name: str, settings: Shifts) -> dict[str, Any] | None:
     """The model-free method under one shift, told that the safe policy is feasible; None where that is not so."""
-    task = shifted(name)
+    task = shifted_task(name)
     safe = task.values(policies.policies[SAFE])
     if safe.margin.min() < 0:
         return None
@@ -408,7 +408,7 @@ def _verdict(results: Results) -> Verdict:
             ),
             unsafe(count, total, "runs within what is promised: tasks of D, at a distance η told of, without a model"),
             Answer("False alarms", f"{false} of {fresh}", f"runs on fresh tasks of D; level {settings['risk']:g}"),
-            took(results["seconds"], f"{settings['episodes']:,} episodes on each task"),
+            elapsed_time(results["seconds"], f"{settings['episodes']:,} episodes on each task"),
         ),
     )
 

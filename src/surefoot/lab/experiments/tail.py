@@ -11,13 +11,13 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from surefoot.arrays import Floats, fraction
+from surefoot.arrays import Floats, check_unit_interval
 from surefoot.lab.experiments.frame import (
     Bench,
     Experiment,
+    ExperimentSettings,
     Report,
     Results,
-    Settings,
     episodes_option,
     option,
     report,
@@ -30,7 +30,7 @@ from surefoot.report.figures import STYLE, svg
 from surefoot.report.page import Section
 from surefoot.report.palette import COLOURS
 from surefoot.report.table import Cell, Column, Table
-from surefoot.report.verdict import Answer, Verdict, certain, percent, took, unsafe
+from surefoot.report.verdict import Answer, Verdict, certain, elapsed_time, percent, unsafe
 from surefoot.simulate.run import Run
 from surefoot.streams import Stream
 from surefoot.tabular.model import TabularCMDP
@@ -51,7 +51,7 @@ RARE = 1e-5  # probability below which nothing is drawn
 
 
 @dataclass(frozen=True)
-class TailBudgets(Settings):
+class TailBudgets(ExperimentSettings):
     """Attributes:
     mean: budget on the mean of an episode's cost.
     level, tail, threshold: α, the budget d on CVaR_α, and t.
@@ -60,7 +60,7 @@ class TailBudgets(Settings):
     tasks: int = option(5, "Fresh tasks.", least=1, fact="fresh tasks")
     episodes: int = episodes_option(4_000, "Episodes per task.", fact="episodes on each")
     mean: float = option(1.0, "Budget on the mean of an episode's cost.")
-    level: float = option(0.9, "Part of the episodes that the tail leaves out.", check=fraction)
+    level: float = option(0.9, "Part of the episodes that the tail leaves out.", check=check_unit_interval)
     tail: float = option(3.0, "Budget on the mean of the others.")
     threshold: float = option(2.0, "Up to which an episode's cost is free.", fact="threshold")
     risk: float = risk_option()
@@ -225,7 +225,7 @@ def _verdict(results: Results) -> Verdict:
             ),
             unsafe(count, len(rows), "runs, each judged by its own budget"),
             certain(count, len(rows), settings["risk"], "runs"),
-            took(results["seconds"], f"{len(rows)} runs of {settings['episodes']:,} episodes"),
+            elapsed_time(results["seconds"], f"{len(rows)} runs of {settings['episodes']:,} episodes"),
         ),
     )
 

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers, fraction, number, whole
+from surefoot.arrays import Floats, Integers, check_int, check_unit_interval, number
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.task_distribution import TaskDistribution, from_arrays
@@ -53,9 +53,9 @@ class HardInstances:
     constants: tuple[float, float, float] = (3.0, 1.0, 2.0)
 
     def __post_init__(self) -> None:
-        whole("depth_of_tree", self.depth_of_tree)
+        check_int("depth_of_tree", self.depth_of_tree)
         for name in ("epsilon", "discount"):
-            fraction(name, getattr(self, name))
+            check_unit_interval(name, getattr(self, name))
         for name in ("xi", "reward"):
             if not number(name, getattr(self, name)) > 0:
                 raise InvalidInput(f"{name} must be positive, got {getattr(self, name)!r}")

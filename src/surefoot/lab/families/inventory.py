@@ -55,7 +55,7 @@ def inventory(most_shift: float = 0.1) -> TaskDistribution:
 
 def transition_directions() -> tuple[Floats, Floats]:
     """(P₀ [S, A, S], G [1, S, A, S]): the base transitions are P₀ + shift·G₀."""
-    return _moved_by(np.array(DEMAND)), _moved_by(np.array(SHIFT))[None]
+    return _stock_transitions(np.array(DEMAND)), _stock_transitions(np.array(SHIFT))[None]
 
 
 def signals() -> tuple[Floats, Floats]:
@@ -75,7 +75,7 @@ def _stock_after_order() -> tuple[Floats, Floats]:
     return stock + order, order
 
 
-def _moved_by(demand: Floats) -> Floats:
+def _stock_transitions(demand: Floats) -> Floats:
     """[S, A, S] Σ_d demand[d] · [next stock = max(stock + order - d, 0)]."""
     after, _ = _stock_after_order()
     left = np.maximum(after[:, :, None] - np.arange(STATES), 0).astype(np.intp)  # [S, A, D]

@@ -27,7 +27,7 @@ SHIFTS = (
 )
 
 
-def shifted(name: str) -> ReadableTask:
+def shifted_task(name: str) -> ReadableTask:
     """One of `SHIFTS`: a task outside the training distribution, as it looks to the learner."""
     base: TabularCMDP = gridworld().task([0.3])
     if name.startswith("noise"):
@@ -91,16 +91,16 @@ class PartlySeen:
         return self.task.digest()
 
     def episodes(self, policy: Policy, steps: int) -> PartlySeenEpisodes:
-        return PartlySeenEpisodes(self.task.episodes(self._lifted(policy), steps), self.kinds)
+        return PartlySeenEpisodes(self.task.episodes(self._lift_policy(policy), steps), self.kinds)
 
     def values(self, policy: Policy) -> Values:
-        return self.task.values(self._lifted(policy))
+        return self.task.values(self._lift_policy(policy))
 
     def optimum(self) -> float:
         """Of policies that see everything, which is no less than that of those that do not."""
         return self.task.optimum()
 
-    def _lifted(self, policy: Policy) -> TabularPolicy:
+    def _lift_policy(self, policy: Policy) -> TabularPolicy:
         if not isinstance(policy, TabularPolicy):
             raise InvalidInput(f"policy must be stationary and tabular here, got one of kind {policy.kind!r}")
         return TabularPolicy(np.repeat(policy.probabilities, self.kinds, axis=0))

@@ -27,7 +27,7 @@ SENSOR_MEMORY = 0.7 ** (STEP / 15)  # correlation of two errors one step apart
 
 
 @dataclass(frozen=True, eq=False)
-class Days:
+class GlucoseDays:
     """n days, side by side.
 
     Attributes:
@@ -45,11 +45,11 @@ class Days:
     error: Floats
 
 
-def drawn(n: int, rng: np.random.Generator) -> Days:
+def sample_days(n: int, rng: np.random.Generator) -> GlucoseDays:
     """n independent days; their law is the same whoever the patient is and whatever the settings of the pump are."""
     start = np.clip(START_MEDIAN * np.exp(START_SPREAD * rng.standard_normal(n)), *START_RANGE)
     eaten, counted = _meals(n, rng)
-    return Days(start, eaten, counted, _response(n, rng), _sensor_error(n, rng))
+    return GlucoseDays(start, eaten, counted, _response(n, rng), _sensor_error(n, rng))
 
 
 def _meals(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.arrays import Floats, assign, finite_array, generator, whole
+from surefoot.arrays import Floats, assign, check_int, finite_array, generator
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump import days, model
-from surefoot.lab.pump.days import STEPS, Days, drawn
+from surefoot.lab.pump.days import STEPS, GlucoseDays, sample_days
 from surefoot.lab.pump.model import Bodies, Patient
 from surefoot.tasks.distribution import LogUniform
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -116,14 +116,14 @@ class GlucoseTask:
     def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
         if not callable(getattr(policy, "act", None)):
             raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
-        return SimulatedDays(self.patient, policy, min(whole("steps", steps), STEPS))
+        return SimulatedDays(self.patient, policy, min(check_int("steps", steps), STEPS))
 
     def digest(self) -> str:
         """SHA-256 of the patient and of every number in the model, the days and what is paid."""
         told = [
-            ["parameter", *_rounded(self.parameter)],
-            *([name, *_rounded(value)] for part in (model, days) for name, value in part.numbers().items()),
-            ["paid", *_rounded([LOW, HIGH, BUDGET, *SENSOR_RANGE, MOST_INSULIN])],
+            ["parameter", *_format_digits(self.parameter)],
+            *([name, *_format_digits(value)] for part in (model, days) for name, value in part.numbers().items()),
+            ["paid", *_format_digits([LOW, HIGH, BUDGET, *SENSOR_RANGE, MOST_INSULIN])],
         ]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
@@ -139,12 +139,12 @@ class SimulatedDays:
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Shares of the readings in and below range; if asked for with observations [n, steps+1, 4] and actions
         [n, steps, 1]."""
-        count = whole("episodes", episodes)
+        count = check_int("episodes", episodes)
         acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
         sizes = [min(LANES, count - done) for done in range(0, count, LANES)]
-        return Outcomes.joined([self._block(drawn(size, rng), acting, transitions) for size in sizes])
+        return Outcomes.joined([self._block(sample_days(size, rng), acting, transitions) for size in sizes])
 
-    def _block(self, days: Days, acting: np.random.Generator, transitions: bool) -> Outcomes:
+    def _block(self, days: GlucoseDays, acting: np.random.Generator, transitions: bool) -> Outcomes:
         n, steps = len(days.start), self.steps
         body = Bodies(self.patient, days.start)
         seen, given = np.zeros((steps + 1, 4, n)), np.empty((steps if transitions else 1, n))
@@ -159,7 +159,7 @@ class SimulatedDays:
                 body.advance(insulin, days.eaten[t], days.response[t])
                 given[t if transitions else 0] = insulin
         _check_finite(readings)
-        return Outcomes(*_paid(readings[1:]), observed=_observed(seen, given) if transitions else None)
+        return Outcomes(*_reward_and_cost(readings[1:]), observed=_make_observed(seen, given) if transitions else None)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -180,20 +180,20 @@ def _check_finite(readings: Floats) -> None:
         raise InvalidInput(f"actions must be finite, got one that is no number at step {t - 1}")
 
 
-def _paid(readings: Floats) -> tuple[Floats, Floats]:
+def _reward_and_cost(readings: Floats) -> tuple[Floats, Floats]:
     """Reward [n] and cost [n, 1] of readings [steps, n]."""
     below = (readings < LOW).sum(axis=0) / STEPS
     within = ((readings >= LOW) & (readings <= HIGH)).sum(axis=0) / STEPS
     return within, below[:, None]
 
 
-def _observed(seen: Floats, given: Floats) -> Observed:
+def _make_observed(seen: Floats, given: Floats) -> Observed:
     """From [steps+1, 4, n] and [steps, n]."""
     observations = np.ascontiguousarray(np.moveaxis(seen, 2, 0))
     actions: NDArray[Any] = np.ascontiguousarray(given.T)[..., None]
     return Observed(observations, actions, np.full(seen.shape[2], len(given)))
 
 
-def _rounded(value: ArrayLike) -> list[str]:
+def _format_digits(value: ArrayLike) -> list[str]:
     """To the digits that all processors agree on."""
     return [f"{each:.{DIGEST_DIGITS}g}" for each in np.ravel(value)]

@@ -78,13 +78,13 @@ def _best(tasks: Sequence[GlucoseTask], margin: float, days: int, rng: np.random
     best = max((AVERAGE_SETTINGS.scaled(gain) for gain in GAINS), key=score)
     reached = score(best)
     for factor, change in ((factor, change) for pair in FACTORS for change in (None, *DOSES) for factor in pair):
-        settings = best.scaled(factor) if change is None else _varied(best, change, factor)
+        settings = best.scaled(factor) if change is None else _scale_setting(best, change, factor)
         if (tried := score(settings)) > reached:
             best, reached = settings, tried
     return best
 
 
-def _varied(settings: InsulinSettings, name: str, factor: float) -> InsulinSettings:
+def _scale_setting(settings: InsulinSettings, name: str, factor: float) -> InsulinSettings:
     changed: dict[str, Any] = {name: getattr(settings, name) * factor}
     return replace(settings, **changed)
 

@@ -99,7 +99,9 @@ class Bodies:
 
         q1, q2, between = self._q1, self._q2, EXCHANGE * STEP / 2
         middle = 1.5 * q1 - 0.5 * self._q1_before
-        flow = self._absorbed(carbohydrates) - np.minimum(middle * (BRAIN / BRAIN_FALLS_BELOW / GLUCOSE_VOLUME), BRAIN)
+        flow = self._gut_absorption(carbohydrates) - np.minimum(
+            middle * (BRAIN / BRAIN_FALLS_BELOW / GLUCOSE_VOLUME), BRAIN
+        )
         flow -= np.maximum(KIDNEY * middle - KIDNEY * KIDNEY_FROM * GLUCOSE_VOLUME, 0.0)
         flow += np.maximum(LIVER_OUTPUT - suppressed, 0.0)
 
@@ -109,7 +111,7 @@ class Bodies:
         self._q2 = (first * q2 + moved * known) * scale - q2
         self._q1, self._q1_before = np.maximum((second * known + between * q2) * scale - q1, 0.0), q1
 
-    def _absorbed(self, carbohydrates: Floats) -> Floats:
+    def _gut_absorption(self, carbohydrates: Floats) -> Floats:
         """[n] mean U_G over the step, in mmol/kg/min: what the gut has less of after it."""
         kept = np.exp(-STEP / GUT_TIME)
         gut, eaten = self._gut + carbohydrates, self._eaten + carbohydrates

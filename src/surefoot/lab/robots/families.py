@@ -121,7 +121,7 @@ def hopper_velocity(version: Version = "published") -> TaskDistribution:
             says, with a variance of 0.1 before truncation.
     """
     far = HOPPER_FARTHEST
-    if _checked(version) == "published":
+    if _check_version(version) == "published":
         reward = Tracking(far, upright=1.0, effort=HOPPER_CONTROL)
         ranges = ((-far - HOPPER_CONTROL * HOPPER.motors, 1.0), (0.0, HOPPER_EFFORT * HOPPER.motors + FALL))
         targets = Normal(0.5, std=0.1, low=0.0, high=1.0, how="truncated")
@@ -147,7 +147,7 @@ def half_cheetah_velocity(version: Version = "published") -> TaskDistribution:
             number), between 0 and 1 m; v* ~ N(1, variance 0.3) within [0, 2].
     """
     reward, low = Tracking(CHEETAH_FARTHEST), -CHEETAH_FARTHEST
-    if _checked(version) == "published":
+    if _check_version(version) == "published":
         ranges = ((low, 0.0), (0.0, CHEETAH_EFFORT * HALF_CHEETAH.motors))
         return _velocity(HALF_CHEETAH, reward, Effort(CHEETAH_EFFORT), ranges, CHEETAH_BUDGET, Uniform(0.0, 2.0))
     targets = Normal(1.0, variance=0.3, low=0.0, high=2.0, how="truncated")
@@ -155,7 +155,7 @@ def half_cheetah_velocity(version: Version = "published") -> TaskDistribution:
     return _velocity(HALF_CHEETAH, reward, cost, ((low, 0.0), (0.0, MOST_ABOVE)), CHEETAH_BUDGET, targets)
 
 
-def _checked(version: Version) -> Version:
+def _check_version(version: Version) -> Version:
     if version not in ("published", "text"):
         raise InvalidInput(f"version must be 'published' or 'text', got {version!r}")
     return version

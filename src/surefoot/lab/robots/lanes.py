@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers, finite_array, whole
+from surefoot.arrays import Floats, Integers, check_int, finite_array
 from surefoot.errors import InvalidInput
 from surefoot.lab.robots.robots import INSTALL, Robot, first_state, model_text
 
@@ -38,7 +38,7 @@ class MujocoLanes:
     ) -> None:
         self._robot = robot
         model = _model(robot)
-        self._batch = _mujoco().batch.Batch(model, whole("lanes", lanes), _threads(threads))
+        self._batch = _mujoco().batch.Batch(model, check_int("lanes", lanes), _threads(threads))
         _set_fields(self._batch, fields or {})
         self._seconds = model.opt.timestep * robot.frame_skip
         self.positions: Floats = self._batch.bind("qpos")
@@ -109,7 +109,7 @@ def _mujoco() -> Any:
 def _threads(wanted: int | None) -> int:
     """0 is MuJoCo's word for all cores."""
     if wanted is not None:
-        return whole("threads", wanted)
+        return check_int("threads", wanted)
     share = os.environ.get("OMP_NUM_THREADS", "")
     return int(share) if share.isdecimal() else 0
 

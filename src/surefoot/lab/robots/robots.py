@@ -84,12 +84,12 @@ HOPPER = Robot("Hopper-v5", "hopper.xml", 4, 6, 3, 5e-3, False, 10.0, Upright(0.
 HALF_CHEETAH = Robot("HalfCheetah-v5", "half_cheetah.xml", 5, 9, 6, 0.1, True, np.inf, None)
 
 
-def observed(robot: Robot, positions: Floats, velocities: Floats) -> Floats:
+def robot_observations(robot: Robot, positions: Floats, velocities: Floats) -> Floats:
     """[n, o] what a policy sees at positions and velocities [n, q]: not x, on which nothing depends."""
     return np.concatenate([positions[:, 1:], velocities.clip(-robot.fastest_seen, robot.fastest_seen)], axis=1)
 
 
-def fallen(robot: Robot, positions: Floats, velocities: Floats) -> Mask:
+def has_fallen(robot: Robot, positions: Floats, velocities: Floats) -> Mask:
     """[n] at positions and velocities [n, q]; what is no number has fallen."""
     if robot.upright is None:
         return np.zeros(len(positions), np.bool_)

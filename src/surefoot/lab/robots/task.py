@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Mask, assign, finite_array, generator, whole
+from surefoot.arrays import Floats, Mask, assign, check_int, finite_array, generator
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -19,7 +19,7 @@ from surefoot.cmdp.world import Shapes, Stepped
 from surefoot.errors import InvalidInput
 from surefoot.lab.robots.lanes import MujocoLanes, model_field
 from surefoot.lab.robots.payments import Motion, Payment
-from surefoot.lab.robots.robots import Robot, fallen, model_text, observed
+from surefoot.lab.robots.robots import Robot, has_fallen, model_text, robot_observations
 
 SEEDS = 2**31  # of episodes, as for environments
 
@@ -81,7 +81,7 @@ class LocomotionWorld:
     def __init__(self, system: Locomotion, parameters: Floats, steps: int, threads: int | None = None) -> None:
         lanes = len(parameters)
         self._system, self._parameters, self._steps = system, parameters, steps
-        self._mujoco = _simulated(system, parameters, threads)
+        self._mujoco = _make_lanes(system, parameters, threads)
         self._weights, self._missing = _weights(system.cost_discount, steps)
         self._sums, self._time = np.zeros((lanes, 2)), np.zeros(lanes, np.int64)
         self._fell, self._ended = np.zeros(lanes, np.bool_), np.ones(lanes, np.bool_)
@@ -140,12 +140,12 @@ class LocomotionWorld:
         system = self._system
         velocity = self._mujoco.step(running, actions)
         positions = self._mujoco.positions[running]
-        fell = fallen(system.robot, positions, self._mujoco.velocities[running])
+        fell = has_fallen(system.robot, positions, self._mujoco.velocities[running])
         motion, parameters = Motion(velocity, fell, actions, positions), self._parameters[running]
         return np.column_stack([system.reward(motion, parameters), system.cost(motion, parameters)]), fell
 
     def _observation(self) -> Floats:
-        return observed(self._system.robot, self._mujoco.positions, self._mujoco.velocities)
+        return robot_observations(self._system.robot, self._mujoco.positions, self._mujoco.velocities)
 
 
 def check_family(system: Locomotion, tasks: Sequence[Any], name: str, whose: str) -> None:
@@ -158,12 +158,12 @@ def check_family(system: Locomotion, tasks: Sequence[Any], name: str, whose: str
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _simulated(system: Locomotion, parameters: Floats, threads: int | None) -> MujocoLanes:
-    fields = {name: _multiplied(system.robot, name, parameters[:, k]) for name, k in system.factors.items()}
+def _make_lanes(system: Locomotion, parameters: Floats, threads: int | None) -> MujocoLanes:
+    fields = {name: _scale_model_field(system.robot, name, parameters[:, k]) for name, k in system.factors.items()}
     return MujocoLanes(system.robot, len(parameters), fields, threads)
 
 
-def _multiplied(robot: Robot, name: str, factors: Floats) -> Floats:
+def _scale_model_field(robot: Robot, name: str, factors: Floats) -> Floats:
     """[n, ...] a field of the model times one factor per lane [n]."""
     own = model_field(robot, name)
     return own * factors.reshape(-1, *[1] * own.ndim)
@@ -230,7 +230,7 @@ class LocomotionTask:
     def episodes(self, policy: Policy, steps: int) -> SimulatedEpisodes:
         if not callable(getattr(policy, "act", None)):
             raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
-        return SimulatedEpisodes(self, policy, min(whole("steps", steps), self.system.steps))
+        return SimulatedEpisodes(self, policy, min(check_int("steps", steps), self.system.steps))
 
     def world(self, lanes: int, *others: LocomotionTask) -> LocomotionWorld:
         return world_of([self, *others], lanes)
@@ -246,7 +246,7 @@ def world_of(tasks: Sequence[LocomotionTask], lanes_each: int, threads: int | No
         raise InvalidInput(f"tasks must be at least one, got {tasks!r}")
     system = tasks[0].system
     check_family(system, tasks, "tasks", "tasks[0]")
-    parameters = np.repeat([task.parameter for task in tasks], whole("lanes_each", lanes_each), axis=0)
+    parameters = np.repeat([task.parameter for task in tasks], check_int("lanes_each", lanes_each), axis=0)
     return LocomotionWorld(system, parameters, system.steps, threads)
 
 
@@ -261,7 +261,7 @@ class SimulatedEpisodes:
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Sums of `episodes` episodes; if asked for with observations [n, H+1, o], actions [n, H, k] as they were done
         and what was paid, H being the steps of the longest."""
-        count = whole("episodes", episodes)
+        count = check_int("episodes", episodes)
         acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
         sizes = [min(LANES, count - done) for done in range(0, count, LANES)]
         return Outcomes.joined([self._block(size, rng, acting, transitions) for size in sizes])

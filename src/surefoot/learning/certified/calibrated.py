@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from scipy.special import bdtr
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.options import CALIBRATED_DEFAULTS
@@ -74,15 +74,18 @@ class Calibration:
     standing: Standing = "claimed"
 
     def __post_init__(self) -> None:
-        whole("episodes", self.episodes)
-        if whole("runs", self.runs) > MOST_RUNS:
+        check_int("episodes", self.episodes)
+        if check_int("runs", self.runs) > MOST_RUNS:
             raise InvalidInput(f"runs must be at most {MOST_RUNS:,}, got {self.runs:,}")
-        if whole("attempt", self.attempt, least=0) > MOST_ATTEMPTS:
+        if check_int("attempt", self.attempt, least=0) > MOST_ATTEMPTS:
             raise InvalidInput(f"attempt must be at most {MOST_ATTEMPTS}, got {self.attempt}")
-        fraction("risk", self.risk)
-        if self.error != 0 and fraction("error", self.error) >= self.risk:
+        check_unit_interval("risk", self.risk)
+        if self.error != 0 and check_unit_interval("error", self.error) >= self.risk:
             raise InvalidInput(f"error must be less than the risk, {self.risk:g}, a part of it, got {self.error:g}")
-        counts = tuple((fraction("levels", level), whole("unsafe", unsafe, least=0)) for level, unsafe in self.counts)
+        counts = tuple(
+            (check_unit_interval("levels", level), check_int("unsafe", unsafe, least=0))
+            for level, unsafe in self.counts
+        )
         object.__setattr__(self, "counts", counts)
         if any(unsafe > self.runs for _, unsafe in counts):
             raise InvalidInput(f"unsafe tasks must be at most the runs, {self.runs:,}, got counts {counts}")
@@ -117,14 +120,16 @@ class Calibration:
 
     def _check_origin(self) -> None:
         if self.seed is not None:
-            whole("seed", self.seed, least=0)
+            check_int("seed", self.seed, least=0)
         if self.tasks is not None and not isinstance(self.tasks, str):
             raise InvalidInput(f"tasks must be a text, got {self.tasks!r}")
         if self.standing not in get_args(Standing):
             raise InvalidInput(f"standing must be one of {', '.join(get_args(Standing))}, got {self.standing!r}")
         if self.unsafe_runs is None:
             return
-        numbers = tuple(tuple(whole("unsafe_runs", number, least=0) for number in each) for each in self.unsafe_runs)
+        numbers = tuple(
+            tuple(check_int("unsafe_runs", number, least=0) for number in each) for each in self.unsafe_runs
+        )
         object.__setattr__(self, "unsafe_runs", numbers)
         fits = [sorted({n for n in each if n < self.runs}) == list(each) for each in numbers]
         if not all(fits) or [len(each) for each in numbers] != [unsafe for _, unsafe in self.counts]:
@@ -171,7 +176,7 @@ def raised(untried: Calibration, levels: Sequence[float], unsafe: Callable[[floa
     return found
 
 
-def told_calibration(told: Any) -> Calibration:
+def parse_calibration(told: Any) -> Calibration:
     """One from plain data, as a journal keeps it; data of an older form say less of where they come from."""
     names = [each.name for each in fields(Calibration)]
     needed = [each.name for each in fields(Calibration) if each.default is MISSING]

@@ -232,7 +232,9 @@ def _with_calibration(method: Certified, found: Calibration, terms: Terms, optio
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _made(policies: PolicyValueSet, terms: Terms, calibration: Calibration | None = None, **options: Any) -> Method:
+def _build_method(
+    policies: PolicyValueSet, terms: Terms, calibration: Calibration | None = None, **options: Any
+) -> Method:
     """`calibration`: what `surefoot.calibrate` found for this very method and set. The level then is the one that
     simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""
     if calibration is None:
@@ -249,7 +251,7 @@ _WITH_CELLS = (CertifiedState, Planned, TabularPolicy, TimedPolicy)
 SPECS = (
     MethodSpec(
         "certified",
-        _made,
+        _build_method,
         certified=True,
         why="the strongest of the certified methods that the policy set and the observations allow",
         proof=tuple(f"Theorem {number}" for number in range(2, 8)),
@@ -261,7 +263,7 @@ SPECS = (
     ),
     MethodSpec(
         "certified-likelihood",
-        _made,
+        _build_method,
         certified=True,
         why="Theorems 2 and 4: likelihood ratios rule out cells, and what is deployed is safe on all that are left",
         proof=("Theorem 2", "Theorem 4"),
@@ -275,7 +277,7 @@ SPECS = (
     ),
     MethodSpec(
         "certified-ball",
-        _made,
+        _build_method,
         certified=True,
         why="Theorems 3 and 4: bets on transitions rule out cells whose dynamics are known up to a distance",
         proof=("Theorem 3", "Theorem 4"),
@@ -289,7 +291,7 @@ SPECS = (
     ),
     MethodSpec(
         "certified-returns",
-        _made,
+        _build_method,
         certified=True,
         why="Theorems 5 and 4: bets on discounted sums rule out cells",
         proof=("Theorem 5", "Theorem 4"),
@@ -303,7 +305,7 @@ SPECS = (
     ),
     MethodSpec(
         "certified-signals",
-        _made,
+        _build_method,
         certified=True,
         why="Theorems 7 and 4: bets on sums and on signals learned in simulation rule out cells",
         proof=("Theorem 7", "Theorem 4"),
@@ -317,7 +319,7 @@ SPECS = (
     ),
     MethodSpec(
         "certified-model-free",
-        _made,
+        _build_method,
         certified=True,
         why="Theorem 6: confidence sequences of costs, given a feasible safe policy",
         proof=("Theorem 6",),

@@ -214,12 +214,12 @@ class Certified(Method):
             return self._on_the_safe_policy(replace(state, boxes=None, margin=None), episode)
         state = replace(state, planned=self._planned(state, log_evidence, episode))
         boxes = splitter.with_planned(boxes, alive, state.planned)
-        deployed, boxes, alive = self._refined(splitter, state, boxes, alive, scale)
+        deployed, boxes, alive = self._refine_boxes(splitter, state, boxes, alive, scale)
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
         state = replace(state, boxes=splitter.remembered(boxes, alive), margin=margin)
         return self._deploying(state, deployed, episode)
 
-    def _refined(
+    def _refine_boxes(
         self,
         splitter: Splitter,
         state: CertifiedState,
@@ -236,7 +236,7 @@ class Certified(Method):
             living = ~(found >= self.threshold)
             among = np.append(np.delete(alive, chosen), living)
             if chosen.size and among.any():
-                halves = splitter.sharpened(halves, living, aim.indices, state.planned)
+                halves = splitter.tighten_bounds(halves, living, aim.indices, state.planned)
                 boxes, alive = boxes[np.delete(np.arange(len(alive)), chosen)].and_also(halves), among
         return self._choose(_rows(boxes.margin[alive]), reward), boxes, alive
 
@@ -277,7 +277,7 @@ class Certified(Method):
         if self.replanner is None:
             return state.planned
         plausible = log_evidence < self.threshold + RECALL
-        return self.replanner.extended(state.planned, self.cells, state.surviving, plausible, episode)
+        return self.replanner.extend_plans(state.planned, self.cells, state.surviving, plausible, episode)
 
     def _choose(self, margin: Floats, reward: Floats) -> Deployed:
         choose = most_promising if self.optimistic else best_mixture

@@ -72,7 +72,7 @@ class ModelFree(Method):
 
     def absorb(self, state: ModelFreeState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
-        return self._moved(self._observed(state, drawn[:used], outcomes[:used]), episode, used)
+        return self._moved(self._update_statistics(state, drawn[:used], outcomes[:used]), episode, used)
 
     def abandon(self, state: ModelFreeState, episode: int, drawn: int) -> Step:
         """The policy's costs are taken for the largest possible; the choice of candidates learns nothing."""
@@ -89,12 +89,12 @@ class ModelFree(Method):
         told = episode + used
         if told < state.next_decision:
             return Step(state, used)
-        state, events = self._chosen(state, told)
+        state, events = self._choose_candidate(state, told)
         deployed, margin = self._mixture(state)
         state = replace(state, deployed=deployed, margin=margin, next_decision=next_decision(told))
         return Step(state, used, events)
 
-    def _observed(self, state: ModelFreeState, drawn: Integers, outcomes: Outcomes) -> ModelFreeState:
+    def _update_statistics(self, state: ModelFreeState, drawn: Integers, outcomes: Outcomes) -> ModelFreeState:
         low, high = self._cost_ends
         scaled = np.clip((outcomes.cost - low) / (high - low), 0.0, 1.0)
         costs = list(state.costs)
@@ -110,7 +110,7 @@ class ModelFree(Method):
             episodes=state.episodes + int(safe.sum()),
         )
 
-    def _chosen(self, state: ModelFreeState, told: int) -> tuple[ModelFreeState, tuple[Event, ...]]:
+    def _choose_candidate(self, state: ModelFreeState, told: int) -> tuple[ModelFreeState, tuple[Event, ...]]:
         """Take another candidate when the safe policy's returns say so, at a few set times."""
         if state.episodes < state.next_choice:
             return state, ()

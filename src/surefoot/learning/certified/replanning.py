@@ -44,7 +44,7 @@ class Replanner:
     units: Units
     shift: float = 0.0
 
-    def extended(
+    def extend_plans(
         self, planned: tuple[Planned, ...], cells: Cells, surviving: Mask, plausible: Mask, episode: int
     ) -> tuple[Planned, ...]:
         """`planned` with one more policy if enough has been learned since the last one."""
@@ -54,7 +54,7 @@ class Replanner:
         worst = int(alive[np.argmax(cells.danger[alive])])
         try:
             policy = solve(self.model.task(self._worst_corner(cells, worst), self.units)).policy
-            return (*planned, self._evaluated(policy, cells, plausible, episode))
+            return (*planned, self._evaluate_policy(policy, cells, plausible, episode))
         except (Infeasible, InvalidInput):  # nothing to gain there, or boxes too large to bound
             return planned
 
@@ -72,7 +72,9 @@ class Replanner:
         inside: Floats = corner + min(1.0, back + 1e-9) * (centre[index] - corner)
         return inside
 
-    def _evaluated(self, policy: TabularPolicy | TimedPolicy, cells: Cells, plausible: Mask, episode: int) -> Planned:
+    def _evaluate_policy(
+        self, policy: TabularPolicy | TimedPolicy, cells: Cells, plausible: Mask, episode: int
+    ) -> Planned:
         """Bounds on the plausible cells; on the others nothing is claimed."""
         example = self.model.task(cells.centre[0], self.units)
         alive = np.flatnonzero(plausible)

@@ -41,7 +41,7 @@ def best_mixture(margin: Floats, reward: Floats) -> Deployed:
         slack = margin @ weights
         worst = int(np.argmin(slack))
         if slack[worst] >= 0 or worst in rows:
-            return repaired(margin, weights)
+            return repair_mixture(margin, weights)
         rows.append(worst)
 
 
@@ -71,7 +71,7 @@ def _pair(margin: Floats, weight: Floats, chosen: int) -> Deployed:
     weights = np.zeros(margin.shape[1])
     weights[chosen] = weight[chosen]
     weights[SAFE] += 1 - weights[chosen]
-    return repaired(margin, weights)
+    return repair_mixture(margin, weights)
 
 
 def _most(margin: Floats) -> Floats:
@@ -87,25 +87,25 @@ def _beside_safe(margin: Floats) -> Floats:
     return weight
 
 
-def repaired(margin: Floats, weights: Floats) -> Deployed:
+def repair_mixture(margin: Floats, weights: Floats) -> Deployed:
     """Remove rounding towards the safe policy, so that no certified margin is below 0."""
     others = np.where(weights > NEGLIGIBLE, weights, 0.0)
     others[SAFE] = 0.0
     others /= max(1.0, others.sum())  # the solver's weights may sum to a little more
-    mixture = _filled_up(others)
+    mixture = _complete_with_safe(others)
     slack = margin @ mixture
     short = slack < 0
     if short.any():
         # Shrinking the others by t raises row j to (1-t)·slack + t·safe, which is 0 at t = -slack/(safe - slack).
         shrink = np.max(-slack[short] / np.maximum(margin[short, SAFE] - slack[short], 1e-300))
-        mixture = _filled_up(others * max(0.0, 1.0 - OVERSHOOT * shrink - NEGLIGIBLE))
+        mixture = _complete_with_safe(others * max(0.0, 1.0 - OVERSHOOT * shrink - NEGLIGIBLE))
         if (margin @ mixture < 0).any():
             return SAFE_ONLY
     indices = np.flatnonzero(mixture)
     return Deployed(indices, mixture[indices])
 
 
-def _filled_up(others: Floats) -> Floats:
+def _complete_with_safe(others: Floats) -> Floats:
     """Weights of the other policies, completed to a distribution by the safe one."""
     mixture = others.copy()
     mixture[SAFE] = max(0.0, 1.0 - others.sum())
@@ -115,7 +115,7 @@ def _filled_up(others: Floats) -> Floats:
 def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
     """max x·reward, margin x ≥ hair·(largest in the row), Σx = 1, x ≥ 0; None when there is no optimum."""
     rows, columns = margin.shape
-    margin, reward = _scaled(margin, MARGIN_EXPONENT), _scaled(reward, REWARD_EXPONENT)
+    margin, reward = _scale_rows(margin, MARGIN_EXPONENT), _scale_rows(reward, REWARD_EXPONENT)
     optimum = maximise(
         reward,
         np.vstack([margin, np.ones(columns)]),
@@ -127,7 +127,7 @@ def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
     return None if optimum is None else optimum[0]
 
 
-def _scaled(rows: Floats, exponent: int) -> Floats:
+def _scale_rows(rows: Floats, exponent: int) -> Floats:
     """Every row times the power of two that brings its largest entry just below 2^exponent: exact in all units."""
     found = np.frexp(np.abs(rows).max(axis=-1, keepdims=True))[1]
     scaled: Floats = np.ldexp(rows, exponent - found)

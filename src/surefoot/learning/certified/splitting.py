@@ -105,17 +105,17 @@ class Splitter:
         for index in range(boxes.margin.shape[1], len(self.policies) + len(planned)):
             margin = planned[index - len(self.policies)].margin[boxes.cell][:, None]
             boxes = replace(boxes, margin=np.concatenate([boxes.margin, margin], axis=1))
-            boxes = self.sharpened(boxes, alive & self._is_split(boxes)[boxes.cell], np.array([index]), planned)
+            boxes = self.tighten_bounds(boxes, alive & self._is_split(boxes)[boxes.cell], np.array([index]), planned)
         return boxes
 
     def limiting_halves(self, boxes: Boxes, alive: Mask, aim: Deployed) -> tuple[Integers, Boxes]:
         """The boxes among the `alive` on which a mixture that one would like to deploy has the least margin, and both
         halves of each, with the bounds of the whole."""
         chosen, axis = self._limiting(boxes, alive, aim)
-        first, second = halved(boxes[chosen], axis)
+        first, second = bisect_boxes(boxes[chosen], axis)
         return chosen, first.and_also(second)
 
-    def sharpened(self, boxes: Boxes, which: Mask, policies: Integers, planned: tuple[Planned, ...]) -> Boxes:
+    def tighten_bounds(self, boxes: Boxes, which: Mask, policies: Integers, planned: tuple[Planned, ...]) -> Boxes:
         """With bounds of these policies over each of `which` boxes itself, where they are better than what is known."""
         if not which.any():
             return boxes
@@ -143,7 +143,7 @@ class Splitter:
         chosen = np.argsort(tightness, kind="stable")[:room]
         chosen = chosen[np.isfinite(tightness[chosen])]
         axis = np.argmax((boxes.high - boxes.low)[chosen] * self._change, axis=1)
-        possible = np.all([self._has_task(half) for half in halved(boxes[chosen], axis)], axis=0)
+        possible = np.all([self._has_task(half) for half in bisect_boxes(boxes[chosen], axis)], axis=0)
         return chosen[possible], axis[possible]
 
     def _least(self, boxes: Boxes, deployed: Deployed) -> Floats:
@@ -185,7 +185,7 @@ class Splitter:
         return self.evidence.model.task(self.cells.centre[0], self.units)
 
 
-def halved(boxes: Boxes, axis: Integers | int) -> tuple[Boxes, Boxes]:
+def bisect_boxes(boxes: Boxes, axis: Integers | int) -> tuple[Boxes, Boxes]:
     """The lower and the upper half of each box, along a parameter of its own."""
     rows, middle = np.arange(len(boxes.cell)), (boxes.low + boxes.high) / 2
     low, high = boxes.low.copy(), boxes.high.copy()

@@ -73,7 +73,7 @@ class SafeCandidates(Method):
         return Deployed(indices, np.array([1 - state.weight, state.weight]))
 
     def absorb(self, state: Trial, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        return self._tested(state, episode, state.sums.after(outcomes))
+        return self._run_test(state, episode, state.sums.after(outcomes))
 
     def abandon(self, state: Trial, episode: int, drawn: int) -> Step:
         """The episode counts, and its sums may be anything in their ranges.
@@ -82,7 +82,7 @@ class SafeCandidates(Method):
         whatever they are. With the true sums the paper's test then decides the same, so that on the event of the proof
         the right candidate stays and every raise is one that the proof allows.
         """
-        return self._tested(state, episode, state.sums.after_abandoned())
+        return self._run_test(state, episode, state.sums.after_abandoned())
 
     def account(self, state: Trial) -> Account:
         if not state.alive:
@@ -95,23 +95,23 @@ class SafeCandidates(Method):
 
     # ------------------------------------------------------------------------------------------------- one phase
 
-    def _tested(self, state: Trial, episode: int, seen: Sums) -> Step:
+    def _run_test(self, state: Trial, episode: int, seen: Sums) -> Step:
         """Up to the first episode after which the candidate fails or has earned more weight."""
         if not state.alive:
             return Step(state, len(seen))
         candidate = self.policies.entries[state.alive[0]]  # the largest u among those left
-        fails, passes = self._judged(state, candidate, seen)  # Eq. (condition)
+        fails, passes = self._evaluate_condition(state, candidate, seen)  # Eq. (condition)
         ripe = passes & self._long_enough(state, candidate, seen)  # line 11
         last = first(fails | ripe)
         if last is None:
             return Step(replace(state, sums=seen.at(len(seen) - 1)), len(seen))
         reached, told = replace(state, sums=seen.at(last)), episode + last + 1
         if fails[last]:
-            return Step(self._dropped(reached), last + 1, _elimination(reached, candidate, told))
-        raised = self._raised(reached, candidate)
+            return Step(self._next_candidate(reached), last + 1, _elimination(reached, candidate, told))
+        raised = self._increase_weight(reached, candidate)
         return Step(raised, last + 1, (_raise(reached, raised, told),))
 
-    def _judged(self, state: Trial, candidate: Entry, seen: Sums) -> tuple[Mask, Mask]:
+    def _evaluate_condition(self, state: Trial, candidate: Entry, seen: Sums) -> tuple[Mask, Mask]:
         """[n] whether Eq. (condition) fails after each episode, and whether it holds.
 
         Neither is so where it depends on what abandoned episodes would have returned.
@@ -132,11 +132,11 @@ class SafeCandidates(Method):
         proved: Mask = (seen.count <= self.rules.last_count) | (seen.abandoned == 0)
         return enough & proved
 
-    def _dropped(self, state: Trial) -> Any:
+    def _next_candidate(self, state: Trial) -> Any:
         """The next candidate, from the first weight on."""
         return replace(self._next_phase(state), alive=state.alive[1:], step=0, weight=self.rules.first_weight)
 
-    def _raised(self, state: Trial, candidate: Entry) -> Any:
+    def _increase_weight(self, state: Trial, candidate: Entry) -> Any:
         weight = self.rules.next_weight(candidate, state.step, state.weight)
         return replace(self._next_phase(state), step=state.step + 1, weight=weight)
 

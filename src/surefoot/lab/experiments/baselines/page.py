@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from surefoot.lab.baselines.dope import VISIT_GROWTH
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, Settings
+from surefoot.lab.experiments.baselines.settings import BENCHMARKS, SAFE_SHARE, BaselinesSettings
 from surefoot.lab.experiments.frame import Report, Results
 from surefoot.report import table, verdict
 from surefoot.report.figures import learning_curves, panels_in_words, png, svg
-from surefoot.report.metrics import ranked
+from surefoot.report.metrics import sort_by_regret
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.palette import REFERENCE
 from surefoot.report.table import MISSING, Cell, Table, interval
@@ -65,7 +65,7 @@ def _verdict(results: Results) -> Verdict:
     verb = "was" if len(loose) == 1 else "were"
     words = f"Of {len(theirs)} baselines on benchmarks of their authors {len(loose)} {verb} ever unsafe"
     proved = {name: each for name, each in runs.items() if each["certified"]}
-    beaten, met = _beaten(benchmarks)
+    beaten, met = _count_wins(benchmarks)
     return Verdict(
         f"{words}; {verdict.in_words(proved)}." if proved else f"{words}.",
         (
@@ -76,12 +76,12 @@ def _verdict(results: Results) -> Verdict:
             ),
             Answer("Unsafe baselines", f"{len(loose)} of {len(theirs)}", _worst(theirs)),
             verdict.safety(runs),
-            verdict.took(results["seconds"], f"{len(runs)} runs of methods on benchmarks"),
+            verdict.elapsed_time(results["seconds"], f"{len(runs)} runs of methods on benchmarks"),
         ),
     )
 
 
-def _beaten(benchmarks: Mapping[str, Any]) -> tuple[int, int]:
+def _count_wins(benchmarks: Mapping[str, Any]) -> tuple[int, int]:
     """On how many benchmarks ours has the least regret, of those on which it met a baseline."""
     results = []
     for each in benchmarks.values():
@@ -115,7 +115,7 @@ def methods_table(benchmark: Mapping[str, Any]) -> Table:
     """One row per method, in the order of the figure's lines."""
     methods = benchmark["methods"]
     rows = []
-    for name, summary in ranked(methods).items():
+    for name, summary in sort_by_regret(methods).items():
         grown, last, unsafe = benchmark["growth"][name], benchmark["last"][name], summary["unsafe_episodes"]
         counted = f"{unsafe:,} in {summary['unsafe_tasks']} of {summary['tasks']} runs" if unsafe else "0"
         rows.append(
@@ -184,7 +184,7 @@ def _presets_section(risk: float) -> Section:
 
 def _command(settings: Mapping[str, Any]) -> str:
     given = [f"--{option} {settings[option]}" for option in ("runs", "episodes") if settings[option] is not None]
-    standard = Settings()
+    standard = BaselinesSettings()
     lines = [" ".join(["surefoot reproduce baselines", *given])]
     for option in ("benchmarks", "methods"):
         if tuple(settings[option]) != getattr(standard, option):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.fan_out import each
+from surefoot.fan_out import parallel_map
 from surefoot.lab.experiments.baselines.page import baselines_page, tables
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, QUICK, Settings, seed_of
+from surefoot.lab.experiments.baselines.settings import BENCHMARKS, QUICK, BaselinesSettings, seed_of
 from surefoot.lab.experiments.frame import Bench, Experiment, experiment_results
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
@@ -29,13 +29,13 @@ FITTED_POINTS = 200  # at which the growth of the regret is fitted
 BESIDE = ("growth", "last", "seconds_per_run")  # what is told of each method beside its summary
 
 
-def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+def run(settings: BaselinesSettings, bench: Bench) -> dict[str, Any]:
     """Every benchmark."""
     benchmarks = {name: run_benchmark(name, settings, bench.jobs, bench.progress) for name in settings.with_methods}
-    return {"seconds": sum(each["seconds"] for each in benchmarks.values()), "benchmarks": benchmarks}
+    return {"seconds": sum(one["seconds"] for one in benchmarks.values()), "benchmarks": benchmarks}
 
 
-def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
+def run_benchmark(name: str, settings: BaselinesSettings, jobs: int, show: Progress) -> dict[str, Any]:
     """The policy set of one benchmark's family, and all methods on the task that was published."""
     benchmark = BENCHMARKS[name]
     began = time.perf_counter()
@@ -68,7 +68,7 @@ def run_benchmark(name: str, settings: Settings, jobs: int, show: Progress) -> d
     }
 
 
-def train_benchmark(name: str, settings: Settings, show: Progress = silent) -> PolicyValueSet:
+def train_benchmark(name: str, settings: BaselinesSettings, show: Progress = silent) -> PolicyValueSet:
     """Algorithm 1 on the family around the published task, with the authors' first policy as the safe one."""
     benchmark = BENCHMARKS[name]
     tasks = benchmark.family()
@@ -85,17 +85,19 @@ def train_benchmark(name: str, settings: Settings, show: Progress = silent) -> P
 
 
 def run_methods(
-    policies: PolicyValueSet, name: str, settings: Settings, jobs: int, show: Progress
+    policies: PolicyValueSet, name: str, settings: BaselinesSettings, jobs: int, show: Progress
 ) -> dict[str, list[tuple[Run, float]]]:
     """Runs of each method and how long they took; every run has its own seed, the same for all methods."""
     seeds = [seed_of(settings, k) for k in range(settings.runs_on(name))]
     methods = settings.methods_on(name)
     calls = [(policies, name, method, settings, seed) for method in methods for seed in seeds]
-    runs = list(each(f"{name}: adapting", _adapt, calls, jobs, show))
+    runs = list(parallel_map(f"{name}: adapting", _adapt, calls, jobs, show))
     return {method: runs[k * len(seeds) : (k + 1) * len(seeds)] for k, method in enumerate(methods)}
 
 
-def _adapt(policies: PolicyValueSet, name: str, method: str, settings: Settings, seed: int) -> tuple[Run, float]:
+def _adapt(
+    policies: PolicyValueSet, name: str, method: str, settings: BaselinesSettings, seed: int
+) -> tuple[Run, float]:
     """One run and its wall time in seconds."""
     benchmark = BENCHMARKS[name]
     began = time.perf_counter()
@@ -157,7 +159,7 @@ def last_policies(runs: Sequence[Run]) -> Mapping[str, float]:
 
 EXPERIMENT = Experiment(
     "baselines",
-    Settings,
+    BaselinesSettings,
     run,
     baselines_page,
     tables,

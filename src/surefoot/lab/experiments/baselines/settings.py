@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from surefoot.arrays import fraction
+from surefoot.arrays import check_unit_interval
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.log_barrier import AISTATS
 from surefoot.lab.baselines.softmax import entropy_regularised
@@ -153,7 +153,7 @@ METHODS = (*OURS, *PLANNERS, *BARRIERS)
 
 
 @dataclass(frozen=True)
-class Settings(frame.Settings):
+class BaselinesSettings(frame.ExperimentSettings):
     """Every benchmark with those of its methods that are among `methods`, each `runs` times.
 
     `episodes` None stands for each benchmark's own number, `runs` None for its authors'. `risk` is the authors' δ.
@@ -163,7 +163,7 @@ class Settings(frame.Settings):
     methods: tuple[str, ...] = option(METHODS, "Comma-separated names.", choices=METHODS)
     episodes: int | None = episodes_option(None, "Episodes per run.", "each benchmark's own number")
     runs: int | None = option(None, "Per benchmark and method.", least=1, default_words="its authors' number")
-    risk: float = setting(0.01, check=fraction)
+    risk: float = setting(0.01, check=check_unit_interval)
     seed: int = seed_option()
     epsilon: float = 0.02
     delta: float = 0.1
@@ -196,7 +196,7 @@ class Settings(frame.Settings):
         return BENCHMARKS[benchmark].published_runs if self.runs is None else self.runs
 
 
-def seed_of(settings: Settings, run: int) -> int:
+def seed_of(settings: BaselinesSettings, run: int) -> int:
     """The same for all methods and benchmarks."""
     return settings.seed + 1000 * (run + 1)
 

@@ -34,13 +34,13 @@ def _margin_radius(count: Integers) -> Floats:
 DAYS = TunedRules("pce-days", least_count=1, reward_radius=_reward_radius, margin_radius=_margin_radius)
 
 
-def _made(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+def _make_method(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
     return SafeCandidates(policies, DAYS)
 
 
 ELIMINATION = MethodSpec(
     DAYS.name,
-    _made,
+    _make_method,
     certified=False,
     why="deploys settings outright until days contradict what they promise: explores without regard to the budget",
     state=(Trial, Sums),

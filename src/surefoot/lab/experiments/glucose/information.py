@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.fan_out import each
+from surefoot.fan_out import parallel_map
 from surefoot.lab.pump.days import DAY_SPREAD
 from surefoot.lab.pump.family import glucose
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -27,7 +27,7 @@ def information(policies: PolicyValueSet, seed: int, jobs: int, show: Progress) 
     return {
         "day_to_day": DAY_SPREAD,
         "days": DAYS,
-        "rows": list(each("what a day says", _of_a_day, calls, jobs, show)),
+        "rows": list(parallel_map("what a day says", _of_a_day, calls, jobs, show)),
     }
 
 

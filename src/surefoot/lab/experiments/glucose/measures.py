@@ -61,7 +61,7 @@ def summary(patients: Sequence[Lived], contender: int, *, certified: bool, risk:
     }
 
 
-def known_cell(patients: Sequence[Lived]) -> dict[str, Any]:
+def known_cell_summary(patients: Sequence[Lived]) -> dict[str, Any]:
     """What is lost if the patient's cell is known from the first day: the width of the bounds."""
     gains = np.array([each.gains(each.cell_known[None])[0] for each in patients])
     possible = np.array([each.possible_gain for each in patients])

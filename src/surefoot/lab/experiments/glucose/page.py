@@ -95,7 +95,7 @@ def _verdict(results: Results) -> Verdict:
             ),
             verdict.safety(methods),
             verdict.sureness(methods, settings["risk"], "patients"),
-            verdict.took(results["seconds"], f"{len(methods)} methods on {settings['patients']} patients"),
+            verdict.elapsed_time(results["seconds"], f"{len(methods)} methods on {settings['patients']} patients"),
         ),
     )
 

@@ -12,7 +12,7 @@ from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
-from surefoot.lab.experiments.glucose.settings import KNOWN, Settings
+from surefoot.lab.experiments.glucose.settings import KNOWN, GlucoseSettings
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, Judge, JudgedTask, best
 from surefoot.lab.pump.family import glucose
 from surefoot.learning.learner import Learner
@@ -49,7 +49,7 @@ class Lived(JudgedTask):
 
 
 def live(
-    policies: PolicyValueSet, contenders: Sequence[Contender], parameter: Floats, number: int, settings: Settings
+    policies: PolicyValueSet, contenders: Sequence[Contender], parameter: Floats, number: int, settings: GlucoseSettings
 ) -> Lived:
     """Patient `number` with every contender, all of whom see the same days under the same settings."""
     task = glucose().task(parameter)

@@ -11,13 +11,13 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import each
+from surefoot.fan_out import parallel_map
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.glucose.information import information
-from surefoot.lab.experiments.glucose.measures import known_cell, summary
+from surefoot.lab.experiments.glucose.measures import known_cell_summary, summary
 from surefoot.lab.experiments.glucose.page import glucose_page, tables
 from surefoot.lab.experiments.glucose.patients import NEAR, Contender, Lived, live
-from surefoot.lab.experiments.glucose.settings import ADAPTING, KNOWN, QUICK, Settings
+from surefoot.lab.experiments.glucose.settings import ADAPTING, KNOWN, QUICK, GlucoseSettings
 from surefoot.lab.pump.family import BUDGET, glucose
 from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
@@ -30,19 +30,19 @@ POLICY_SET = "glucose.policyset"  # its file
 SHOWN = (1.7, 1.0, 0.6)  # patients in the figure: those whose sensitivity is closest
 
 
-def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
     """Search, bound and adapt."""
     jobs, show, clock = bench.jobs, bench.progress, Clock()
-    policies = bench.policy_sets[POLICY_SET] = trained(settings, jobs, show, clock)
+    policies = bench.policy_sets[POLICY_SET] = train_pump_policies(settings, jobs, show, clock)
     contenders, refused = _contenders(policies, settings)
-    patients = adapted(policies, contenders, settings, jobs, show)
+    patients = adapt_to_patients(policies, contenders, settings, jobs, show)
     clock.lap("adapting and judging")
     told = information(policies, settings.seed, jobs, show)
     clock.lap("what a day says")
     return {
         "seconds": sum(clock.seconds.values()),
         "seconds_by_stage": clock.seconds,
-        **summarised(policies, contenders, patients, settings),
+        **summarise_patients(policies, contenders, patients, settings),
         "refused": refused,
         "information": told,
     }
@@ -60,7 +60,7 @@ class Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
-def trained(settings: Settings, jobs: int, show: Progress, clock: Clock) -> PolicyValueSet:
+def train_pump_policies(settings: GlucoseSettings, jobs: int, show: Progress, clock: Clock) -> PolicyValueSet:
     """Settings by search, and what they do to as good as every patient."""
     tasks = glucose()
     safe, candidates = insulin_candidates(
@@ -84,8 +84,8 @@ def trained(settings: Settings, jobs: int, show: Progress, clock: Clock) -> Poli
     return policies
 
 
-def adapted(
-    policies: PolicyValueSet, contenders: Sequence[Contender], settings: Settings, jobs: int, show: Progress
+def adapt_to_patients(
+    policies: PolicyValueSet, contenders: Sequence[Contender], settings: GlucoseSettings, jobs: int, show: Progress
 ) -> list[Lived]:
     """Every patient with every contender; those at other risks with the first patients only."""
     parameters = glucose().sample(settings.patients, Stream.GLUCOSE_PATIENTS.rng(settings.seed))
@@ -94,10 +94,10 @@ def adapted(
         (policies, contenders if k < settings.compared_patients else everywhere, parameter, k, settings)
         for k, parameter in enumerate(parameters)
     ]
-    return list(each("adapting to patients", live, calls, jobs, show))
+    return list(parallel_map("adapting to patients", live, calls, jobs, show))
 
 
-def _contenders(policies: PolicyValueSet, settings: Settings) -> tuple[list[Contender], dict[str, str]]:
+def _contenders(policies: PolicyValueSet, settings: GlucoseSettings) -> tuple[list[Contender], dict[str, str]]:
     """Methods at the risk of the experiment first, then at others; and why some of these cannot be had."""
     asked = [Contender(name, name, settings.risk) for name in settings.methods]
     if ADAPTING in settings.methods:
@@ -118,8 +118,8 @@ def _contenders(policies: PolicyValueSet, settings: Settings) -> tuple[list[Cont
 # -------------------------------------------------------------------------------------------------------- plain numbers
 
 
-def summarised(
-    policies: PolicyValueSet, contenders: Sequence[Contender], patients: Sequence[Lived], settings: Settings
+def summarise_patients(
+    policies: PolicyValueSet, contenders: Sequence[Contender], patients: Sequence[Lived], settings: GlucoseSettings
 ) -> dict[str, Any]:
     """The methods of results.json, and all that the page shows besides."""
     few = patients[: settings.compared_patients]
@@ -135,7 +135,7 @@ def summarised(
     return {
         "methods": methods,
         "risks": dict(sorted(risks.items(), key=lambda item: float(item[0]))),
-        "cell_known": known_cell(patients),
+        "cell_known": known_cell_summary(patients),
         "policies": [policies.name(index) for index in range(len(policies.policies))],
         "bounds": {"cells": 0 if cells is None else len(cells), "uncovered": 1.0 if cells is None else cells.uncovered},
         "patients": {
@@ -145,7 +145,7 @@ def summarised(
             "in_range_safe": [float(one.mean[0, 0]) for one in patients],
         },
         "errors": _errors(patients, [one.label for one in contenders]),
-        "shown": [_shown(patients, contenders, settings, wanted) for wanted in SHOWN],
+        "shown": [_example_patient(patients, contenders, settings, wanted) for wanted in SHOWN],
     }
 
 
@@ -167,8 +167,8 @@ def _errors(patients: Sequence[Lived], labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _shown(
-    patients: Sequence[Lived], contenders: Sequence[Contender], settings: Settings, wanted: float
+def _example_patient(
+    patients: Sequence[Lived], contenders: Sequence[Contender], settings: GlucoseSettings, wanted: float
 ) -> dict[str, Any]:
     """The patient whose sensitivity is closest to `wanted`, absorption to the mean, over the days."""
     places: Floats = np.log(np.stack([one.parameter for one in patients]) / [wanted, 55.0])
@@ -192,7 +192,7 @@ def _shown(
 
 EXPERIMENT = Experiment(
     "glucose",
-    Settings,
+    GlucoseSettings,
     run,
     glucose_page,
     tables,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.lab.experiments.frame import (
     Applies,
     check_counts,
@@ -56,7 +56,7 @@ COMPARED = Applies(lambda settings: ADAPTING in settings.methods, f"with {ADAPTI
 
 
 @dataclass(frozen=True)
-class Settings:
+class GlucoseSettings:
     """Every method on the same fresh patients, with one policy set.
 
     Attributes:
@@ -88,8 +88,8 @@ class Settings:
         check_counts(
             self, *counts, "learned_patients", "learned_days", "searched_days", "judged_days", "most_judged_days"
         )
-        whole("seed", self.seed, 0)
+        check_int("seed", self.seed, 0)
         for risk in (self.risk, *self.other_risks):
-            fraction("risk", risk)
-        fraction("uncovered", self.uncovered)
+            check_unit_interval("risk", risk)
+        check_unit_interval("uncovered", self.uncovered)
         check_names("methods", self.methods, KNOWN)

@@ -41,7 +41,7 @@ def safety_table(results: Results) -> Table:
         (
             name,
             table.certified(found),
-            _judged(found),
+            _unsafe_cell(found),
             str(found["undecided_tasks"]),
             table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
             f"{found['unsafe_days']:,}",
@@ -70,7 +70,7 @@ def risks_table(results: Results) -> Table:
             _days(found["median_days"], days),
             percent(found["share_early"]),
             percent(found["share"]),
-            _judged(found),
+            _unsafe_cell(found),
         )
         for risk, found in results["risks"].items()
     )
@@ -108,7 +108,7 @@ def _closest(names: Sequence[str], sensitivity: float) -> int:
     return 1 + min(range(len(made_for)), key=lambda k: abs(made_for[k] / sensitivity - 1))
 
 
-def _judged(found: Mapping[str, Any]) -> str | Cell:
+def _unsafe_cell(found: Mapping[str, Any]) -> str | Cell:
     text = f"{found['unsafe_tasks']} of {found['tasks']}"
     return Cell(text, "bad") if found["unsafe_tasks"] else text
 

@@ -14,7 +14,7 @@ from surefoot.learning.event import Event
 from surefoot.methods import BASELINES
 from surefoot.report import verdict
 from surefoot.report.figures import learning_curves, png, svg
-from surefoot.report.metrics import Totals, ranked
+from surefoot.report.metrics import Totals, sort_by_regret
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import Table, events_table, plan_table, results_table
 from surefoot.report.verdict import Verdict
@@ -70,10 +70,10 @@ def gridworld_page(results: Results) -> Report:
 def tables(results: Results) -> dict[str, Table]:
     """Regret and safety on the test tasks, on fresh ones, in the order of the figure's lines; and the plan."""
     limit = results["limit"]["mean"][-1] if "limit" in results else None  # runs of earlier versions have none
-    found = {TEST: results_table(ranked(results["methods"]), compared_with(results["methods"]), limit)}
+    found = {TEST: results_table(sort_by_regret(results["methods"]), reference_methods(results["methods"]), limit)}
     fresh = results.get("fresh", {})  # runs of earlier versions have none
     if fresh:
-        found[FRESH] = results_table(ranked(fresh), compared_with(fresh))
+        found[FRESH] = results_table(sort_by_regret(fresh), reference_methods(fresh))
     return {**found, PLAN: plan_table(results["plan"])}
 
 
@@ -84,7 +84,7 @@ def _panel(noise: float, policy: Any, state_values: Any, optimal_value: float) -
 def _verdict(results: Results) -> Verdict:
     """On the test tasks; how sure it is follows from fresh ones where there are some."""
     settings, methods = results["settings"], results["methods"]
-    best, share = verdict.best_certified(methods), verdict.avoided(methods)
+    best, share = verdict.best_certified(methods), verdict.regret_reduction(methods)
     worth = "" if share is None else f"‘{best}’ avoided {verdict.percent(share)} of the regret of never adapting, and "
     words = worth + verdict.in_words(methods)
     counted = results.get("fresh") or methods
@@ -92,10 +92,10 @@ def _verdict(results: Results) -> Verdict:
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
-            verdict.gained(methods),
+            verdict.adaptation_gain(methods),
             verdict.safety(methods),
             verdict.sureness(counted, settings["risk"], "fresh tasks" if counted is not methods else "tasks"),
-            verdict.took(results["seconds"], amount),
+            verdict.elapsed_time(results["seconds"], amount),
         ),
     )
 
@@ -153,7 +153,7 @@ def _limit_note(results: Results) -> tuple[str, ...]:
     )
 
 
-def compared_with(methods: Mapping[str, Totals]) -> dict[str, str]:
+def reference_methods(methods: Mapping[str, Totals]) -> dict[str, str]:
     """Whose regret the others' is measured against: never adapting, and the best baseline that was never unsafe."""
     safe = {name: found["regret_mean"] for name, found in methods.items() if not found["unsafe_tasks"]}
     baselines = {name: mean for name, mean in safe.items() if name in BASELINES and mean is not None}
@@ -162,7 +162,7 @@ def compared_with(methods: Mapping[str, Totals]) -> dict[str, str]:
 
 
 def _best_baseline(methods: Mapping[str, Totals]) -> tuple[str, ...]:
-    best = compared_with(methods).get("best baseline")
+    best = reference_methods(methods).get("best baseline")
     return () if best is None else (f"The best baseline that was never unsafe here is ‘{best}’.",)
 
 

@@ -37,7 +37,7 @@ FIGURE_1_NOISES = (0.1, 0.3)
 
 
 @dataclass(frozen=True)
-class Settings(frame.Settings):
+class GridworldSettings(frame.ExperimentSettings):
     """One reproduction.
 
     Attributes:

@@ -15,7 +15,7 @@ from surefoot.cmdp.task import Task
 from surefoot.lab.baselines.told_episodes import first_network
 from surefoot.lab.experiments.judging import Judge, JudgedTask, best
 from surefoot.lab.experiments.locomotion.families import FAMILIES
-from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, Settings
+from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, LocomotionSettings
 from surefoot.lab.experiments.locomotion.shipped import School
 from surefoot.learning.learner import Learner
 from surefoot.learning.spec import MethodSpec, Terms
@@ -47,7 +47,7 @@ class Faced(JudgedTask):
 
 
 def face(
-    school: School, family: str, methods: Sequence[str], parameter: Floats, number: int, settings: Settings
+    school: School, family: str, methods: Sequence[str], parameter: Floats, number: int, settings: LocomotionSettings
 ) -> Faced:
     """Task `number` with every method, all of which see the same episodes of the same policies."""
     task, policies = FAMILIES[family].tasks().task(parameter), school.policies
@@ -89,7 +89,7 @@ def _best_of(mean: Floats, task: Task) -> Floats:
 
 
 def _with_expert(
-    family: str, task: Task, policies: PolicyValueSet, mean: Floats, settings: Settings, number: int
+    family: str, task: Task, policies: PolicyValueSet, mean: Floats, settings: LocomotionSettings, number: int
 ) -> Floats:
     """[2] reward and cost of the best mixture with a policy trained on the task, which begins with the best of the
     set's, whose values are `mean` [P, 2]."""
@@ -114,7 +114,7 @@ class Streams:
         policies: of the set, and those of a method's own that were deployed so far.
     """
 
-    def __init__(self, task: Task, policies: PolicyValueSet, settings: Settings, seed: list[int]) -> None:
+    def __init__(self, task: Task, policies: PolicyValueSet, settings: LocomotionSettings, seed: list[int]) -> None:
         self.task, self.settings, self.seed = task, settings, seed
         self.policies: dict[Key, Policy] = {("", index): policy for index, policy in enumerate(policies.policies)}
         self._streams: dict[Key, EpisodeStream] = {}
@@ -152,7 +152,7 @@ def _mixtures(
     policies: PolicyValueSet,
     spec: MethodSpec,
     streams: Streams,
-    settings: Settings,
+    settings: LocomotionSettings,
     number: int,
     options: Mapping[str, Any],
 ) -> Mixtures:
@@ -169,7 +169,7 @@ def _mixtures(
     return mixtures
 
 
-def lessons(policies: PolicyValueSet, spec: MethodSpec, settings: Settings) -> int:
+def lessons(policies: PolicyValueSet, spec: MethodSpec, settings: LocomotionSettings) -> int:
     """From how many episodes a method learns. None, if it says itself that it stays on the safe policy."""
     terms = Terms(spec.name, settings.episodes, settings.risk, policies.units.episode_length)
     if callable(spec.plan) and spec.plan(policies, terms).episodes >= settings.episodes:

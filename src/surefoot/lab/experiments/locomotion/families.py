@@ -17,7 +17,7 @@ SIGNAL_TASKS, SIGNAL_EPISODES = 120, 16  # that signals are learned from
 
 
 @dataclass(frozen=True)
-class Family:
+class LocomotionFamily:
     """One column of the figure.
 
     Attributes:
@@ -69,12 +69,12 @@ class Family:
 
 # The usual steps make Hoppers fall: theirs are the largest of a few tried that hardly ever do. On Half-Cheetah nobody
 # tuned them for policies as little noisy as these.
-FAMILIES: Mapping[str, Family] = MappingProxyType(
+FAMILIES: Mapping[str, LocomotionFamily] = MappingProxyType(
     {
-        "half-cheetah-motors": Family(
+        "half-cheetah-motors": LocomotionFamily(
             "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2
         ),
-        "hopper-motors": Family(
+        "hopper-motors": LocomotionFamily(
             "Hopper, unknown motors",
             hopper_motors,
             0.075,
@@ -87,7 +87,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             least_length=0.7,
             rules={"maml-penalty": PenaltyRules(rate=1e-3), "meta-cpo": MetaCpoRules(divergence=1e-5)},
         ),
-        "half-cheetah": Family(
+        "half-cheetah": LocomotionFamily(
             "Half-Cheetah, unknown target velocity",
             half_cheetah_velocity,
             0.09,
@@ -98,7 +98,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             episodes=50,
             holdout=156,
         ),
-        "hopper": Family(
+        "hopper": LocomotionFamily(
             "Hopper, unknown target velocity",
             hopper_velocity,
             0.06,

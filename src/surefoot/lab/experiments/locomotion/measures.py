@@ -43,7 +43,7 @@ def summary(tasks: Sequence[Faced], method: str, budget: float, *, certified: bo
     return {
         "certified": certified,
         "tasks": len(pairs),
-        "moved": sum(moved(course) for _, course in pairs),
+        "moved": sum(deviates_from_safe(course) for _, course in pairs),
         "unsafe_tasks": unsafe,
         "undecided_tasks": verdicts.count("undecided"),
         "unsafe_interval": list(binomial_interval(unsafe, len(pairs))),
@@ -90,7 +90,7 @@ def verdict(above: Floats, error: Floats) -> str:
     return "undecided" if (above > -STANDARD_ERRORS * error).any() else "safe"
 
 
-def moved(course: Spans) -> bool:
+def deviates_from_safe(course: Spans) -> bool:
     """Whether anything but the safe policy was ever deployed."""
     return bool((course.rows[:, 0] < 1).any())
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from surefoot.control.improvement import improve, resume
 from surefoot.lab.baselines.told_episodes import NetworkPolicy
-from surefoot.lab.experiments.locomotion.families import Family
+from surefoot.lab.experiments.locomotion.families import LocomotionFamily
 from surefoot.oracles.learned import Schooling, side_by_side
 
 
-def own_expert(family: Family, task: Any, start: NetworkPolicy, rng: np.random.Generator) -> NetworkPolicy:
+def own_expert(family: LocomotionFamily, task: Any, start: NetworkPolicy, rng: np.random.Generator) -> NetworkPolicy:
     """Trained from `start` for as long as an expert that begins with its neighbour's policy.
 
     Untested: whoever judges it sees what it costs, and mixes in no more of it than the budget allows.

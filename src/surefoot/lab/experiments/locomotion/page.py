@@ -14,7 +14,7 @@ from surefoot.report import table, verdict
 from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Cell, Table
-from surefoot.report.verdict import Answer, Verdict, listed
+from surefoot.report.verdict import Answer, Verdict, join_words
 
 PACKAGES = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
 
@@ -170,7 +170,9 @@ def _verdict(results: Results) -> Verdict:
             Answer("Gained", gained, f"of what is possible{_soon(own.values())}"),
             verdict.safety(methods),
             verdict.sureness(methods, settings["risk"]),
-            verdict.took(results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"),
+            verdict.elapsed_time(
+                results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"
+            ),
         ),
     )
 
@@ -244,7 +246,7 @@ def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
             f"σ = 1; {_noise(published)}."
         )
     words += [
-        f"In {family['title']} those of {listed([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
+        f"In {family['title']} those of {join_words([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
         "few tried after which hardly any robot fell."
         for family in chosen
     ]
@@ -261,7 +263,7 @@ def _noise(families: Sequence[Mapping[str, Any]]) -> str:
 
 def _of_all(titles: Sequence[str], families: int) -> str:
     if len(titles) < max(families, 2):
-        return listed(titles)
+        return join_words(titles)
     return "both families" if families == 2 else f"all {families} families"
 
 
@@ -295,7 +297,7 @@ def _steps_in_words(family: Mapping[str, Any]) -> str:
     simulated = origin.get("simulated")
     if not simulated:
         return "Steps of bounds and signals were not counted by the version that wrote these results."
-    parts = listed([f"{what} {_millions(steps)}" for what, steps in simulated.items()])
+    parts = join_words([f"{what} {_millions(steps)}" for what, steps in simulated.items()])
     meta = f", each meta-policy {_millions(origin['meta_steps'])}" if origin["meta_steps"] else ""
     return (
         f"Simulator steps, in millions: experts and the safe policy {_millions(origin['steps'])} as planned (who fails "
@@ -397,13 +399,13 @@ def _how(results: Results) -> Section:
         first = "the first task" if tasks == 1 else f"each of the first {tasks} tasks"
         where = f"{first} of a family" if tasks < settings["tasks"] else "the task"
         paragraphs.append(
-            f"{listed([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
+            f"{join_words([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
             "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
             "of the set, the others from meta-policies, whose training on tasks of the family began with it."
         )
     ends = {name: end for name, end in PUBLISHED_AXIS.items() if name in results["families"]}
     if ends:
-        told = listed([f"{end:,} for {results['families'][name]['title']}" for name, end in ends.items()])
+        told = join_words([f"{end:,} for {results['families'][name]['title']}" for name, end in ends.items()])
         paragraphs.append(
             f"The axis of the paper’s figure ends at {told}. It counts episodes for the paper’s own method only; for "
             "its baselines it counts adaptations, times 300."

@@ -12,14 +12,14 @@ import numpy as np
 
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
-from surefoot.fan_out import each
+from surefoot.fan_out import parallel_map
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.locomotion.adapting import Faced, face, lessons
 from surefoot.lab.experiments.locomotion.families import FAMILIES
 from surefoot.lab.experiments.locomotion.measures import expert_gain, summary, totals
 from surefoot.lab.experiments.locomotion.page import locomotion_page, tables
-from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, QUICK, Settings
-from surefoot.lab.experiments.locomotion.shipped import School, shipped, trained_anew
+from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, QUICK, LocomotionSettings
+from surefoot.lab.experiments.locomotion.shipped import School, load_shipped, train_from_scratch
 from surefoot.lab.experiments.locomotion.simulated_steps import steps_before
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -27,35 +27,35 @@ from surefoot.progress import Progress
 from surefoot.streams import Stream
 
 
-def run(settings: Settings, bench: Bench) -> dict[str, Any]:
+def run(settings: LocomotionSettings, bench: Bench) -> dict[str, Any]:
     """Load or train, adapt and judge."""
     jobs, show = bench.jobs, bench.progress
     sets = {name: policy_set(name, settings, bench.out, jobs, show) for name in settings.families}
-    families = {name: adapted(name, school, settings, jobs, show) for name, school in sets.items()}
+    families = {name: adapt_family(name, school, settings, jobs, show) for name, school in sets.items()}
     return {"families": families, "methods": totals(families)}
 
 
-def policy_set(name: str, settings: Settings, out: Path, jobs: int, show: Progress) -> School:
+def policy_set(name: str, settings: LocomotionSettings, out: Path, jobs: int, show: Progress) -> School:
     if not settings.retrain:
-        return shipped(name)
-    return trained_anew(name, out, seed=settings.seed, share=settings.share, jobs=jobs, progress=show)
+        return load_shipped(name)
+    return train_from_scratch(name, out, seed=settings.seed, share=settings.share, jobs=jobs, progress=show)
 
 
-def adapted(name: str, school: School, settings: Settings, jobs: int, show: Progress) -> dict[str, Any]:
+def adapt_family(name: str, school: School, settings: LocomotionSettings, jobs: int, show: Progress) -> dict[str, Any]:
     """One family: every method on fresh tasks."""
     began, policies = time.perf_counter(), school.policies
     methods, refused = available(policies, settings)
     parameters = FAMILIES[name].tasks().sample(settings.tasks, Stream.LOCOMOTION_TASKS.rng(settings.seed))
     calls = [(school, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
-    tasks = list(each(f"adapting, {name}", face, calls, jobs, show))
+    tasks = list(parallel_map(f"adapting, {name}", face, calls, jobs, show))
     return {
-        **summarised(name, school, methods, tasks, settings),
+        **summarise_family(name, school, methods, tasks, settings),
         "refused": refused,
         "seconds": time.perf_counter() - began,
     }
 
 
-def available(policies: PolicyValueSet, settings: Settings) -> tuple[list[str], dict[str, str]]:
+def available(policies: PolicyValueSet, settings: LocomotionSettings) -> tuple[list[str], dict[str, str]]:
     """The methods that can be had with a policy set, and why the others cannot."""
     methods, refused = [], {}
     for name in settings.methods:
@@ -73,8 +73,8 @@ def available(policies: PolicyValueSet, settings: Settings) -> tuple[list[str], 
     return methods, refused
 
 
-def summarised(
-    name: str, school: School, methods: Sequence[str], tasks: Sequence[Faced], settings: Settings
+def summarise_family(
+    name: str, school: School, methods: Sequence[str], tasks: Sequence[Faced], settings: LocomotionSettings
 ) -> dict[str, Any]:
     """One family of results.json."""
     policies, origin = school.policies, school.origin
@@ -100,7 +100,7 @@ def summarised(
         "cells": 0 if cells is None else len(cells),
         "uncovered": policies.safe_risk,
         "origin": asdict(origin),
-        "unmoved": school.unmoved,
+        "unmoved": school.unchanged_starts,
         "own_steps": list(FAMILIES[name].rules),
         "noise": action_noise(policies),
         "methods": found,
@@ -115,7 +115,7 @@ def action_noise(policies: PolicyValueSet) -> list[float] | None:
 
 EXPERIMENT = Experiment(
     "locomotion",
-    Settings,
+    LocomotionSettings,
     run,
     locomotion_page,
     tables,

@@ -14,7 +14,7 @@ from surefoot.lab.baselines import maml_penalty, meta_cpo, safe_meta_networks
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
 from surefoot.lab.baselines.meta_training import MetaLearner, MetaSettings, MetaTrained, meta_trained
 from surefoot.lab.baselines.told_episodes import NetworkPolicy
-from surefoot.lab.experiments.locomotion.families import Family
+from surefoot.lab.experiments.locomotion.families import LocomotionFamily
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
 from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy
@@ -27,7 +27,7 @@ DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 
 
 def schooled(
-    family: Family, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
+    family: LocomotionFamily, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
 ) -> PolicyValueSet:
     """The policy set of a family.
 
@@ -74,7 +74,7 @@ META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergen
 
 
 def meta_policies(
-    family: Family, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
+    family: LocomotionFamily, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
 ) -> dict[str, MetaTrained]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
     policy on. An error if the meta-training of one of them never moves it."""

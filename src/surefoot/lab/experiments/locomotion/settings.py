@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.frame import (
     Applies,
@@ -52,7 +52,7 @@ UNCERTIFIED = Applies(
 
 
 @dataclass(frozen=True)
-class Settings:
+class LocomotionSettings:
     """Every method on the same fresh tasks of every family, with one policy set for each.
 
     Attributes:
@@ -90,7 +90,7 @@ class Settings:
         check_counts(self, "tasks", "episodes", "watched", "network_episodes")
         check_counts(self, "judged", "judged_others", "judged_idle", least=2)
         check_counts(self, "network_tasks", "experts", least=0)
-        fraction("risk", self.risk)
-        whole("seed", self.seed, 0)
+        check_unit_interval("risk", self.risk)
+        check_int("seed", self.seed, 0)
         if not 0 < self.share <= 1:
             raise InvalidInput(f"share must be above 0 and at most 1, got {self.share!r}")

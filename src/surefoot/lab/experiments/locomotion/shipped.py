@@ -17,9 +17,9 @@ from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.interrupts import held_back
+from surefoot.interrupts import defer_sigint
 from surefoot.lab.baselines.told_episodes import NetworkPolicy, safe_network
-from surefoot.lab.experiments.locomotion.families import FAMILIES, Family
+from surefoot.lab.experiments.locomotion.families import FAMILIES, LocomotionFamily
 from surefoot.lab.experiments.locomotion.simulated_steps import simulated_steps
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -66,7 +66,7 @@ class School:
     origin: Origin
 
     @property
-    def unmoved(self) -> list[str]:
+    def unchanged_starts(self) -> list[str]:
         """The meta-learners that begin with the network of the safe policy itself, bit for bit."""
         return [name for name, start in self.starts.items() if same_network(start, safe_network(self.policies))]
 
@@ -81,7 +81,7 @@ def same_network(one: NetworkPolicy, other: NetworkPolicy) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def shipped(name: str) -> School:
+def load_shipped(name: str) -> School:
     """What was trained for a family, if it is what its origin tells of."""
     folder, told = TRAINED / f"{name}.policyset", TRAINED / f"{name}.json"
     if not (folder.is_dir() and told.is_file()):
@@ -94,14 +94,16 @@ def shipped(name: str) -> School:
     return School(policies, starts, origin)
 
 
-def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent) -> School:
+def train_from_scratch(
+    name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent
+) -> School:
     """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
     from surefoot.lab.experiments.locomotion.schooling import meta_policies, meta_steps, schooled
 
     began = time.perf_counter()
     policies = schooled(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
-    with held_back():  # before meta-training, which may fail
+    with defer_sigint():  # before meta-training, which may fail
         policies.save(out / f"{name}.policyset")
     learned = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
     stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
@@ -119,7 +121,7 @@ def trained_anew(name: str, out: Path, *, seed: int, share: float, jobs: int, pr
         accepted={method: found.accepted for method, found in learned.items()},
     )
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
-    with held_back():
+    with defer_sigint():
         files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
     return School(policies, {method: found.policy for method, found in learned.items()}, origin)
 
@@ -148,7 +150,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {key: found[key] for key in (*wanted, *(OPTIONAL & set(found)))}
 
 
-def _origin(family: Family, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
+def _origin(family: LocomotionFamily, policies: PolicyValueSet, share: float, **told: Any) -> Origin:
     """Steps follow from the family where nobody tells them."""
     # The first expert is trained from nothing, and goes on for each budget that was looser; all others begin warm.
     warm = len(policies) - 1 + len(family.loosened)

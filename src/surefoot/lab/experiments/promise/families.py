@@ -16,7 +16,7 @@ from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily
 from surefoot.lab.experiments.promise.settings import EVERY, RandomSettings
 from surefoot.lab.experiments.promise.twins import overconfident
 from surefoot.lab.experiments.promise.verdict import FALSE_ALARM, Count
-from surefoot.lab.experiments.promise.watched import Watched, true_cell, watched_run
+from surefoot.lab.experiments.promise.watched import RunAudit, audit_run, true_cell
 from surefoot.learning.method import Method
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -41,7 +41,9 @@ def run(settings: RandomSettings, bench: Bench) -> dict[str, Any]:
     """Count on random families of every kind, or of one."""
     check_names("kind", (settings.kind,), (EVERY, *KINDS))
     calls = [(number, settings) for number in range(settings.number)]
-    return summarised([count for counts in bench.map("families", count_family, calls) for count in counts], settings)
+    return summarise_counts(
+        [count for counts in bench.map("families", count_family, calls) for count in counts], settings
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- one family
@@ -65,7 +67,7 @@ def count_tasks(family: RandomFamily, number: int, parameters: Floats, settings:
     cells = [true_cell(family.tasks, policies, parameter) for parameter in parameters]
     counts = []
     for name in settings.methods:
-        twin: list[Watched] | None = None
+        twin: list[RunAudit] | None = None
         for risk in settings.risks:
             try:
                 method = _method(policies, name, risk, refused)
@@ -94,11 +96,11 @@ def _runs(
     parameters: Floats,
     cells: Sequence[int | None],
     settings: RandomSettings,
-) -> list[Watched]:
+) -> list[RunAudit]:
     if method is None:
         return []
     return [
-        watched_run(
+        audit_run(
             method,
             family.tasks.task(parameter),
             safe=family.safe,
@@ -111,7 +113,7 @@ def _runs(
     ]
 
 
-def _count(runs: Sequence[Watched], twin: Sequence[Watched]) -> Count:
+def _count(runs: Sequence[RunAudit], twin: Sequence[RunAudit]) -> Count:
     verdicts = [run.lost for run in runs if run.lost is not None]
     return Count(
         tasks=len(runs),
@@ -127,30 +129,30 @@ def _count(runs: Sequence[Watched], twin: Sequence[Watched]) -> Count:
 # --------------------------------------------------------------------------------------------------------- all together
 
 
-def summarised(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[str, Any]:
+def summarise_counts(found: Sequence[FamilyCount], settings: RandomSettings) -> dict[str, Any]:
     """Counts per method and risk, the same per kind of family, and who was refused why."""
     counts, kinds = [], []
     for method in settings.methods:
         for risk in settings.risks:
             rows = [row for row in found if (row.method, row.risk) == (method, risk)]
-            counts.append({"method": method, "risk": risk, **_pooled(rows, risk)})
+            counts.append({"method": method, "risk": risk, **_pool_counts(rows, risk)})
         for kind, risk in product(KINDS if settings.kind == EVERY else [settings.kind], settings.risks):
             rows = [row for row in found if (row.kind, row.method, row.risk) == (kind, method, risk)]
-            kinds.append({"kind": kind, "method": method, "risk": risk, **_pooled(rows, risk)})
+            kinds.append({"kind": kind, "method": method, "risk": risk, **_pool_counts(rows, risk)})
     return {"counts": counts, "kinds": kinds, "refusals": _refusals(found)}
 
 
-def _pooled(rows: Sequence[FamilyCount], risk: float) -> dict[str, Any]:
+def _pool_counts(rows: Sequence[FamilyCount], risk: float) -> dict[str, Any]:
     """All families in one count; each keeps its risk, so their tasks together do. One that does not is enough."""
     parts = [row.count for row in rows if row.count is not None]
     head: dict[str, Any] = {"families": len(parts), "refused": len(rows) - len(parts), "worst": _worst(rows, risk)}
     if not parts:
         return {**head, "tasks": 0, "verdict": None}
     broken = {"verdict": "broken"} if head["worst"]["broken"] else {}
-    return {**head, **added(parts).summary(risk), **broken}
+    return {**head, **sum_counts(parts).summary(risk), **broken}
 
 
-def added(parts: Iterable[Count]) -> Count:
+def sum_counts(parts: Iterable[Count]) -> Count:
     totals: Counter[str] = Counter()
     for part in parts:
         totals.update({name: value or 0 for name, value in asdict(part).items()})

@@ -10,7 +10,7 @@ from surefoot.lab.experiments.promise.figure import counts_and_risks, powerful
 from surefoot.report.figures import png, svg
 from surefoot.report.page import Page, Section, versions
 from surefoot.report.table import MISSING, Cell, Table, interval
-from surefoot.report.verdict import Answer, Verdict, listed, took
+from surefoot.report.verdict import Answer, Verdict, elapsed_time, join_words
 
 LEGEND = (
     "kept: the 95 % interval lies below the risk, and the count has power.",
@@ -60,7 +60,9 @@ def _summary(results: Results, counted: Sequence[Mapping[str, Any]]) -> Verdict:
     allowed = sum(row["risk"] * row["tasks"] for row in counted)
     found = f"{unsafe:,} of {tasks:,} tasks were unsafe, where the risks allow {allowed:,.0f}"
     if broken:
-        names = listed([f"‘{row['method']}’ at risk {row['risk']:g}" for row in counted if row["verdict"] == "broken"])
+        names = join_words(
+            [f"‘{row['method']}’ at risk {row['risk']:g}" for row in counted if row["verdict"] == "broken"]
+        )
         words = f"{broken} of {len(counted)} promises were broken, by {names}; {found}"
     elif counted and kept == len(counted):
         words = f"All {kept} promises were kept, and would have been seen to be broken if they were; {found}"
@@ -77,7 +79,7 @@ def _summary(results: Results, counted: Sequence[Mapping[str, Any]]) -> Verdict:
                 "bad" if broken else "good" if kept == len(counted) else "",
             ),
             Answer("Power", f"{power} of {len(counted)}", "counts that could have shown a broken promise"),
-            took(results["seconds"], f"{len(counted)} counts"),
+            elapsed_time(results["seconds"], f"{len(counted)} counts"),
         ),
     )
 

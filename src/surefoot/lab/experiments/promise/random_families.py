@@ -20,7 +20,7 @@ from surefoot.bounds.envelopes import build_cells, safe_policy_risk
 from surefoot.bounds.settings import Envelopes
 from surefoot.errors import Infeasible
 from surefoot.lab.experiments.promise.simplex import UniformSimplex
-from surefoot.lab.experiments.promise.world import World, random_world, with_safe_policy, without_budgets
+from surefoot.lab.experiments.promise.world import HazardWorld, random_world, with_safe_policy, without_budgets
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
@@ -126,7 +126,7 @@ def smooth_costs(kind: str, rng: np.random.Generator) -> RandomFamily:
 
 def finite(kind: str, rng: np.random.Generator) -> RandomFamily:
     """A few tasks of their own, in no order."""
-    return _listed(kind, rng, int(rng.integers(4, 15)), spread=1.0)
+    return _finite_family(kind, rng, int(rng.integers(4, 15)), spread=1.0)
 
 
 def one_question(kind: str, rng: np.random.Generator) -> RandomFamily:
@@ -151,7 +151,7 @@ def one_question(kind: str, rng: np.random.Generator) -> RandomFamily:
 
 def near_identical(kind: str, rng: np.random.Generator) -> RandomFamily:
     """Many tasks that can hardly be told apart."""
-    return _listed(kind, rng, int(rng.integers(15, 41)), spread=float(rng.choice([0.003, 0.03, 0.2])))
+    return _finite_family(kind, rng, int(rng.integers(15, 41)), spread=float(rng.choice([0.003, 0.03, 0.2])))
 
 
 def with_horizon(kind: str, rng: np.random.Generator) -> RandomFamily:
@@ -264,7 +264,7 @@ def _smooth(kind: str, rng: np.random.Generator, cost_varies: bool) -> RandomFam
     return _with_candidates(kind, rng, family(task, distribution), world, safe, {1: 100, 2: 120}[dimension])
 
 
-def _listed(kind: str, rng: np.random.Generator, count: int, spread: float) -> RandomFamily:
+def _finite_family(kind: str, rng: np.random.Generator, count: int, spread: float) -> RandomFamily:
     hazards = int(rng.integers(1, 3))
     world = random_world(rng, hazards, neutral=False, discounts=PATIENT)
     around = rng.uniform(0.1, 0.3, hazards) / hazards
@@ -287,7 +287,7 @@ def _signs(rng: np.random.Generator, hazards: int, dimension: int) -> Floats:
 
 
 def _with_candidates(
-    kind: str, rng: np.random.Generator, tasks: TaskDistribution, world: World, safe: Any, cells: int
+    kind: str, rng: np.random.Generator, tasks: TaskDistribution, world: HazardWorld, safe: Any, cells: int
 ) -> RandomFamily:
     """Optima of a few tasks, which break the budgets of more dangerous ones, and a policy that knows no budget."""
     parameters, found = [], []

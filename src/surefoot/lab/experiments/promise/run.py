@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.fan_out import each
+from surefoot.fan_out import parallel_map
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.lab.experiments.promise import families
 from surefoot.lab.experiments.promise.page import promise_page, tables
-from surefoot.lab.experiments.promise.settings import RandomSettings, Settings, settings_for
+from surefoot.lab.experiments.promise.settings import PromiseSettings, RandomSettings, settings_for
 from surefoot.lab.experiments.promise.twins import overconfident
 from surefoot.lab.experiments.promise.verdict import Count
-from surefoot.lab.experiments.promise.watched import tested, watched_run
+from surefoot.lab.experiments.promise.watched import audit_run, tested
 from surefoot.methods import adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress
@@ -29,7 +29,7 @@ from surefoot.training.train import train
 BATCH = 20  # tasks per unit of parallel work
 
 
-def run(settings: Settings | RandomSettings, bench: Bench) -> dict[str, Any]:
+def run(settings: PromiseSettings | RandomSettings, bench: Bench) -> dict[str, Any]:
     """Count on the gridworld, or on random families."""
     if isinstance(settings, RandomSettings):
         return families.run(settings, bench)
@@ -38,16 +38,18 @@ def run(settings: Settings | RandomSettings, bench: Bench) -> dict[str, Any]:
     return {"seconds": sum(row["seconds"] for row in counts), "counts": counts}
 
 
-def count(policies: PolicyValueSet, method: str, settings: Settings, jobs: int, show: Progress) -> list[dict[str, Any]]:
+def count(
+    policies: PolicyValueSet, method: str, settings: PromiseSettings, jobs: int, show: Progress
+) -> list[dict[str, Any]]:
     """One method at every risk on fresh tasks, the same for all; its twin knows no risk, so it is run once."""
     noises = gridworld().sample(settings.tasks, Stream.PROMISE_GRIDWORLD_TASKS.rng(settings.seed))[:, 0]
     began = time.perf_counter()
     few = [(policies, noises, batch, method, settings) for batch in _batches(min(settings.twins, settings.tasks))]
-    twin = list(chain.from_iterable(each(f"{method}, overconfident", _twin_batch, few, jobs, show)))
+    twin = list(chain.from_iterable(parallel_map(f"{method}, overconfident", _twin_batch, few, jobs, show)))
     rows = []
     for risk in settings.risks:
         calls = [(policies, noises, batch, method, risk, settings) for batch in _batches(settings.tasks)]
-        found = list(chain.from_iterable(each(f"{method} at risk {risk:g}", _batch, calls, jobs, show)))
+        found = list(chain.from_iterable(parallel_map(f"{method} at risk {risk:g}", _batch, calls, jobs, show)))
         unsafe, margins, regrets, came_near = zip(*found, strict=True)
         counted = Count(len(found), sum(map(bool, unsafe)), sum(came_near), len(twin), sum(twin))
         rows.append(
@@ -70,7 +72,7 @@ def _batches(tasks: int) -> list[range]:
 
 
 def _batch(
-    policies: PolicyValueSet, noises: np.ndarray, batch: range, method: str, risk: float, settings: Settings
+    policies: PolicyValueSet, noises: np.ndarray, batch: range, method: str, risk: float, settings: PromiseSettings
 ) -> list[tuple[int, float, float, bool]]:
     """Unsafe episodes, smallest margin, regret and whether the count tests anything, for each task.
 
@@ -86,14 +88,14 @@ def _batch(
 
 
 def _twin_batch(
-    policies: PolicyValueSet, noises: np.ndarray, batch: range, method: str, settings: Settings
+    policies: PolicyValueSet, noises: np.ndarray, batch: range, method: str, settings: PromiseSettings
 ) -> list[bool]:
     """Whether the overconfident twin was unsafe on each task; nothing for methods without one."""
     twin = overconfident(learner(policies, method=method, risk=max(settings.risks), episodes=settings.episodes).method)
     if twin is None:
         return []
     runs = (
-        watched_run(
+        audit_run(
             twin,
             gridworld().task([noises[k]]),
             safe=policies.safe_policy,
@@ -107,7 +109,7 @@ def _twin_batch(
     return [run.unsafe_episodes > 0 for run in runs]
 
 
-def _seed(settings: Settings, number: int) -> int:
+def _seed(settings: PromiseSettings, number: int) -> int:
     return Stream.PROMISE_GRIDWORLD_RUNS.seed(settings.seed, number)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.arrays import fraction, whole
+from surefoot.arrays import check_int, check_unit_interval
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments.frame import (
     check_counts,
@@ -21,7 +21,7 @@ COUNTED = ("certified-likelihood", "certified-ball", "certified-returns", "certi
 
 
 @dataclass(frozen=True)
-class Settings:
+class PromiseSettings:
     """Fresh gridworlds per method and risk, each with its own noise drawn from the task distribution."""
 
     methods: tuple[str, ...] = COUNTED
@@ -63,7 +63,7 @@ class RandomSettings:
         _check(self, "number", "tasks", "episodes", "patience", "twins")
 
 
-def settings_for(families: str = "gridworld", **given: Any) -> Settings | RandomSettings:
+def settings_for(families: str = "gridworld", **given: Any) -> PromiseSettings | RandomSettings:
     """The settings of the count on these families."""
     if families == "random":
         return RandomSettings(**given)
@@ -72,12 +72,12 @@ def settings_for(families: str = "gridworld", **given: Any) -> Settings | Random
     for name in ("number", "kind"):
         if name in given:
             raise InvalidInput(f"{name} is that of random families, got {given[name]} for the gridworld")
-    return Settings(**given)
+    return PromiseSettings(**given)
 
 
-def _check(settings: Settings | RandomSettings, *counts: str) -> None:
+def _check(settings: PromiseSettings | RandomSettings, *counts: str) -> None:
     check_names("methods", settings.methods, COUNTED if settings.families == "random" else METHODS)
     check_counts(settings, *counts)
-    whole("seed", settings.seed, 0)
+    check_int("seed", settings.seed, 0)
     for risk in settings.risks:
-        fraction("risks", risk)
+        check_unit_interval("risks", risk)

@@ -23,7 +23,7 @@ from surefoot.tasks.task_distribution import TaskDistribution
 
 
 @dataclass(frozen=True)
-class Watched:
+class RunAudit:
     """Attributes:
     lost: whether the cell that holds the task was ever ruled out; None if none does or nobody asked.
     tested: see the function of that name.
@@ -34,9 +34,9 @@ class Watched:
     tested: bool
 
 
-def watched_run(
+def audit_run(
     method: Method, task: TabularCMDP, *, safe: Any, episodes: int, seed: int, horizon: int, cell: int | None
-) -> Watched:
+) -> RunAudit:
     """Run `method` for `episodes` episodes of `horizon` steps and look at every decision."""
     learner = Learner(method, seed=seed, horizon=horizon)
     lost: list[bool] = []
@@ -47,7 +47,7 @@ def watched_run(
 
     look()
     run = run_learner(learner, task, episodes=episodes, seed=seed, optimal_reward=0.0, observer=look)
-    return Watched(run.unsafe_episodes, any(lost) if lost else None, tested(run, task, safe))
+    return RunAudit(run.unsafe_episodes, any(lost) if lost else None, tested(run, task, safe))
 
 
 def tested(run: Run, task: TabularCMDP, safe: Any) -> bool:

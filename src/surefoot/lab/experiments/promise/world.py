@@ -21,7 +21,7 @@ ROUNDING = 1e-15  # a probability of 0 may come out as -1e-17
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class HazardWorld:
     """What the tasks of a family share: P_h = base + Σ_k h_k slope_k, a transition matrix if h ≥ 0 and Σ h ≤ 1.
 
     Attributes:
@@ -57,7 +57,7 @@ class World:
 
 def random_world(
     rng: np.random.Generator, hazards: int, *, neutral: bool, discounts: tuple[float, ...], alike: bool = False
-) -> World:
+) -> HazardWorld:
     """Places of work and one place per hazard; action 0 is careful, the last one bold.
 
     Args:
@@ -90,14 +90,14 @@ def random_world(
     cost *= 10.0 ** rng.uniform(-1, 1, (constraints, 1, 1))
     reward = rng.uniform(0, 0.2, (places, 1)) + boldness * rng.uniform(0.5, 1.0, (places, 1))
     start = np.append(rng.dirichlet(np.ones(work)), np.zeros(hazards))
-    world = World(base, slope, reward, cost, start, 0.0, 0, np.zeros(constraints))
+    world = HazardWorld(base, slope, reward, cost, start, 0.0, 0, np.zeros(constraints))
     if rng.random() < (0.9 if neutral else 0.3):
         discount = float(rng.choice([0.5, 0.7, 0.8]))
         return replace(world, discount=discount, steps=theory.horizon(discount, NEGLIGIBLE / (1 - discount)))
-    return replace(_unrolled(world, int(rng.integers(2, 5))), discount=float(rng.choice(discounts)))
+    return replace(_unroll_layers(world, int(rng.integers(2, 5))), discount=float(rng.choice(discounts)))
 
 
-def _unrolled(world: World, layers: int) -> World:
+def _unroll_layers(world: HazardWorld, layers: int) -> HazardWorld:
     """Every episode ends after `layers` steps, in a state that pays and costs nothing."""
     places, actions = world.reward.shape
     states = layers * places + 1
@@ -124,8 +124,8 @@ def _unrolled(world: World, layers: int) -> World:
 
 
 def with_safe_policy(
-    world: World, hazards: Floats, slack: float, cost_factors: Floats | None = None
-) -> tuple[World, Any]:
+    world: HazardWorld, hazards: Floats, slack: float, cost_factors: Floats | None = None
+) -> tuple[HazardWorld, Any]:
     """The policy that costs least where that is most, and budgets that it keeps by a hair on tasks of hazards [n, K].
 
     The hair is `slack` times what the boldest policy would cost more.
@@ -139,13 +139,19 @@ def with_safe_policy(
     safe = least[int(np.argmin([solution.values.reward for solution in least]))].policy
     bold = solve(each[0]).policy
     spent, most = (
-        np.max([factor * _spent(world, policy, strength) for strength, factor in zip(hazards, factors, strict=True)], 0)
+        np.max(
+            [
+                factor * _discounted_cost(world, policy, strength)
+                for strength, factor in zip(hazards, factors, strict=True)
+            ],
+            0,
+        )
         for policy in (safe, bold)
     )
     return replace(world, budget=spent + slack * np.maximum(most - spent, 1e-3 * np.abs(spent))), safe
 
 
-def _spent(world: World, policy: Any, hazards: Floats) -> Floats:
+def _discounted_cost(world: HazardWorld, policy: Any, hazards: Floats) -> Floats:
     """[m] discounted costs; by the same formula where the hazards are too large for a task."""
     if world.horizon is not None:
         return evaluate(world.task(hazards), policy).cost

@@ -27,10 +27,10 @@ from surefoot.learning.certified.evidence.likelihood import (
     ROW_TYPE_WEIGHT,
     all_alternatives,
     log_floored,
-    normalised,
     posterior,
     row_type_log_likelihood,
     row_type_prediction,
+    softmax,
 )
 from surefoot.learning.certified.replanning import Planned
 from surefoot.learning.method import Observes
@@ -133,7 +133,7 @@ class TransitionBall:
             log_prior + log_floored(alternatives) @ seen,
             np.log(ROW_TYPE_WEIGHT) + row_type_log_likelihood(seen, self.model),
         )
-        weights = normalised(log_weights)
+        weights = softmax(log_weights)
         mixed: Floats = weights[:-1] @ alternatives + weights[-1] * row_type_prediction(seen, self.model)
         return mixed
 

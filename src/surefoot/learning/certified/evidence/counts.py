@@ -83,7 +83,7 @@ def step_indices(outcomes: Outcomes, model: TransitionModel) -> Steps:
 def _sums_agree(steps: Steps, found: Integers, outcomes: Outcomes, model: TransitionModel, units: Units) -> Mask:
     """[n] hard tests: the first state is possible, and the sums are those of what was visited, where that is known."""
     agree: Mask = model.start[steps[0][:, 0]] > 0
-    paid = _paid(steps, found, model)
+    paid = _step_payments(steps, found, model)
     if paid is None:
         return agree
     span = np.ptp(units.reachable, axis=1)  # of constant signals, 0 to their sum
@@ -95,7 +95,7 @@ def _sums_agree(steps: Steps, found: Integers, outcomes: Outcomes, model: Transi
     return agree
 
 
-def _paid(steps: Steps, found: Integers, model: TransitionModel) -> list[Floats] | None:
+def _step_payments(steps: Steps, found: Integers, model: TransitionModel) -> list[Floats] | None:
     """Reward and costs of every step, [n, H] each; None where cells do not agree on them."""
     states, actions, _ = steps
     if model.reward is not None and model.cost is not None:

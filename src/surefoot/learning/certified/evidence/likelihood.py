@@ -317,14 +317,14 @@ def log_floored(probability: Floats) -> Floats:
     return np.log(np.maximum(probability, 1e-300))
 
 
-def normalised(log_weights: Floats) -> Floats:
+def softmax(log_weights: Floats) -> Floats:
     weights: Floats = np.exp(log_weights - np.logaddexp.reduce(log_weights))
     return weights
 
 
 def posterior(seen: Floats, cells: Cells, model: TransitionModel) -> Floats:
     """[J] probability of each cell given the class counts, by the likelihood at its centre."""
-    return normalised(np.log(np.maximum(cells.prior, 1e-300)) + seen @ log_floored(model.probability).T)
+    return softmax(np.log(np.maximum(cells.prior, 1e-300)) + seen @ log_floored(model.probability).T)
 
 
 # -------------------------------------------------------------------------------------------------- between the centres

@@ -98,7 +98,7 @@ class SignalProcess:
 
     def observe(self, state: SignalState, drawn: Integers, outcomes: Outcomes) -> SignalState:
         """The bets of each episode paid out, one after the other, so that blocks and single episodes round alike."""
-        signals = self.readings.signals.told_or_read(drawn, outcomes)
+        signals = self.readings.signals.of_outcomes(drawn, outcomes)
         numbers = np.concatenate([self.units.scaled(outcomes.sums), signals], axis=1)  # [n, k]
         bins = self.readings.bins(numbers)
         growth, fit = np.zeros((len(drawn), *state.capital.shape)), np.zeros((len(drawn), len(self.cells)))
