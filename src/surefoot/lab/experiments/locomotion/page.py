@@ -246,8 +246,8 @@ def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
             f"σ = 1; {_noise(published)}."
         )
     words += [
-        f"In {family['title']} those of {join_words([f'‘{name}’' for name in family['own_steps']])} are the largest of a "
-        "few tried after which hardly any robot fell."
+        f"In {family['title']} those of {join_words([f'‘{name}’' for name in family['own_steps']])} are the largest of "
+        "a few tried after which hardly any robot fell."
         for family in chosen
     ]
     return " ".join(words)
