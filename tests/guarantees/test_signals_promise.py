@@ -27,13 +27,13 @@ from surefoot.bounds import signal_model as signal_fit
 from surefoot.bounds import simulated as simulated_cells
 from surefoot.bounds.conformal import ALL_SHARE
 from surefoot.bounds.settings import Envelopes, LearnedSignals
-from surefoot.bounds.signal_model import LEARN_EPISODES_STAGE
 from surefoot.bounds.simulation import HoldoutBounds, Simulation
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.learning.certified.evidence.signals import FRACTIONS, SignalProcess, SignalState
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 
 FALSE_ALARM = 1e-4
@@ -227,7 +227,7 @@ def test_signals_fitted_to_the_episodes_that_bound_them_are_caught(monkeypatch: 
     monkeypatch.setattr(simulation, "LOOK_PART", 1.0)
     assert p_value(count_broken(4, tasks, few, lesson), 4, SPENT[0.5]) > FALSE_ALARM
     monkeypatch.setattr(
-        Simulation, "_entropy", lambda simulation, stage, number: [simulation.seed, LEARN_EPISODES_STAGE, number]
+        Simulation, "_entropy", lambda simulation, stage, number: [simulation.seed, Stream.SIGNAL_EPISODES, number]
     )
     same: Any = SameTasks(tasks)
     assert p_value(count_broken(12, same, few, lesson), 12, SPENT[0.5]) < FALSE_ALARM

@@ -72,6 +72,9 @@ def truth(wind: float, target: float) -> Floats:
     return np.array([total[0], UNITS.budget[0] - total[1]])
 
 
+OPTIONS: dict[str, str] = {}  # of `masses` on the command line
+
+
 def masses() -> TaskDistribution:
     return family(lambda wind: PointMass(float(wind[0])), Uniform(-0.05, 0.05), recipe={"family": "point-mass"})
 

@@ -203,7 +203,7 @@ def test_the_command_prints_what_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy_set(BORDER).save(tmp_path / "set")
-    monkeypatch.setattr(train, "FAMILIES", {"point-mass": train.Family(drifting_point.masses)})
+    monkeypatch.setattr(train, "FAMILIES", {"point-mass": train.Family("drifting_point", "masses")})
     words = ["surefoot", "adapt", str(tmp_path / "set"), "--task", "0", "--method", "pce", "--episodes", "40"]
     with mock.patch.object(sys, "argv", words), pytest.raises(SystemExit) as stop:
         commands.run()

@@ -149,6 +149,7 @@ def test_gymnasiums_vector_cart_pole_is_the_single_one_in_law() -> None:
     sf.check_env(cart_pole, 0.6, cost=cost, make_vector=cart_pole, **declared)
 
 
+@pytest.mark.forks
 def test_processes_side_by_side() -> None:
     def make_vector(theta: Any, n: int) -> Any:
         return AsyncVectorEnv([lambda: strangers.Steady(theta)] * n, autoreset_mode=AutoresetMode.DISABLED)

@@ -14,10 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from surefoot.arrays import Floats
-from surefoot.cmdp.episode import discounted_sum
 from surefoot.deploy.chain import Damaged, JournalRow, check_schema, reader
 
 FORMAT = "surefoot-journal"
@@ -153,11 +149,3 @@ FORMS: dict[str, dict[str, Check]] = {
     "outcome": {"episode": _count, "breach": _maybe(lambda value: value is True)},
     "abandoned": {"episode": _count, "reason": _text},
 }
-
-
-def sums_of(plain: Mapping[str, Any], discount: float) -> tuple[float, Floats]:
-    """Reward and costs [m] of a record."""
-    if "rewards" not in plain:
-        return plain["reward"], np.array(plain["cost"], dtype=np.float64)
-    rewards, costs = np.array(plain["rewards"]), np.array(plain["costs"])
-    return float(discounted_sum(rewards, discount)), discounted_sum(costs, discount)

@@ -24,8 +24,9 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
 from surefoot.confidence import mixture_boundary
 from surefoot.deploy.chain import STRANGE, Damaged, JournalRow, RawRow, decode_row
-from surefoot.deploy.forms import check_payload, opening, sums_of
+from surefoot.deploy.forms import check_payload, opening
 from surefoot.deploy.status import Ends, Status, Tally
+from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput, SurefootError
 
 POINTS = 256  # of a curve at least, once there are so many; at most twice as many

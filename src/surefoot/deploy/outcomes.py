@@ -24,7 +24,7 @@ from surefoot.bounded_json import check
 from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.deploy import chain
-from surefoot.deploy.forms import sums_of
+from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import check_length, signals_of
 from surefoot.learning.method import Method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import surefoot as sf
+from made_runs import made_run
 from surefoot.lab.experiments import PAGES
 from surefoot.lab.experiments.frame import redraw
 from surefoot.lab.experiments.lower_bound import (
@@ -79,7 +79,7 @@ def test_samples_in_loops_are_those_of_powers_of_the_transition_matrix() -> None
     for _ in range(2000):
         visits, now = visits + now, now @ moves
     safe = sf.adapt(gates(BASE), task, method="safe-only", episodes=1, seed=0)
-    entering = replace(safe, reward=np.array([sf.evaluate(task, sf.TabularPolicy(chances)).reward]))
+    entering = made_run("entering", True, [sf.evaluate(task, sf.TabularPolicy(chances)).reward], 0.0)
     assert loop_samples(BASE, safe)[0] == 0.0, "the safe policy enters none"
     assert np.isclose(loop_samples(BASE, entering)[0], visits[3 * n - 1 : 4 * n - 1].sum(), rtol=1e-9)
 
