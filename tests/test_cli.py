@@ -805,7 +805,7 @@ def test_anchors() -> None:
 
 
 def test_every_symbol_is_in_its_file() -> None:
-    rows = [line.split(" | ") for line in (ROOT / "docs/symbols.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [line.split(" | ") for line in (ROOT / "docs/glossary.md").read_text().splitlines() if line.startswith("| ")]
     checked = 0
     for _, names, files in (row for row in rows if "`" in row[-1]):
         text = "".join((ROOT / "src/surefoot" / file).read_text() for file in re.findall(r"`([^`]+)`", files))

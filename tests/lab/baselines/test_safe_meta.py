@@ -82,6 +82,8 @@ def _policy(theta: Floats) -> Floats:
 @settings(max_examples=15, deadline=None)
 @given(seed=seeds, constraints=st.integers(1, 2))
 def test_the_closed_form_maximises_the_lagrangian(seed: int, constraints: int) -> None:
+    """It is stationary, which is enough since the loss is convex in the policy, and a general solver, which may end
+    early where the best policy is nearly deterministic, finds nothing better."""
     policy, advantages, states, cost_penalty = problem(seed, constraints)
     multipliers = np.random.default_rng(seed).uniform(0, 2, constraints)
 
@@ -90,9 +92,10 @@ def test_the_closed_form_maximises_the_lagrangian(seed: int, constraints: int) -
         return float(multipliers @ spent(pi, policy, advantages, states, cost_penalty) - gain)
 
     ours = closed_form_policy(policy, advantages, multipliers, 0.5, cost_penalty, 0.9)
-    _, least = best_policy(policy, loss)
-    assert loss(ours) == pytest.approx(least, abs=1e-7)
-    assert loss(ours) <= least + 1e-9
+    around = (np.log(ours).ravel() + sign * 1e-5 * np.eye(ours.size) for sign in (1, -1))
+    ahead, behind = (np.array([loss(_policy(theta)) for theta in rows]) for rows in around)
+    assert (ahead - behind) / 2e-5 == pytest.approx(0.0, abs=1e-8)
+    assert loss(ours) <= best_policy(policy, loss)[1] + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(8))
