@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache
@@ -60,8 +61,9 @@ class OnDemand(Listing):
         name, found, rest = super().resolve_command(ctx, args)
         return name, found if name is None or found is None else self.load(name), rest
 
+    @abstractmethod
     def load(self, name: str) -> Any:
-        raise NotImplementedError
+        """The command of that name, imported with all its options."""
 
 
 def with_options(command: Callable[..., None], options: Mapping[str, Any]) -> Callable[..., None]:

@@ -209,7 +209,7 @@ class Replay:
     def follow(self, row: JournalRow) -> None:
         """Take over a row that was written earlier, or say why it does not follow."""
         if row.kind in TOLD:
-            self._follow_told(row)
+            self._follow_outcome(row)
             return
         owed = self.owed()
         if not owed:
@@ -229,7 +229,7 @@ class Replay:
             expected = found
         self.wrote([(kind, expected)])
 
-    def _follow_told(self, row: JournalRow) -> None:
+    def _follow_outcome(self, row: JournalRow) -> None:
         payload = row.data
         if not isinstance(payload, dict):
             raise Departure("its payload must be an object")

@@ -18,6 +18,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.episode import includes as includes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
+from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
@@ -122,7 +123,7 @@ class Method(ABC):
 
     @member
     def name(self) -> str:
-        raise NotImplementedError(f"{type(self).__name__} must have a name")
+        raise InvalidInput(f"name must be given by {type(self).__name__}, a Method, got none")
 
     @member
     def certified(self) -> bool:
@@ -188,7 +189,9 @@ class Method(ABC):
     @property
     def _policy_set(self) -> PolicyValueSet:
         if self.policies is None:
-            raise NotImplementedError(f"{self.name} has no policy set, so it must have units and policy of its own")
+            raise InvalidInput(
+                f"units and policy must be given by {self.name!r}, a Method without a policy set, got none"
+            )
         return self.policies
 
 

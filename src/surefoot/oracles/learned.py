@@ -140,7 +140,7 @@ def _train_and_test(
         if kept and (least >= needed).all():
             return trained, FeasiblePolicy(trained.policy, np.array([test.reward for test in tests]), margin)
         course = _tighten_budget(course, np.maximum(needed - least.min(axis=0), 0.0))
-    raise _nothing_found(tests, needed, rules.tested, tasks[0].units.budget)
+    raise _infeasible_error(tests, needed, rules.tested, tasks[0].units.budget)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -214,7 +214,7 @@ def _test_policy(task: Any, trained: TrainState, episodes: int, level: float, rn
     return _TestResult(float(outcomes.reward.mean()), margin, lower[1:], length)
 
 
-def _nothing_found(tests: Sequence[_TestResult], needed: Floats, episodes: int, budget: Floats) -> Infeasible:
+def _infeasible_error(tests: Sequence[_TestResult], needed: Floats, episodes: int, budget: Floats) -> Infeasible:
     k = int(np.argmin([(test.least_margin - needed).min() for test in tests]))
     worst = tests[k]
     return Infeasible(

@@ -142,7 +142,7 @@ def page(results: Results) -> Report:
         verdict=_verdict(results),
         lead=_LEAD,
         sections=(
-            Section("CoveringSizes numbers and covers", figure=svg(figure), caption=_CAPTION),
+            Section("Covering numbers and covers", figure=svg(figure), caption=_CAPTION),
             *(Section(title, table=table, notes=_NOTES) for title, table in tables(results).items()),
         ),
         figures={"covering.png": figure},
@@ -201,7 +201,7 @@ def _verdict(results: Results) -> Verdict:
 
 
 def covering_numbers(rows: Sequence[Mapping[str, Any]], delta: float) -> Figure:
-    """CoveringSizes numbers against the radius, a panel per family."""
+    """Covering numbers against the radius, a panel per family."""
     names = list(dict.fromkeys(row["family"] for row in rows))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.4 * len(names) + 0.6, 3.4), layout="constrained")

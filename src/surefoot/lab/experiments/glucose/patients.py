@@ -67,7 +67,7 @@ def live(
     possible = best(float(task.units.budget[0]) - mean[None, :, 1], mean[:, 0])
     known = possible
     if policies.cells is not None:
-        known = _cell_known(policies.cells, mean, judge.error, float(task.units.budget[0]))
+        known = _best_within_cells(policies.cells, mean, judge.error, float(task.units.budget[0]))
     return Lived(parameter, mean, judge.error, judge.count, possible, deployed, known)
 
 
@@ -91,7 +91,7 @@ def day_by_day(learner: Learner, stream: Callable[[int], EpisodeStream], days: i
     return weights
 
 
-def _cell_known(cells: Cells, mean: Floats, error: Floats, budget: float) -> Floats:
+def _best_within_cells(cells: Cells, mean: Floats, error: Floats, budget: float) -> Floats:
     """[P] what the bounds alone allow: on all cells that hold the patient's values [P, 2], as far as these are known;
     of a patient whom none holds, the safe settings."""
     own, doubt = np.column_stack([mean[:, 0], budget - mean[:, 1]]), STANDARD_ERRORS * error
