@@ -19,7 +19,7 @@ from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE, includes
-from surefoot.learning.spec import NEEDS, MethodSpec, Terms
+from surefoot.learning.spec import NEEDS, MethodArgs, MethodSpec
 from surefoot.methods import BASELINES, CONTROL_METHODS, METHODS, adapt, learner, spec_of, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.run import Run
@@ -252,7 +252,7 @@ def refusal(held: PolicyValueSet, name: str) -> str | None:
 def test_a_method_that_takes_a_risk_asks_for_it(name: str) -> None:
     asked = []
 
-    class Watched(Terms):
+    class Watched(MethodArgs):
         def __getattribute__(self, name: str) -> Any:
             asked.append(name)
             return super().__getattribute__(name)

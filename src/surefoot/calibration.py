@@ -82,7 +82,7 @@ def calibrate(
     untried = _initial_calibration(
         policies, tasks, method, episodes, risk, runs, error, attempt, seed, horizon, options
     )
-    trial, unsafe = _Trial(policies, tasks, untried), []
+    trial, unsafe = _CalibrationRuns(policies, tasks, untried), []
     with workers(jobs) as ready:
 
         def count(level: float) -> int:
@@ -121,7 +121,7 @@ def recount(
     drawn = np.random.default_rng(seed).choice(found.runs, _enough(found, runs), replace=False, shuffle=False)
     numbers = sorted(drawn.tolist())
     _check_recountable(found, policies, tasks)
-    trial = _Trial(policies, tasks, found)
+    trial = _CalibrationRuns(policies, tasks, found)
     with workers(jobs) as ready:
         for level, told in zip(found.passed, found.unsafe_runs or (), strict=False):
             unsafe = set(trial.unsafe_among(numbers, level, ready, progress or silent))
@@ -226,7 +226,7 @@ def _in_words(tasks: TaskDistribution) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _CalibrationRuns:
     """Runs of a learner at any level, the same tasks and seeds at each."""
 
     policies: PolicyValueSet

@@ -16,7 +16,7 @@ from surefoot.learning.certified import choice
 from surefoot.learning.certified.calibrated import Calibration, parse_calibration
 from surefoot.learning.learner import Learner
 from surefoot.learning.paper import algorithm_2, published, safe_only
-from surefoot.learning.spec import MethodSpec, PlanLine, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -96,7 +96,7 @@ def learner(
     spec = spec_of(method)
     if options.get("calibration") is not None:
         options["calibration"] = _as_calibration(options["calibration"])
-    terms = Terms(
+    terms = MethodArgs(
         spec.name,
         None if episodes is None else check_int("episodes", episodes),
         check_unit_interval("risk", risk),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from surefoot.cmdp.controllers import Controller, as_policy
-from surefoot.cmdp.own_policy import MOST_PROBES, OwnPolicy, fingerprint_controller
+from surefoot.cmdp.external_policy import MOST_PROBES, ExternalPolicy, fingerprint_controller
 from surefoot.cmdp.policy import EpisodeMixture, Policy
 from surefoot.errors import InvalidInput
 from surefoot.tabular.policy import TabularPolicy
@@ -244,7 +244,7 @@ def test_deterministic_is_recorded_as_it_will_be_asked_for() -> None:
 # ---------------------------------------------------------------------------------------------------------- recognised
 
 
-def known(function: Any, **more: Any) -> OwnPolicy:
+def known(function: Any, **more: Any) -> ExternalPolicy:
     def simulate(watched: Policy) -> None:
         for step in range(40):
             watched.act(OBSERVATIONS + step, np.full(5, step), rng())
@@ -252,10 +252,10 @@ def known(function: Any, **more: Any) -> OwnPolicy:
     return fingerprint_controller(sf.controller(function, name="it", **more), simulate)
 
 
-def stored(policy: OwnPolicy) -> OwnPolicy:
+def stored(policy: ExternalPolicy) -> ExternalPolicy:
     """As it comes back from a file: without the controller."""
     parts = policy.observations, policy.actions, policy.asked_likeliest, policy.given
-    return OwnPolicy(policy.name, policy.deterministic, *parts)
+    return ExternalPolicy(policy.name, policy.deterministic, *parts)
 
 
 def test_a_controller_is_recognised_by_what_it_does() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import surefoot as sf
 from random_tasks import seeds
 from surefoot.arrays import Floats
-from surefoot.cmdp.own_policy import ASKED, LANES, check_lanes, sharing_lanes
+from surefoot.cmdp.external_policy import ASKED, LANES, check_lanes, sharing_lanes
 from surefoot.errors import InvalidInput
 from surefoot.tasks.task_distribution import from_arrays
 from wheel import Wheel

@@ -20,8 +20,8 @@ from surefoot.cmdp.policy import Policy
 from surefoot.deploy import session, snapshots
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, Observes, Step
-from surefoot.learning.spec import MethodSpec, PlanLine, Terms
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
+from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import results_table
 from surefoot.report.metrics import summarise
@@ -59,14 +59,14 @@ class Halfway:
     def start(self) -> Ledger:
         return Ledger(0, np.zeros(len(self.units.budget)), False)
 
-    def deployed(self, state: Ledger) -> Deployed:
-        mixture = Deployed(np.array([SAFE, 1]), np.array([1 - self.share, self.share]))
-        return mixture if state.trusting else SAFE_ONLY
+    def mixture(self, state: Ledger) -> Mixture:
+        mixture = Mixture(np.array([SAFE, 1]), np.array([1 - self.share, self.share]))
+        return mixture if state.trusting else SAFE_MIXTURE
 
     def policy(self, state: Ledger, index: int) -> Policy:
         return self.policies.policies[index]
 
-    def absorb(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
+    def update(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
         used = min(len(outcomes), 10 - state.count % 10)
         spent = state.spent
         for cost in outcomes.cost[:used]:
@@ -77,8 +77,8 @@ class Halfway:
         worst = self.units.cost_value_range[:, 1]
         return self._moved(Ledger(state.count + 1, state.spent + worst, state.trusting), 1)
 
-    def account(self, state: Ledger) -> Account:
-        return Account(0, 0, None)
+    def certificate(self, state: Ledger) -> Certificate:
+        return Certificate(0, 0, None)
 
     def _moved(self, state: Ledger, used: int) -> Step:
         if state.count % 10:
@@ -86,7 +86,7 @@ class Halfway:
         return Step(replace(state, trusting=bool((state.spent / state.count < self.units.budget / 2).all())), used)
 
 
-def _halfway(policies: PolicyValueSet, terms: Terms, share: float = 0.5) -> Halfway:
+def _halfway(policies: PolicyValueSet, terms: MethodArgs, share: float = 0.5) -> Halfway:
     return Halfway(policies, share)
 
 
@@ -105,8 +105,8 @@ class Inheriting(Method):
     share: float
     name: ClassVar[str] = "halfway"
 
-    start, deployed, absorb = Halfway.start, Halfway.deployed, Halfway.absorb
-    abandon, account, _moved = Halfway.abandon, Halfway.account, Halfway._moved
+    start, mixture, update = Halfway.start, Halfway.mixture, Halfway.update
+    abandon, certificate, _moved = Halfway.abandon, Halfway.certificate, Halfway._moved
 
 
 def fresh(**options: Any) -> sf.Learner:
@@ -114,7 +114,7 @@ def fresh(**options: Any) -> sf.Learner:
 
 
 def test_it_passes_the_shipped_suite() -> None:
-    learner_suite.check(fresh, learner_suite.World(Spending(0.4), HORIZON, 300))
+    learner_suite.check(fresh, learner_suite.EpisodeSource(Spending(0.4), HORIZON, 300))
 
 
 def test_who_inherits_need_not_write_the_defaults() -> None:
@@ -123,7 +123,7 @@ def test_who_inherits_need_not_write_the_defaults() -> None:
     def inheriting() -> sf.Learner:
         return sf.learner(spending_set(), method=spec, episodes=500, seed=3)
 
-    learner_suite.check(inheriting, learner_suite.World(Spending(0.4), HORIZON, 300))
+    learner_suite.check(inheriting, learner_suite.EpisodeSource(Spending(0.4), HORIZON, 300))
     made, plain = inheriting(), fresh()
     for one in (made, plain):
         assert (one.certified, one.risk_split, one.events, one.method.observes) == (False, {}, (), "sums")
@@ -145,7 +145,7 @@ def test_what_is_abstract_must_be_written() -> None:
 def test_it_has_snapshots_and_its_journal_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SNAPSHOT_EVERY", 10)
     path, key = tmp_path / "halfway.journal", bytes(range(32))
-    world = learner_suite.World(Spending(0.4), HORIZON, 100)
+    world = learner_suite.EpisodeSource(Spending(0.4), HORIZON, 100)
 
     def told(deployment: sf.Deployment, episodes: int) -> None:
         for _ in range(episodes):
@@ -259,7 +259,7 @@ def test_units_of_the_toy_are_those_of_the_task() -> None:
 class Hasty(Halfway):
     """Decides at the end of a block, wherever that falls."""
 
-    def absorb(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
+    def update(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
         spent = state.spent + outcomes.cost.sum(axis=0)
         return Step(Ledger(state.count + len(outcomes), spent, True), len(outcomes))
 
@@ -267,8 +267,8 @@ class Hasty(Halfway):
 class Talkative(Halfway):
     """Accounts otherwise for the same mixture after every episode, and goes on."""
 
-    def account(self, state: Ledger) -> Account:
-        return Account(state.count, 500, None)
+    def certificate(self, state: Ledger) -> Certificate:
+        return Certificate(state.count, 500, None)
 
 
 class Moody(Halfway):
@@ -281,8 +281,8 @@ class Moody(Halfway):
 class Greedy(Halfway):
     """Weights that sum to more than 1."""
 
-    def deployed(self, state: Ledger) -> Deployed:
-        return Deployed(np.array([SAFE, 1]), np.array([0.6, 0.6]))
+    def mixture(self, state: Ledger) -> Mixture:
+        return Mixture(np.array([SAFE, 1]), np.array([0.6, 0.6]))
 
 
 class Careless(Halfway):
@@ -296,7 +296,7 @@ class Careless(Halfway):
 class Idle(Halfway):
     """Uses nothing of what it is told."""
 
-    def absorb(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
+    def update(self, state: Ledger, episode: int, drawn: np.ndarray, outcomes: sf.Outcomes) -> Step:
         return Step(state, 0)
 
 
@@ -324,7 +324,7 @@ def test_methods_that_break_the_contract_are_caught(wrong: type[Halfway], messag
     with pytest.raises(AssertionError, match=message):
         learner_suite.check(
             lambda: sf.learner(spending_set(), method=spec, episodes=500, seed=3),
-            learner_suite.World(Spending(0.4), HORIZON, 300),
+            learner_suite.EpisodeSource(Spending(0.4), HORIZON, 300),
         )
 
 
@@ -333,5 +333,5 @@ def test_a_state_that_its_row_does_not_list_is_caught() -> None:
     with pytest.raises(AssertionError, match="the state holds a Ledger, which"):
         learner_suite.check(
             lambda: sf.learner(spending_set(), method=spec, episodes=500, seed=3),
-            learner_suite.World(Spending(0.4), HORIZON, 300),
+            learner_suite.EpisodeSource(Spending(0.4), HORIZON, 300),
         )

@@ -29,7 +29,7 @@ from surefoot.deploy.page import deployment_page, read_history
 from surefoot.deploy.replay import TOLERANCE
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
-from surefoot.deploy.verify import Verdict, read_header, verify
+from surefoot.deploy.verify import Verification, read_header, verify
 from surefoot.errors import SurefootError
 
 EPISODES = 9
@@ -85,7 +85,7 @@ def checked(path: Path, method: str, hashes: list[bytes] | None, draw: bool) -> 
     """Whether the journal holds; everything that must be true of it and of whoever reads it is asserted here."""
     for reader in (read_status, lambda path: list(export_lines(path)), deployment_page if draw else read_history):
         quietly(lambda reader=reader: reader(path))
-    verdict: Verdict | None = quietly(lambda: verify(path, made(path, method)))
+    verdict: Verification | None = quietly(lambda: verify(path, made(path, method)))
     holds = verdict is not None and verdict.holds
     copied = quietly(lambda: backup(path, path.with_name("copy")))
     if holds and hashes is not None:  # raw damage: all of it or nothing

@@ -67,7 +67,7 @@ def failing(deployment: Deployment) -> None:
     drive(deployment, 3)
     order = deployment.ask()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(deployment.learner.method), "absorb", lambda *_: 1 / 0)
+        patch.setattr(type(deployment.learner.method), "update", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             deployment.tell(order, **told(order))
 

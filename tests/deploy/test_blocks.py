@@ -21,7 +21,7 @@ from surefoot.deploy.chain import Damaged, canonical, read
 from surefoot.deploy.journal import Journal
 from surefoot.deploy.replay import Replay
 from surefoot.deploy.session import Deployment
-from surefoot.deploy.verify import Verdict, verify
+from surefoot.deploy.verify import Verification, verify
 from surefoot.learning.learner import Learner, Order
 from surefoot.testing.learner_suite import snapshot
 
@@ -63,7 +63,7 @@ def one_by_one() -> AbstractContextManager[object]:
     return mock.patch.object(replay, "_take", return_value=0)
 
 
-def both_ways(path: Path, method: str) -> tuple[Verdict | None, Verdict | None]:
+def both_ways(path: Path, method: str) -> tuple[Verification | None, Verification | None]:
     """Verdicts by blocks and one by one, which leave their learners with the same."""
     learners, found = (deployments.fresh(method), deployments.fresh(method)), []
     for learner, way in zip(learners, (nullcontext, one_by_one), strict=True):

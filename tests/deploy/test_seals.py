@@ -16,7 +16,7 @@ from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import Mixture
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 
@@ -132,7 +132,7 @@ def test_a_forged_snapshot_is_not_believed(
         replay = deployment._replay
         forged = {
             "another mixture": (
-                Deployed(np.array([1]), np.array([1.0])),
+                Mixture(np.array([1]), np.array([1.0])),
                 learner.events,
                 replay.events,
                 replay.decision,

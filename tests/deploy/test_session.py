@@ -329,7 +329,7 @@ def test_a_failing_method_suspends(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         def broken(*_: object) -> None:
             raise FloatingPointError("no convergence")
 
-        monkeypatch.setattr(type(deployment.learner.method), "absorb", broken)
+        monkeypatch.setattr(type(deployment.learner.method), "update", broken)
         with pytest.raises(FloatingPointError):
             deployment.tell(order, **told(order))
         assert deployment.ask().episode == FALLBACK

@@ -24,7 +24,7 @@ from surefoot.deploy import protocol
 from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.replay import FeaturesMissing
 from surefoot.deploy.session import Deployment
-from surefoot.deploy.verify import Verdict, verify
+from surefoot.deploy.verify import Verification, verify
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner
@@ -285,7 +285,7 @@ def test_a_learner_refuses_the_same() -> None:
 # ----------------------------------------------------------------------------------------------------------- forgeries
 
 
-def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> Verdict:
+def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> Verification:
     """The verdict on the journal with one outcome changed by somebody who computes all hashes again."""
     rows = [(row.kind, row.payload) for row in read(path)]
     outcomes = {n: json.loads(payload) for n, (kind, payload) in enumerate(rows) if kind == "outcome"}

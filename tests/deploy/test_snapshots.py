@@ -55,7 +55,7 @@ def test_what_is_not_plain_has_no_snapshot() -> None:
     [
         b"", b"\x80\x04.", pickle.dumps([1]), b"[1, 2]", b'["class", "Path", "/"]', b'["class", "os.system", "true"]',
         b'["array", "|O", [1], "AAAAAAAAAAA="]', b'["array", "<f8", [1000000000], "AAAAAAAAAAA="]', b'["float", "x"]',
-        b'["class", "Deployed", 1, 2, 3, 4]', json.dumps([["dict", [["list"], 1]]]).encode(), b"[" * 10_000,
+        b'["class", "Mixture", 1, 2, 3, 4]', json.dumps([["dict", [["list"], 1]]]).encode(), b"[" * 10_000,
     ],
 )  # fmt: skip
 def test_strange_bytes_are_refused(content: bytes) -> None:

@@ -18,7 +18,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.lab.experiments.promise.twins import ChangedEvidence, overconfident
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
-from surefoot.learning.method import SAFE, Account, Deployed, Method, Step
+from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Step
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.evaluate import evaluate
@@ -158,27 +158,27 @@ class _PerStep:
     def start(self) -> Any:
         return self.inner.start()
 
-    def deployed(self, state: Any) -> Deployed:
-        mixture = self.inner.deployed(state)
+    def mixture(self, state: Any) -> Mixture:
+        mixture = self.inner.mixture(state)
         key = tuple(mixture.indices.tolist()), tuple(mixture.weights.tolist())
         if key not in self.known:
             parts = np.stack([self.inner.policy(state, index).probabilities for index in mixture.indices.tolist()])
             blend = np.einsum("i,isa->sa", mixture.weights, parts)
             self.known[key] = len(self.blends)
             self.blends.append(TabularPolicy(blend / blend.sum(axis=1, keepdims=True)))
-        return Deployed(np.array([self.known[key]]), np.ones(1))
+        return Mixture(np.array([self.known[key]]), np.ones(1))
 
     def policy(self, state: Any, index: int) -> TabularPolicy:
         return self.blends[index]
 
-    def absorb(self, state: Any, episode: int, drawn: Any, outcomes: Outcomes) -> Step:
-        return self.inner.absorb(state, episode, drawn, outcomes)
+    def update(self, state: Any, episode: int, drawn: Any, outcomes: Outcomes) -> Step:
+        return self.inner.update(state, episode, drawn, outcomes)
 
     def abandon(self, state: Any, episode: int, drawn: int) -> Step:
         return self.inner.abandon(state, episode, drawn)
 
-    def account(self, state: Any) -> Account:
-        return self.inner.account(state)
+    def certificate(self, state: Any) -> Certificate:
+        return self.inner.certificate(state)
 
 
 # ------------------------------------------------------------------------------ errors in what the evidence is made of

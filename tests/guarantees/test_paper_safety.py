@@ -24,7 +24,7 @@ from contracts.made_up import made_up_set, values_of_all
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import SAFE, Deployed
+from surefoot.learning.method import SAFE, Mixture
 from surefoot.learning.paper.algorithm_2 import SafeCandidates
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -65,7 +65,7 @@ class Scenario:
         """[P, m] exact margins of all policies."""
         return values_of_all(self.task, self.policies.policies).margin
 
-    def exact_margin(self, deployed: Deployed) -> float:
+    def exact_margin(self, deployed: Mixture) -> float:
         """Smallest margin of a mixture whose component is drawn once per episode."""
         return float((deployed.weights @ self.margin[deployed.indices]).min())
 

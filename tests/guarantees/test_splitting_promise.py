@@ -22,7 +22,7 @@ from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import Mixture
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.simulate.runner import run_learner
@@ -72,7 +72,7 @@ class AroundTheTask(Splitter):
 
     parameter: Floats = field(default_factory=lambda: np.empty(0))
 
-    def _limiting(self, boxes: Boxes, alive: Mask, deployed: Deployed) -> tuple[Integers, Integers]:
+    def _limiting(self, boxes: Boxes, alive: Mask, deployed: Mixture) -> tuple[Integers, Integers]:
         inside = ((boxes.low <= self.parameter) & (self.parameter <= boxes.high)).all(axis=1)
         chosen = np.flatnonzero(inside)[:1]
         return chosen, np.argmax((boxes.high - boxes.low)[chosen] * self._change, axis=1)

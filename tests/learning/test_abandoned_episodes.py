@@ -53,10 +53,10 @@ def fresh(name: str) -> Learner:
 
 
 @cache
-def world(name: str = "") -> suite.World:
+def world(name: str = "") -> suite.EpisodeSource:
     if name == SIGNALS:
-        return suite.World(ShownWheel(0.25), STEPS, 300)
-    return suite.World(gridworld().task([0.31]), HORIZON, 300)
+        return suite.EpisodeSource(ShownWheel(0.25), STEPS, 300)
+    return suite.EpisodeSource(gridworld().task([0.31]), HORIZON, 300)
 
 
 def with_gaps(made: Learner, abandoned: set[int], episodes: int, size: int) -> suite.Story:
@@ -272,7 +272,7 @@ def test_abandoned_episodes_wait_for_the_others() -> None:
         state, episode = method.abandon(state, episode, 1).state, episode + 1
     raised = []
     while not raised:
-        step = method.absorb(state, episode, np.array([1]), right)
+        step = method.update(state, episode, np.array([1]), right)
         state, episode, raised = step.state, episode + 1, [event for event in step.events if event.kind == "weight"]
     # 9 gaps of at most 10/3 · (worst distance) must weigh no more than the radius: well beyond the phase length of 10.
     assert 20 < episode < 60

@@ -143,7 +143,7 @@ def test_the_level_is_the_one_that_was_found() -> None:
 
 
 def test_the_contract_of_learners() -> None:
-    world = learner_suite.World(mutants.rooms().task([0.1]), policies().units.episode_length, 400)
+    world = learner_suite.EpisodeSource(mutants.rooms().task([0.1]), policies().units.episode_length, 400)
     learner_suite.check(learner, world)
 
 
@@ -193,7 +193,7 @@ def test_after_an_episode_without_an_outcome_too() -> None:
     chosen.abandon(chosen.ask())
     assert chosen.deployed.weight == 0
     assert chosen.events[-1].kind == "ended"
-    assert chosen.account().margin is None
+    assert chosen.certificate().margin is None
 
 
 def steps(task: sf.TabularCMDP, seen: sf.Outcomes) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
-from surefoot.testing.learner_suite import World, fingerprint, tell_in_blocks, tell_singly
+from surefoot.testing.learner_suite import EpisodeSource, fingerprint, tell_in_blocks, tell_singly
 
 HORIZON = 62
 
@@ -81,7 +81,7 @@ def after_decisions(method: Certified, count: int) -> tuple[CertifiedState, list
     state, kinds = method.start(), []
     for _ in range(count):
         begin = state.next_decision - 1
-        step = method.absorb(state, begin, np.zeros(1, int), Outcomes(np.zeros(1), np.zeros((1, 1))))
+        step = method.update(state, begin, np.zeros(1, int), Outcomes(np.zeros(1), np.zeros((1, 1))))
         state, kinds = step.state, kinds + [event.kind for event in step.events]
     return state, kinds
 
@@ -149,12 +149,12 @@ def test_rewards_are_weighed_by_the_belief_in_surviving_cells() -> None:
 def test_the_account_is_the_least_certified_margin() -> None:
     method = scripted([NOTHING, [0, 0, GONE, GONE], np.full(4, math.inf)])
     state, _ = after_decisions(method, 1)
-    account = method.account(state)
+    account = method.certificate(state)
     assert (account.surviving, account.total) == (2, 4)
     assert account.margin is not None
     assert account.margin[0] == pytest.approx(0.0, abs=1e-6)
     assert account.margin[0] >= 0
-    assert method.account(after_decisions(method, 2)[0]).margin is None
+    assert method.certificate(after_decisions(method, 2)[0]).margin is None
 
 
 # ------------------------------------------------------------------------------------------------------- the schedule
@@ -176,7 +176,7 @@ def test_decisions_get_rarer_and_never_skip_an_episode() -> None:
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball", "certified-returns"])
 def test_decisions_do_not_depend_on_blocks(name: str) -> None:
     """Through the first planned policy; every block asks beyond the next decision."""
-    world = World(rooms().task([0.1]), 30, FIRST + 40)
+    world = EpisodeSource(rooms().task([0.1]), 30, FIRST + 40)
     stories = []
     for sizes in ([64], [13, 200]):
         fresh = learner(rooms_policies(cells=20), method=name, risk=0.3, seed=5, horizon=30)
@@ -194,7 +194,7 @@ def test_decisions_do_not_depend_on_blocks(name: str) -> None:
 @cache
 def finished(name: str, episodes: int) -> tuple[Learner, CertifiedState]:
     fresh = learner(rooms_policies(cells=20), method=name, risk=0.2, seed=1, horizon=30)
-    tell_in_blocks(fresh, World(rooms().task([0.1]), 30, episodes), episodes, [500])
+    tell_in_blocks(fresh, EpisodeSource(rooms().task([0.1]), 30, episodes), episodes, [500])
     return fresh, fresh.state.method
 
 
@@ -436,7 +436,7 @@ def test_small_risks_still_rule_cells_out() -> None:
     assert isinstance(method.evidence, ReturnProcess)
     assert method.evidence.settled_against > math.log(1e7)
     fresh = Learner(method, seed=0)
-    tell_in_blocks(fresh, World(rooms().task([0.08]), 62, 3000), 3000, [500])
+    tell_in_blocks(fresh, EpisodeSource(rooms().task([0.08]), 62, 3000), 3000, [500])
     assert fresh.state.method.surviving.sum() < 20
 
 
@@ -445,10 +445,10 @@ def test_states_are_values() -> None:
     method = certified_method(rooms_policies(20), "certified-likelihood", 0.1, horizon=HORIZON)
     before = method.start()
     image = fingerprint(before)
-    world = World(rooms().task([0.1]), 62, 20)
+    world = EpisodeSource(rooms().task([0.1]), 62, 20)
     fresh = Learner(method, seed=0)
     orders = fresh.ask_block(8)
-    method.absorb(before, 0, orders.drawn, world.outcomes(fresh, orders))
+    method.update(before, 0, orders.drawn, world.outcomes(fresh, orders))
     assert fingerprint(before) == image
 
 

@@ -40,7 +40,7 @@ def fresh(name: str, **changes: Any) -> sf.Learner:
 @pytest.mark.short_for(name=["paper", "certified-model-free"])
 @pytest.mark.parametrize("name", RUNNING)
 def test_methods_keep_the_contract(name: str) -> None:
-    learner_suite.check(lambda: fresh(name), learner_suite.World(Spending(0.4), HORIZON, 400))
+    learner_suite.check(lambda: fresh(name), learner_suite.EpisodeSource(Spending(0.4), HORIZON, 400))
 
 
 @pytest.mark.parametrize("name", ["paper", "certified-returns", "certified-model-free"])

@@ -18,7 +18,7 @@ from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner, Orders, counter_uniforms
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Step
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Mixture, Step
 from surefoot.methods import METHODS, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.model import TabularCMDP
@@ -86,10 +86,10 @@ def maker(name: str, setting: str) -> suite.Make:
 
 
 @cache
-def world(setting: str) -> suite.World:
+def world(setting: str) -> suite.EpisodeSource:
     grid, wheel = gridworld().task([0.31]), ShownWheel(0.25)
     task: Any = {"gridworld": grid, "short phases": short_phase_task(), "shown wheel": wheel}[setting]
-    return suite.World(task, min(60, task.units.episode_length), LENGTH)
+    return suite.EpisodeSource(task, min(60, task.units.episode_length), LENGTH)
 
 
 def covered_by_all(test):
@@ -198,32 +198,32 @@ class Alternating:
     observes = "sums"
     units = Units(0.5, (-2.0, 3.0), np.array([[0.0, 1.0], [-1.0, 1.0]]), np.array([1.0, 1.0]))
 
-    def __init__(self, mixtures: tuple[Deployed, Deployed], period: int) -> None:
+    def __init__(self, mixtures: tuple[Mixture, Mixture], period: int) -> None:
         self.mixtures, self.period = mixtures, period
 
     def start(self) -> tuple[int, float]:
         return 0, 0.0
 
-    def deployed(self, state: tuple[int, float]) -> Deployed:
+    def mixture(self, state: tuple[int, float]) -> Mixture:
         return self.mixtures[state[0] // self.period % 2]
 
     def policy(self, state: tuple[int, float], index: int) -> TabularPolicy:
         return TabularPolicy(np.eye(4)[[index]])
 
-    def absorb(self, state: tuple[int, float], episode: int, drawn: np.ndarray, outcomes: Outcomes) -> Step:
+    def update(self, state: tuple[int, float], episode: int, drawn: np.ndarray, outcomes: Outcomes) -> Step:
         count, total = state
         used = min(len(outcomes), self.period - count % self.period)
         for reward in outcomes.reward[:used].tolist():
             total += reward
         return Step((count + used, total), used)
 
-    def account(self, state: tuple[int, float]) -> Account:
-        return Account(0, 0, None)
+    def certificate(self, state: tuple[int, float]) -> Certificate:
+        return Certificate(0, 0, None)
 
 
 MIXTURES = (
-    Deployed(np.array([0, 1, 3]), np.array([0.5, 0.2, 0.3])),
-    Deployed(np.array([2, 0]), np.array([0.9, 0.1])),
+    Mixture(np.array([0, 1, 3]), np.array([0.5, 0.2, 0.3])),
+    Mixture(np.array([2, 0]), np.array([0.9, 0.1])),
 )
 
 
@@ -289,7 +289,7 @@ def test_draws_of_three_components_follow_their_weights() -> None:
 
 
 def test_weights_that_sum_to_a_little_less_than_one_always_draw_something() -> None:
-    short = Deployed(np.array([0, 1]), np.array([0.3, 0.7 - 1e-13]))
+    short = Mixture(np.array([0, 1]), np.array([0.3, 0.7 - 1e-13]))
     drawn = Learner(Alternating((short, short), 10), seed=0).ask_block(1000).drawn
     assert set(drawn.tolist()) == {0, 1}
 
@@ -338,5 +338,5 @@ def test_the_alarm_says_what_was_seen_and_what_was_declared() -> None:
     assert alarm.data == {"reward": 6.5, "cost": [2.5, 0.0]}
     assert "reward 6.5" in alarm.message
     assert "[-4.0, 6.0]" in alarm.message
-    assert learner.deployed is SAFE_ONLY
+    assert learner.deployed is SAFE_MIXTURE
     assert learner.ask().policy_index == SAFE

@@ -24,7 +24,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
-from surefoot.testing.learner_suite import World, tell_in_blocks
+from surefoot.testing.learner_suite import EpisodeSource, tell_in_blocks
 
 HORIZON = 62
 TRUNCATION = 0.8**HORIZON
@@ -47,8 +47,8 @@ class Watched(ModelFree):
 
     seen: list[tuple[ModelFreeState, Any]]
 
-    def absorb(self, state: ModelFreeState, episode: int, drawn: Any, outcomes: Any) -> Any:
-        step = super().absorb(state, episode, drawn, outcomes)
+    def update(self, state: ModelFreeState, episode: int, drawn: Any, outcomes: Any) -> Any:
+        step = super().update(state, episode, drawn, outcomes)
         told = self.__dict__.setdefault("told", {index: [] for index in range(len(self.policies.policies))})
         for index in np.unique(drawn[: step.used]):
             told[int(index)].extend(outcomes.cost[: step.used][drawn[: step.used] == index].tolist())
@@ -208,7 +208,7 @@ def test_memory_does_not_grow_with_the_episodes() -> None:
     sizes = []
     for episodes in (200, 2000):
         fresh = Learner(method, seed=0)
-        tell_in_blocks(fresh, World(rooms().task([0.1]), 20, episodes), episodes, [400])
+        tell_in_blocks(fresh, EpisodeSource(rooms().task([0.1]), 20, episodes), episodes, [400])
         state = fresh.state.method
         sizes.append(sum(part.sums.size for part in state.costs) + state.returns.size + state.squares.size)
     assert sizes[0] == sizes[1]
@@ -220,4 +220,4 @@ def test_both_policies_of_the_rooms_are_known_to_it() -> None:
     assert method.policy(state, 0) is method.policies.policies[0]
     assert np.array_equal(method.policy(state, 0).to_arrays()["probabilities"], STAY_CALM.probabilities)
     assert np.array_equal(method.policy(state, 1).to_arrays()["probabilities"], STAY_RICH.probabilities)
-    assert method.deployed(state).weight == 0
+    assert method.mixture(state).weight == 0

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from random_tasks import seeds
 from surefoot.arrays import Floats
 from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises, repair_mixture
-from surefoot.learning.method import SAFE, Deployed
+from surefoot.learning.method import SAFE, Mixture
 
 # The second solver's own feasibility tolerance allows for this much, relative to the size of the rewards.
 SECOND_SOLVER = 1e-5
@@ -43,13 +43,13 @@ def test_units_change_nothing(seed: int, rows: int, policies: int, unit: float) 
     assert reward @ found == pytest.approx(reward @ plain, abs=1e-6 * np.abs(reward).max())
 
 
-def full_weights(deployed: Deployed, policies: int) -> Floats:
+def full_weights(deployed: Mixture, policies: int) -> Floats:
     weights = np.zeros(policies)
     weights[deployed.indices] = deployed.weights
     return weights
 
 
-def check_safe(deployed: Deployed, margin: Floats) -> Floats:
+def check_safe(deployed: Mixture, margin: Floats) -> Floats:
     """Weights [P], after checking that they are a distribution and that no certified margin is negative.
 
     In floating point exactly; in exact arithmetic up to the rounding of one inner product.

@@ -140,7 +140,7 @@ def test_cells_that_are_far_off_are_ruled_out_and_the_true_one_is_not() -> None:
     policies, alive = shown_set(), {}
     for method in ("certified-signals", "certified-returns"):
         made = sf.learner(policies, method=method, risk=0.3, seed=1)
-        suite.tell_in_blocks(made, suite.World(ShownWheel(0.25), STEPS, 200), 100, [100])
+        suite.tell_in_blocks(made, suite.EpisodeSource(ShownWheel(0.25), STEPS, 200), 100, [100])
         alive[method] = made.state.method.surviving
     assert alive["certified-signals"].any()
     assert alive["certified-signals"].sum() < len(alive["certified-signals"])

@@ -83,7 +83,7 @@ def test_blocks_of_episodes_make_no_difference() -> None:
 
 def test_the_account_is_the_least_margin_over_all_boxes_that_survive() -> None:
     made = after(400)
-    account = made.account()
+    account = made.certificate()
     assert account.margin is not None
     assert account.margin.shape == (1,)
     assert 0 <= account.margin[0] < 0.25

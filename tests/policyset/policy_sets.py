@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from test_cells import make_cells
 
 from surefoot.bounds.cells import Cells
-from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset import Entry, PolicyValueSet
@@ -87,8 +87,8 @@ def make_mixed() -> PolicyValueSet:
         weights = rng.normal(size=(hidden, 3)), rng.normal(size=(2, hidden))
         return MLPPolicy(weights, (np.zeros(hidden), np.zeros(2)), np.zeros(2), np.zeros(3), np.ones(3))
 
-    seen = OwnPolicy("seen", False, rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(5, 2)))
-    mine = OwnPolicy("mine", True, np.empty((0, 3)), np.empty((0, 1)), given="v7")
+    seen = ExternalPolicy("seen", False, rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(5, 2)))
+    mine = ExternalPolicy("mine", True, np.empty((0, 3)), np.empty((0, 1)), given="v7")
     entries = tuple(replace(plain.entries[0], policy=policy) for policy in (network(4), seen, mine))
     names = ("calm", "quick", "seen", "mine")
     return replace(plain, entries=entries, safe_policy=network(9), names=names, epsilon=None, delta=None, xi=None)

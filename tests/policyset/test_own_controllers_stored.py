@@ -12,7 +12,7 @@ import safetensors.numpy
 from policy_sets import make_mixed, make_set
 
 import surefoot as sf
-from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset import Entry
@@ -31,8 +31,8 @@ def test_a_set_comes_back_with_names_and_without_code(stored: Path) -> None:
     assert again.names == policies.names == tuple(CONTROLLERS)
     assert again.epsilon is None
     for before, after in zip(policies.policies, again.policies, strict=True):
-        assert isinstance(before, OwnPolicy)
-        assert isinstance(after, OwnPolicy)
+        assert isinstance(before, ExternalPolicy)
+        assert isinstance(after, ExternalPolicy)
         assert after.fingerprint == before.fingerprint
         assert after.observations.dtype == before.observations.dtype
         assert after.actions.dtype == np.int64

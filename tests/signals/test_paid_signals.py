@@ -99,7 +99,7 @@ def test_what_steps_paid_tells_tasks_apart_that_nothing_else_does(paid: bool) ->
     for _ in range(60):
         order = trying.ask()
         trying.tell(order, turn(trying, order))
-    account = trying.account()
+    account = trying.certificate()
     assert (account.surviving < 0.5 * account.total) == paid
     if paid:
         assert trying.deployed.indices[trying.deployed.weights.argmax()] == 1, "the guess that is nearest"
@@ -131,7 +131,7 @@ def test_a_deployment_reads_what_simulation_read(tmp_path: Path) -> None:
             outcome = turn(trying, order)
             trying.tell(order, outcome)
             deployment.tell(deployment.ask(), **told(outcome))
-        assert deployment.learner.account().surviving == trying.account().surviving
+        assert deployment.learner.certificate().surviving == trying.certificate().surviving
         sums = {"reward": outcome.reward, "cost": outcome.cost.tolist()}
         with pytest.raises(InvalidInput, match="need the reward and costs of every step"):
             deployment.tell(deployment.ask(), **{**told(outcome), "rewards": None, "costs": None, **sums})

@@ -15,7 +15,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner, Orders
-from surefoot.learning.method import SAFE, Deployed
+from surefoot.learning.method import SAFE, Mixture
 from surefoot.methods import METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate import runner
@@ -50,7 +50,7 @@ class Watched(Learner):
         return used
 
     @property
-    def mixtures(self) -> list[Deployed]:
+    def mixtures(self) -> list[Mixture]:
         """What was deployed in each episode."""
         return [deployed for deployed, drawn, _ in self.__dict__["blocks"] for _ in drawn]
 

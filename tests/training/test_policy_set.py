@@ -78,12 +78,12 @@ def test_certified_runs_on_it_and_methods_that_need_a_cover_refuse() -> None:
 def test_what_safe_only_claims_without_a_cover_is_what_the_cells_say() -> None:
     policies = made()
     assert policies.cells is not None
-    account = sf.learner(policies, method="safe-only", risk=0.5).account()
+    account = sf.learner(policies, method="safe-only", risk=0.5).certificate()
     np.testing.assert_array_equal(account.margin, policies.cells.lower[:, 0, 1:].min(axis=0))
     bare = made(envelopes=sf.Envelopes(cells=0, holdout=39, uncovered=0.2, episodes=80))
     assert bare.cells is None
     assert bare.safe_risk is not None
-    assert sf.learner(bare, method="safe-only", risk=0.5).account().margin is None
+    assert sf.learner(bare, method="safe-only", risk=0.5).certificate().margin is None
 
 
 def test_candidates_in_order_are_numbered_unless_they_have_a_name() -> None:

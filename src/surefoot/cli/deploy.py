@@ -37,7 +37,7 @@ from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import header_settings
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import certificate_in_words, order_in_words
-from surefoot.deploy.verify import Verdict, read_header, verify
+from surefoot.deploy.verify import Verification, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.files import check_file
 from surefoot.interrupts import defer_sigint
@@ -262,7 +262,7 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _verdict_lines(path: Path, made: Learner, verdict: Verdict) -> Iterator[str]:
+def _verdict_lines(path: Path, made: Learner, verdict: Verification) -> Iterator[str]:
     if not verdict.holds:
         yield f"{path}: first bad row {verdict.first_bad}: {verdict.reason}"
         return

@@ -1,6 +1,6 @@
 """Controllers that exist already, as policies: plain functions, anything with `predict`, recurrent ones included.
 
-The code stays with its owner: a policy set stores a name, and how to recognise the controller (`own_policy`).
+The code stays with its owner: a policy set stores a name, and how to recognise the controller (`external_policy`).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def crpo(tolerance: float = 0.0, region: Region | None = None) -> Update:
     return update
 
 
-class Step(NamedTuple):
+class CPOStep(NamedTuple):
     """x = (H⁻¹g - ν H⁻¹b)/λ; where `recovering` -√(2δ/s)·H⁻¹b instead."""
 
     lagrange: float
@@ -72,7 +72,7 @@ class Step(NamedTuple):
     recovering: bool
 
 
-def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> Step:
+def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> CPOStep:
     """The solution of the update's problem from q = gᵀH⁻¹g, r = gᵀH⁻¹b, s = bᵀH⁻¹b, Theorem 2 of the paper.
 
     With A = q - r²/s and B = 2δ - c²/s the dual is, at the best ν for λ,
@@ -81,13 +81,13 @@ def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> St
     """
     free = np.sqrt(max(q, 0.0) / (2 * delta))
     if s <= 1e-12:
-        return Step(max(free, 1e-12), 0.0, False)
+        return CPOStep(max(free, 1e-12), 0.0, False)
     least = c - np.sqrt(2 * delta * s)  # of the cost, in the region
     most = c + np.sqrt(2 * delta * s)
     if least > 0:
-        return Step(1.0, 0.0, True)
+        return CPOStep(1.0, 0.0, True)
     if most <= 0:
-        return Step(max(free, 1e-12), 0.0, False)
+        return CPOStep(max(free, 1e-12), 0.0, False)
     A, B = max(q - r**2 / s, 0.0), max(2 * delta - c**2 / s, 1e-300)
     # ν > 0 where λc + r > 0, for the cost's slope along the step of reward alone.
     edge = -r / c if c else np.inf
@@ -101,8 +101,8 @@ def constrained_step(q: float, r: float, s: float, c: float, delta: float) -> St
     f_on = -0.5 * (A / on + B * on) + r * c / s if bound[1] > bound[0] else -np.inf
     f_off = -0.5 * (q / off + 2 * delta * off) if unbound[1] > unbound[0] else -np.inf
     if f_on >= f_off:
-        return Step(on, max(0.0, (on * c + r) / s), False)
-    return Step(off, 0.0, False)
+        return CPOStep(on, max(0.0, (on * c + r) / s), False)
+    return CPOStep(off, 0.0, False)
 
 
 def cpo_update(actor: Actor, lesson: AdvantageBatch, region: Region) -> Actor:

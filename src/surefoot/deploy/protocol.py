@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from surefoot.bounded_json import Limits, parse
-from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.deploy import outcomes
 from surefoot.deploy.journal import JournalError
 from surefoot.deploy.session import FALLBACK, Deployment
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.learning.learner import Order
-from surefoot.learning.method import SAFE, SAFE_ONLY
+from surefoot.learning.method import SAFE, SAFE_MIXTURE
 
 # Lines beyond these are refused unparsed, so that none takes much memory. An episode of 100,000 steps fits, with state,
 # action, reward and cost of each in 80 bytes; or of 60,000 with four observations and an action.
@@ -184,7 +184,7 @@ def _resolve_order(deployment: Deployment, request: Mapping[str, Any]) -> Order:
         )
     if outstanding is not None and outstanding.episode == episode:
         return outstanding
-    return Order(episode, SAFE, deployment.learner.policy(SAFE), 0.0, SAFE_ONLY)
+    return Order(episode, SAFE, deployment.learner.policy(SAFE), 0.0, SAFE_MIXTURE)
 
 
 def _policy(deployment: Deployment, index: Any) -> dict[str, Any]:
@@ -195,5 +195,5 @@ def _policy(deployment: Deployment, index: Any) -> dict[str, Any]:
     except IndexError:
         raise InvalidInput(f"policy must be the number in an order, got {_echo(index)}, which does not exist") from None
     arrays = {name: array.tolist() for name, array in policy.to_arrays().items()}
-    own = {"fingerprint": policy.fingerprint} if isinstance(policy, OwnPolicy) else {}
+    own = {"fingerprint": policy.fingerprint} if isinstance(policy, ExternalPolicy) else {}
     return {"kind": policy.kind, "name": deployment.learner.policy_name(index), **own, "arrays": arrays}

@@ -291,7 +291,7 @@ def check_written(kind: str, expected: Any, payload: bytes) -> None:
 
 
 def _decision(learner: Learner) -> dict[str, Any]:
-    deployed, account = learner.deployed, learner.account()
+    deployed, account = learner.deployed, learner.certificate()
     return {
         "policies": deployed.indices.tolist(),
         "weights": deployed.weights.tolist(),

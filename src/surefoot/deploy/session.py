@@ -34,7 +34,7 @@ from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.interrupts import defer_sigint
 from surefoot.learning.learner import Learner, Order
-from surefoot.learning.method import SAFE, SAFE_ONLY
+from surefoot.learning.method import SAFE, SAFE_MIXTURE
 
 # Number of an order that is not in the journal: the safe policy, because nothing else may be ordered now.
 FALLBACK = -1
@@ -302,7 +302,7 @@ class Deployment:
         self._journal.save_snapshot(state)
 
     def _fallback(self) -> Order:
-        return Order(FALLBACK, SAFE, self.learner.policy(SAFE), 0.0, SAFE_ONLY, self.learner.policy_name(SAFE))
+        return Order(FALLBACK, SAFE, self.learner.policy(SAFE), 0.0, SAFE_MIXTURE, self.learner.policy_name(SAFE))
 
 
 # A learner follows one journal: outcomes of one system must not steer another.

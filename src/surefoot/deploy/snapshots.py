@@ -13,10 +13,10 @@ import numpy as np
 
 from surefoot.learning.event import Event
 from surefoot.learning.learner import Learner, LearnerState
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import Mixture
 
 # What every learner's state holds; the rest is named by its method (`MethodSpec.state`).
-COMMON = (LearnerState, Deployed, Event)
+COMMON = (LearnerState, Mixture, Event)
 Classes: TypeAlias = Mapping[str, type]
 
 # What arrays may be made of; objects would be code.

@@ -37,7 +37,7 @@ from surefoot.learning.method import Method
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """Attributes:
     holds: whether every row follows from the policy set and the rows before it.
     rows, episodes: checked and found right.
@@ -92,7 +92,7 @@ def verify(
     head: str | None = None,
     key: bytes | None = None,
     observer: Observer | None = None,
-) -> Verdict:
+) -> Verification:
     """Replay the journal at `path` with a fresh learner made as row 0 says; snapshots are not looked at.
 
     It says whether the rows follow from the policy set and from the outcomes in them. Whether those outcomes are what
@@ -107,8 +107,8 @@ def verify(
     count, last, published = 0, "", head is None
     found: Mapping[str, Any] = {}
 
-    def verdict(holds: bool, first_bad: int | None = None, reason: str = "") -> Verdict:
-        return Verdict(
+    def verdict(holds: bool, first_bad: int | None = None, reason: str = "") -> Verification:
+        return Verification(
             holds,
             count,
             learner.state.episode,

@@ -21,7 +21,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import check_observed, check_outcomes, range_alarm, trusted_episodes
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_ONLY, Account, Adopted, Deployed, Method, Step
+from surefoot.learning.method import SAFE_MIXTURE, Adopted, Certificate, Method, Mixture, Step
 
 # Random numbers kept at hand.
 AHEAD = 256
@@ -38,7 +38,7 @@ class Order:
     policy_index: int
     policy: Policy
     weight: float
-    deployed: Deployed
+    deployed: Mixture
     policy_name: str | None = None
 
 
@@ -47,7 +47,7 @@ class Orders:
     """The next n orders, valid as long as no decision falls among them: `drawn` [n] are policy indices."""
 
     episode: int
-    deployed: Deployed
+    deployed: Mixture
     drawn: Integers
 
 
@@ -88,7 +88,7 @@ class Learner:
         self.state = LearnerState(self.method.start())
         note = self.method.note
         self.events: tuple[Event, ...] = (Event(0, "method", note),) if note else ()
-        self._asked: tuple[LearnerState | None, Orders] = None, Orders(0, SAFE_ONLY, np.empty(0, dtype=np.int64))
+        self._asked: tuple[LearnerState | None, Orders] = None, Orders(0, SAFE_MIXTURE, np.empty(0, dtype=np.int64))
 
     @property
     def name(self) -> str:
@@ -106,8 +106,8 @@ class Learner:
         return {} if split is None else asdict(split)
 
     @property
-    def deployed(self) -> Deployed:
-        return SAFE_ONLY if self.state.voided else self.method.deployed(self.state.method)
+    def deployed(self) -> Mixture:
+        return SAFE_MIXTURE if self.state.voided else self.method.mixture(self.state.method)
 
     def ask(self) -> Order:
         """The next order. Asking again before telling returns an equal one."""
@@ -137,10 +137,10 @@ class Learner:
         alarm = f"{message}: certificate void, safe policy from now on"
         self.events += (Event(self.state.episode, "alarm", alarm),)
 
-    def account(self) -> Account:
+    def certificate(self) -> Certificate:
         """What the method says of `deployed`; after a breach nothing."""
-        found = self.method.account(self.state.method)
-        return Account(0, found.total, None) if self.state.voided else found
+        found = self.method.certificate(self.state.method)
+        return Certificate(0, found.total, None) if self.state.voided else found
 
     def policy(self, index: int) -> Policy:
         return self.method.policy(self.state.method, index)
@@ -169,7 +169,7 @@ class Learner:
         trusted = trusted_episodes(outcomes, self.method.units)
         step = Step(self.state.method, 0)
         if trusted:
-            step = self.method.absorb(step.state, self.state.episode, orders.drawn[:trusted], outcomes.first(trusted))
+            step = self.method.update(step.state, self.state.episode, orders.drawn[:trusted], outcomes.first(trusted))
         used, events = step.used, step.events
         # After a decision the next order may be another one, so what was told for the old one was never run.
         voided = used == trusted < len(outcomes) and not events and self._is_unchanged_by(step)
@@ -202,7 +202,7 @@ class Learner:
 
 
 def _visible_state(method: Method, state: Any) -> tuple[Any, ...]:
-    deployed, account = method.deployed(state), method.account(state)
+    deployed, account = method.mixture(state), method.certificate(state)
     return deployed.indices, deployed.weights, account.surviving, account.total, account.margin
 
 

@@ -26,7 +26,7 @@ SAFE = 0  # index of the safe policy among a method's policies
 
 
 @dataclass(frozen=True, eq=False)
-class Deployed:
+class Mixture:
     """The mixture in force until the next decision: policy indices [k] and their probabilities [k]."""
 
     indices: Integers
@@ -48,7 +48,7 @@ class Deployed:
         return np.cumsum(self.weights)
 
 
-SAFE_ONLY = Deployed(np.array([SAFE]), np.array([1.0]))
+SAFE_MIXTURE = Mixture(np.array([SAFE]), np.array([1.0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class Certificate:
     """What a method says of the mixture it deploys.
 
     Attributes:
@@ -106,7 +106,7 @@ else:
 
 
 class Method(ABC):
-    """Constants of one test-phase method. Holds no state: `start`, `deployed`, `absorb` and `abandon` are pure.
+    """Constants of one test-phase method. Holds no state: `start`, `mixture`, `update` and `abandon` are pure.
 
     A subclass has a `name`, the `policies` that it chooses from and what is abstract here. The rest has defaults.
 
@@ -120,6 +120,13 @@ class Method(ABC):
         risk_split: how the risk is spent; None if it does not say.
         note: what a reader of the record should know from the beginning; nothing by default.
     """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Members under their former names count as before."""
+        super().__init_subclass__(**arguments)
+        for former, name in FORMER.items():
+            if former in vars(cls) and name not in vars(cls):
+                setattr(cls, name, vars(cls)[former])
 
     @member
     def name(self) -> str:
@@ -157,14 +164,14 @@ class Method(ABC):
     def start(self) -> Any: ...
 
     @abstractmethod
-    def deployed(self, state: Any) -> Deployed: ...
+    def mixture(self, state: Any) -> Mixture: ...
 
     def policy(self, state: Any, index: int) -> Policy:
         """The policy that an index stands for; by default that of the policy set."""
         return self._policy_set.policies[index]
 
     @abstractmethod
-    def absorb(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         """Fold outcomes [n] of the policies drawn [n] into the state, from episode number `episode` on."""
 
     @abstractmethod
@@ -176,7 +183,7 @@ class Method(ABC):
         """
 
     @abstractmethod
-    def account(self, state: Any) -> Account: ...
+    def certificate(self, state: Any) -> Certificate: ...
 
     def surviving(self, state: Any) -> Sequence[int] | Integers:
         """Numbers of the cells that are still possible, without cells of the entries of the policy set."""
@@ -193,6 +200,9 @@ class Method(ABC):
                 f"units and policy must be given by {self.name!r}, a Method without a policy set, got none"
             )
         return self.policies
+
+
+FORMER = {"deployed": "mixture", "absorb": "update", "account": "certificate"}
 
 
 class Adopted(Method):
@@ -213,14 +223,18 @@ class Adopted(Method):
     def start(self) -> Any:
         return self.method.start()
 
-    def deployed(self, state: Any) -> Deployed:
-        return self.method.deployed(state)  # type: ignore[no-any-return]
+    def mixture(self, state: Any) -> Mixture:
+        return self._member("mixture")(state)  # type: ignore[no-any-return]
 
-    def absorb(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        return self.method.absorb(state, episode, drawn, outcomes)  # type: ignore[no-any-return]
+    def update(self, state: Any, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+        return self._member("update")(state, episode, drawn, outcomes)  # type: ignore[no-any-return]
 
     def abandon(self, state: Any, episode: int, drawn: int) -> Step:
         return self.method.abandon(state, episode, drawn)  # type: ignore[no-any-return]
 
-    def account(self, state: Any) -> Account:
-        return self.method.account(state)  # type: ignore[no-any-return]
+    def certificate(self, state: Any) -> Certificate:
+        return self._member("certificate")(state)  # type: ignore[no-any-return]
+
+    def _member(self, name: str) -> Any:
+        former = next(former for former, present in FORMER.items() if present == name)
+        return getattr(self.method, name if hasattr(self.method, name) else former)

@@ -17,7 +17,7 @@ from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
 @dataclass(frozen=True)
-class Terms:
+class MethodArgs:
     """What every method is made with, besides a policy set and options of its own.
 
     Attributes:
@@ -70,7 +70,7 @@ NEEDS: Mapping[Needs, str] = MappingProxyType(
 WITHDRAWN: Mapping[str, Any] = MappingProxyType({"by_prior": False, "pairs": False, "declared": None})
 
 Make: TypeAlias = Callable[..., Method]  # (policies, terms, **options)
-Plan: TypeAlias = Callable[[PolicyValueSet, Terms], PlanLine]
+Plan: TypeAlias = Callable[[PolicyValueSet, MethodArgs], PlanLine]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class MethodSpec:
         if len({each.__name__ for each in self.state}) < len(self.state):
             raise InvalidInput(f"state must hold classes of different names, got {self.state!r}")
 
-    def method(self, policies: PolicyValueSet, terms: Terms, options: Mapping[str, Any]) -> Method:
+    def method(self, policies: PolicyValueSet, terms: MethodArgs, options: Mapping[str, Any]) -> Method:
         """The method made, once it is known that it can be asked for like this."""
         options = drop_withdrawn(options, self.options)
         unknown = sorted(set(options) - set(self.options))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
@@ -23,7 +23,7 @@ OPSET, IR_VERSION = 13, 8  # of 2020 and 2021: read by every runtime in use
 def write_policy(policy: Policy, path: str | PathLike[str]) -> None:
     """Write `policy` to `path`, in the form that its suffix names: .safetensors or .onnx."""
     target = Path(path)
-    if isinstance(policy, OwnPolicy):
+    if isinstance(policy, ExternalPolicy):
         raise InvalidInput(
             f"policy {policy.name!r} is a controller of its owner's, which the set holds no data of, only the name: it "
             "cannot be written to a file"

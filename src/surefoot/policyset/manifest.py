@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from surefoot.bounded_json import MAX_DEPTH, Limits, parse_strictly
 from surefoot.bounds.cells import Source
 from surefoot.cmdp.controllers import LONGEST_NAME
-from surefoot.cmdp.own_policy import ObservationType
+from surefoot.cmdp.external_policy import ObservationType
 from surefoot.errors import ArtifactError
 from surefoot.signals.signals import Kind
 

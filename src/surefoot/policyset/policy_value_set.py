@@ -19,7 +19,7 @@ from surefoot.arrays import Floats, assign, finite_array
 from surefoot.bounded_json import plain
 from surefoot.bounds.cells import MAX_CELLS, Cells
 from surefoot.cmdp.controllers import check_name
-from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import ArtifactError, InvalidInput
@@ -283,7 +283,7 @@ def _check_names(names: Any, policies: tuple[Policy, ...]) -> None:
         raise InvalidInput(f"names must be {len(policies)} different ones, the safe policy's first, got {names!r}")
     for name, policy in zip(names, policies, strict=True):
         check_name("names", name)
-        if isinstance(policy, OwnPolicy) and policy.name != name:
+        if isinstance(policy, ExternalPolicy) and policy.name != name:
             raise InvalidInput(f"names must have {policy.name!r} for the controller of that name, got {name!r}")
 
 
@@ -340,13 +340,13 @@ def _read_set(kind: type[AnySet], folder: Path, controllers: Mapping[str, Any], 
 
 
 def _attach(policies: list[Policy], controllers: Mapping[str, Any]) -> list[Policy]:
-    own = [policy.name for policy in policies if isinstance(policy, OwnPolicy)]
+    own = [policy.name for policy in policies if isinstance(policy, ExternalPolicy)]
     unknown = sorted(set(controllers) - set(own))
     if unknown:
         raise InvalidInput(f"controllers must be named as in the policy set, {own}, got {unknown[0]!r}")
     return [
         policy.with_controller(controllers[policy.name])
-        if isinstance(policy, OwnPolicy) and policy.name in controllers
+        if isinstance(policy, ExternalPolicy) and policy.name in controllers
         else policy
         for policy in policies
     ]
@@ -373,7 +373,7 @@ def _entry(k: int, stored: StoredEntry, policy: Policy) -> Entry:
 
 
 def _check_kinds(policies: tuple[Policy, ...]) -> None:
-    for kind in sorted({policy.kind for policy in policies} - {OwnPolicy.kind}):
+    for kind in sorted({policy.kind for policy in policies} - {ExternalPolicy.kind}):
         if kind not in DECODERS:
             raise ArtifactError(
                 f"policies of kind {kind!r} cannot be saved, must be one of {sorted(DECODERS)}; controllers of your "

@@ -24,7 +24,7 @@ from surefoot.arrays import Floats, as_shape, raise_at
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.readings import Readings
 from surefoot.cmdp.episode import Observed
-from surefoot.cmdp.own_policy import OwnPolicy
+from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
@@ -171,11 +171,11 @@ def _uniform(policies: Sequence[Policy]) -> bool:
     """Whether the arrays of all policies can be stacked, and are all that there is of them."""
     first, *others = ({name: array.shape for name, array in policy.to_arrays().items()} for policy in policies)
     kinds = {policy.kind for policy in policies}
-    return len(kinds) == 1 and OwnPolicy.kind not in kinds and all(each == first for each in others)
+    return len(kinds) == 1 and ExternalPolicy.kind not in kinds and all(each == first for each in others)
 
 
 def _serialize_policy(policy: Policy) -> StoredPolicy:
-    if not isinstance(policy, OwnPolicy):
+    if not isinstance(policy, ExternalPolicy):
         return StoredPolicy(kind=policy.kind)
     own = StoredOwn(
         fingerprint=policy.fingerprint,
@@ -312,8 +312,8 @@ def _split_by_policy(folder: Path, count: int, arrays: Arrays) -> list[Arrays]:
 def _policy(folder: Path, k: int, stored: StoredPolicy, name: str, arrays: Arrays) -> Policy:
     """Policy k, of exactly these arrays."""
     path, decode = folder / POLICIES, DECODERS.get(stored.kind)
-    if stored.kind == OwnPolicy.kind and stored.own is not None:
-        decode = partial(_own_policy, stored.own, name)
+    if stored.kind == ExternalPolicy.kind and stored.own is not None:
+        decode = partial(_external_policy, stored.own, name)
     if decode is None:
         raise ArtifactError(
             f"{folder / MANIFEST}: policy_kind must be one of {sorted(DECODERS)}, found {reprlib.repr(stored.kind)}"
@@ -330,7 +330,7 @@ def _policy(folder: Path, k: int, stored: StoredPolicy, name: str, arrays: Array
     return policy
 
 
-def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
+def _external_policy(stored: StoredOwn, name: str, arrays: Arrays) -> ExternalPolicy:
     """The name and what the controller is recognised by; the controller is not in the file."""
     shape, given = tuple(stored.observation_shape), stored.fingerprint if stored.given else None
     if math.prod(shape) > MAX_ELEMENTS:
@@ -342,7 +342,7 @@ def _own_policy(stored: StoredOwn, name: str, arrays: Arrays) -> OwnPolicy:
         raise InvalidInput(f"observations must have shape {['n', *shape]}, got {list(observations.shape)}")
     if not actions.ndim:
         raise InvalidInput("actions must have shape [n, ...], got []")
-    policy = OwnPolicy(
+    policy = ExternalPolicy(
         name,
         stored.deterministic,
         _cast_exactly("observations", observations, stored.observation_type),

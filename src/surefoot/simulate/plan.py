@@ -11,7 +11,7 @@ from surefoot.arrays import Mask
 from surefoot.cmdp.task import Task
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
-from surefoot.learning.spec import MethodSpec, Plan, PlanLine, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec, Plan, PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.simulate.runner import run_learner
@@ -37,7 +37,7 @@ def plan_methods(
     trials = _trial_tasks(policies, tasks)
     lines = []
     for spec in specs:
-        terms = Terms(spec.name, episodes, risk, policies.units.episode_length)
+        terms = MethodArgs(spec.name, episodes, risk, policies.units.episode_length)
         if spec.plan == "trial":
             lines.append(_plan_by_simulation(spec, policies, terms, trials, show))
         elif spec.plan is not None:
@@ -56,7 +56,7 @@ def _trial_tasks(policies: PolicyValueSet, tasks: TaskDistribution | None) -> li
     return [cells.model.task(cells.centre[cell], policies.units) for cell in drawn]
 
 
-def _plan_from_spec(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def _plan_from_spec(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, terms: MethodArgs) -> PlanLine:
     """What the method says itself, if it is possible at all."""
     try:
         if spec.needs_cover:
@@ -67,14 +67,14 @@ def _plan_from_spec(spec: MethodSpec, plan: Plan, policies: PolicyValueSet, term
 
 
 def _plan_by_simulation(
-    spec: MethodSpec, policies: PolicyValueSet, terms: Terms, trials: Sequence[Task], show: Progress
+    spec: MethodSpec, policies: PolicyValueSet, terms: MethodArgs, trials: Sequence[Task], show: Progress
 ) -> PlanLine:
     """How soon the method moves on simulated tasks."""
     try:
         method = spec.method(policies, terms, {})
     except InvalidInput as error:
         return PlanLine(spec.name, spec.certified, math.inf, f"not possible: {error}")
-    first = method.deployed(method.start()).weight
+    first = method.mixture(method.start()).weight
     if not trials:
         reason = f"starts at weight {first:.3g}; how it goes on takes a family of tasks to try it on"
         return PlanLine(spec.name, method.certified, 0 if first else math.nan, reason)

@@ -18,7 +18,7 @@ from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import Mixture
 from surefoot.simulate.evaluator import PolicyEvaluation, worth
 from surefoot.simulate.pool import EpisodePool, EpisodeStream, growing_chunks
 from surefoot.simulate.run import Run, Spans
@@ -32,7 +32,7 @@ KEPT_STREAMS = 64  # policies whose simulated episodes are kept at hand; others 
 JUDGED_EPISODES, JUDGED_ERROR = 16_000, 1e-3
 
 Observer = Callable[[int, int], None]  # (episodes done, episodes in all)
-Mixture: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]  # policies and their probabilities
+Weighted: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]  # policies and their probabilities
 
 
 def run_learner(
@@ -88,9 +88,9 @@ def ask_and_tell(
     *,
     block: int = LARGEST_BLOCK,
     observer: Observer | None = None,
-) -> list[tuple[int, Deployed]]:
+) -> list[tuple[int, Mixture]]:
     """What the learner deploys in turn, each with the number of episodes before it, over `episodes` of the pool's."""
-    deployed: list[tuple[int, Deployed]] = []
+    deployed: list[tuple[int, Mixture]] = []
     done = used = 0
     while done < episodes:
         # Decisions fall about as often as before; what a block holds beyond the next one is not lost, only looked at.
@@ -108,7 +108,7 @@ def ask_and_tell(
 def _record(
     learner: Learner,
     task: Task,
-    deployed: Sequence[tuple[int, Deployed]],
+    deployed: Sequence[tuple[int, Mixture]],
     episodes: int,
     evaluation: Callable[[int], PolicyEvaluation],
     optimal_reward: float,
@@ -116,10 +116,10 @@ def _record(
     """What was deployed is evaluated at the end: its worth depends on nothing that was observed."""
     rounding = ROUNDING * min(1.0, float(learner.method.units.cost_scale.min()))
     begins = [begin for begin, _ in deployed]
-    mixtures: list[Mixture] = [(tuple(each.indices.tolist()), tuple(each.weights.tolist())) for _, each in deployed]
+    mixtures: list[Weighted] = [(tuple(each.indices.tolist()), tuple(each.weights.tolist())) for _, each in deployed]
     values = {mixture: worth(*mixture, evaluation, rounding) for mixture in dict.fromkeys(mixtures)}
     rows = [(*values[mixture], each.weight) for mixture, (_, each) in zip(mixtures, deployed, strict=True)]
-    counts = Counter[Mixture]()
+    counts = Counter[Weighted]()
     for mixture, count in zip(mixtures, np.diff(begins, append=episodes).tolist(), strict=True):
         counts[mixture] += count
     return Run(
@@ -136,7 +136,7 @@ def _record(
     )
 
 
-def _output(learner: Learner, counts: Mapping[Mixture, int]) -> EpisodeMixture:
+def _output(learner: Learner, counts: Mapping[Weighted, int]) -> EpisodeMixture:
     """The mixture of everything deployed, each as often as in so many episodes."""
     mass: dict[int, float] = {}
     for (indices, shares), count in counts.items():

@@ -54,7 +54,7 @@ def check_env(
     """
     units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
     system = System(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
-    trial = _Trial(system, parameter_of(parameter))
+    trial = _EnvCheck(system, parameter_of(parameter))
     with _errors_named(trial.parameter):
         trial.environments_are_new()
         trial.episodes_keep_the_rules()
@@ -80,7 +80,7 @@ def _errors_named(parameter: Floats) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _EnvCheck:
     system: System
     parameter: Floats
 

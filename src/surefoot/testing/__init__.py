@@ -3,7 +3,7 @@
     from surefoot.testing import learner_suite, oracle_suite, task_suite, world_suite
 
     def test_my_method() -> None:
-        world = learner_suite.World(task, steps=60, length=400)
+        world = learner_suite.EpisodeSource(task, steps=60, length=400)
         learner_suite.check(lambda: sf.learner(policies, method=MY_METHOD, seed=5), world)
 
     def test_my_task() -> None:

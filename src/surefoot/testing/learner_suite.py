@@ -1,7 +1,7 @@
 """What every learner must do, whoever wrote its method.
 
-`make` builds the same fresh learner each time it is called. `World` answers orders with simulated episodes that depend
-on nothing but (episode, policy), so that every way of telling them tells the same story.
+`make` builds the same fresh learner each time it is called. `EpisodeSource` answers orders with simulated episodes that
+depend on nothing but (episode, policy), so that every way of telling them tells the same story.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from surefoot.cmdp.units import Units
 from surefoot.deploy import snapshots
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, Order, Orders
-from surefoot.learning.method import SAFE, Deployed, includes
+from surefoot.learning.method import SAFE, Mixture, includes
 from surefoot.testing.require import FALSE_ALARM, require, require_refusal
 
 Make: TypeAlias = Callable[[], Learner]
 Change: TypeAlias = Callable[[Outcome], Outcome]
 
 
-def check(make: Make, world: World, episodes: int = 130) -> None:
+def check(make: Make, world: EpisodeSource, episodes: int = 130) -> None:
     """All that follows; `world` must hold `episodes` + 30 episodes and some more of every policy."""
     asking_changes_nothing(make, world, episodes)
     orders_are_told_once_and_in_turn(make, world, episodes)
@@ -50,7 +50,7 @@ def check(make: Make, world: World, episodes: int = 130) -> None:
 # ----------------------------------------------------------------------------------------------------------- the world
 
 
-class World:
+class EpisodeSource:
     """Episodes of a task, with transitions or observations where it has such: number k of a policy is always the same.
 
     Args:
@@ -63,9 +63,9 @@ class World:
         self._episodes: dict[int, Outcomes] = {}
         self._changes: dict[tuple[int, int], Change] = {}
 
-    def changed(self, episode: int, policy: int, change: Change) -> World:
+    def changed(self, episode: int, policy: int, change: Change) -> EpisodeSource:
         """The same world but for one episode of one policy."""
-        other = World(self.task, self.steps, self.length, self.seed)
+        other = EpisodeSource(self.task, self.steps, self.length, self.seed)
         other._episodes = self._episodes
         other._changes = {**self._changes, (episode, policy): change}
         return other
@@ -104,7 +104,7 @@ class Story:
     events: Any
 
 
-def tell_singly(learner: Learner, world: World, episodes: int) -> Story:
+def tell_singly(learner: Learner, world: EpisodeSource, episodes: int) -> Story:
     """Ask and tell one episode at a time."""
     drawn, deployed = [], []
     for _ in range(episodes):
@@ -115,7 +115,7 @@ def tell_singly(learner: Learner, world: World, episodes: int) -> Story:
     return Story(tuple(drawn), tuple(deployed), fingerprint(learner.state), fingerprint(learner.events))
 
 
-def tell_in_blocks(learner: Learner, world: World, episodes: int, sizes: Iterable[int]) -> Story:
+def tell_in_blocks(learner: Learner, world: EpisodeSource, episodes: int, sizes: Iterable[int]) -> Story:
     """Ask and tell blocks of these sizes, over and over; what a decision cuts off is asked for again."""
     drawn, deployed = list[int](), list[Any]()
     for size in cycle(sizes):
@@ -130,7 +130,7 @@ def tell_in_blocks(learner: Learner, world: World, episodes: int, sizes: Iterabl
 
 
 def _deployment_and_account(learner: Learner) -> Any:
-    return fingerprint((learner.deployed, learner.account(), learner.certified, len(learner.events)))
+    return fingerprint((learner.deployed, learner.certificate(), learner.certified, len(learner.events)))
 
 
 def fingerprint(value: Any) -> Any:
@@ -157,7 +157,7 @@ def snapshot(learner: Learner) -> Any:
 # ---------------------------------------------------------------------------------------------------------- the checks
 
 
-def asking_changes_nothing(make: Make, world: World, episodes: int) -> None:
+def asking_changes_nothing(make: Make, world: EpisodeSource, episodes: int) -> None:
     """`ask` is idempotent and pure, single orders begin blocks, and orders carry the policy to run."""
     learner = make()
     for size in (1, 5, episodes - 6):
@@ -177,7 +177,7 @@ def asking_changes_nothing(make: Make, world: World, episodes: int) -> None:
         tell_in_blocks(learner, world, size, [size])
 
 
-def orders_are_told_once_and_in_turn(make: Make, world: World, episodes: int) -> None:
+def orders_are_told_once_and_in_turn(make: Make, world: EpisodeSource, episodes: int) -> None:
     """An order told twice, out of turn or for another policy is refused, and nothing changes."""
     learner = make()
     tell_in_blocks(learner, world, episodes, [episodes])
@@ -194,7 +194,7 @@ def orders_are_told_once_and_in_turn(make: Make, world: World, episodes: int) ->
     _require_outcome_refusal(learner, order, outcome)
 
 
-def malformed_outcomes_are_refused(make: Make, world: World, episodes: int) -> None:
+def malformed_outcomes_are_refused(make: Make, world: EpisodeSource, episodes: int) -> None:
     """NaN, infinite, missing or wrongly shaped numbers are refused, nothing changes, and the order still stands."""
     learner = make()
     tell_in_blocks(learner, world, episodes, [episodes])
@@ -211,7 +211,7 @@ def malformed_outcomes_are_refused(make: Make, world: World, episodes: int) -> N
     require(learner.state.episode == episodes + 1, "the order does not stand after an outcome was refused")
 
 
-def deploys_mixtures_of_its_policies(make: Make, world: World, episodes: int) -> None:
+def deploys_mixtures_of_its_policies(make: Make, world: EpisodeSource, episodes: int) -> None:
     """Before every episode the weights are a distribution over policies that the learner can hand out."""
     learner = make()
     for _ in range(episodes):
@@ -222,20 +222,20 @@ def deploys_mixtures_of_its_policies(make: Make, world: World, episodes: int) ->
         learner.tell(order, world.outcome(learner, order.episode, order.policy_index))
 
 
-def replaying_gives_the_same_story(make: Make, world: World, episodes: int) -> None:
+def replaying_gives_the_same_story(make: Make, world: EpisodeSource, episodes: int) -> None:
     """Equal outcomes told to equal learners give equal orders, events and states, bit for bit; seeds alone differ."""
     story = tell_singly(make(), world, episodes)
     require(len(story.drawn) == episodes, "not every episode was ordered")
     require(tell_singly(make(), world, episodes) == story, "equal outcomes gave another story")
 
 
-def blocks_tell_the_same_story(make: Make, world: World, sizes: Sequence[int], single: Story) -> None:
+def blocks_tell_the_same_story(make: Make, world: EpisodeSource, sizes: Sequence[int], single: Story) -> None:
     """However the episodes are split into blocks, orders, events and state are those of `tell_singly`, bit for bit."""
     story = tell_in_blocks(make(), world, len(single.drawn), sizes)
     require(story == single, f"blocks of {list(sizes)} tell another story than single episodes")
 
 
-def leaving_the_range_voids_the_certificate(make: Make, world: World, episodes: int) -> None:
+def leaving_the_range_voids_the_certificate(make: Make, world: EpisodeSource, episodes: int) -> None:
     """A reward or cost that its declared range forbids: alarm, safe policy, no certificate, for ever."""
     for change in _breaches(make().method.units):
         learner = make()
@@ -258,7 +258,7 @@ def leaving_the_range_voids_the_certificate(make: Make, world: World, episodes: 
         require(learner.events == (*events, alarm), "there are events after a breach")
 
 
-def rounding_voids_nothing(make: Make, world: World) -> None:
+def rounding_voids_nothing(make: Make, world: EpisodeSource) -> None:
     """Sums at the ends of their ranges, one rounding step beyond included, are trusted."""
     units = make().method.units
     low, high = units.reward_value_range
@@ -271,7 +271,7 @@ def rounding_voids_nothing(make: Make, world: World) -> None:
         require(not learner.state.voided, "rounding counts as leaving the range")
 
 
-def a_breach_falls_alike_in_blocks(make: Make, world: World, episodes: int) -> None:
+def a_breach_falls_alike_in_blocks(make: Make, world: EpisodeSource, episodes: int) -> None:
     """A breach at, just before and just after a decision: blocks still tell the story of single episodes.
 
     After a decision other policies run, so an outcome told for the old ones must not count.
@@ -287,7 +287,7 @@ def a_breach_falls_alike_in_blocks(make: Make, world: World, episodes: int) -> N
                 blocks_tell_the_same_story(make, breached, sizes, story)
 
 
-def abandoned_episodes_count(make: Make, world: World, episodes: int) -> None:
+def abandoned_episodes_count(make: Make, world: EpisodeSource, episodes: int) -> None:
     """An episode without an outcome takes its turn, changes no earlier state, and what follows is a mixture again."""
     learner = make()
     for k in range(episodes):
@@ -302,7 +302,7 @@ def abandoned_episodes_count(make: Make, world: World, episodes: int) -> None:
         _check_mixture(learner, learner.deployed)
 
 
-def draws_follow_the_weights(make: Make, world: World, episodes: int, draws: int = 20_000) -> None:
+def draws_follow_the_weights(make: Make, world: EpisodeSource, episodes: int, draws: int = 20_000) -> None:
     """How often each component comes up is binomial with its weight."""
     learner = make()
     tell_in_blocks(learner, world, episodes, [episodes])
@@ -314,7 +314,7 @@ def draws_follow_the_weights(make: Make, world: World, episodes: int, draws: int
         require(share > FALSE_ALARM, f"policy {index} of weight {weight:g} was drawn {counts[int(index)]} of {draws}")
 
 
-def snapshots_hold_the_state(make: Make, world: World, episodes: int) -> None:
+def snapshots_hold_the_state(make: Make, world: EpisodeSource, episodes: int) -> None:
     """State and events come back from a snapshot to the last bit; see `MethodSpec.state`."""
     learner = make()
     tell_in_blocks(learner, world, episodes, [episodes])
@@ -366,7 +366,7 @@ def _malformed_outcomes(good: Outcome, learner: Learner) -> list[Any]:
     return wrong
 
 
-def _check_mixture(learner: Learner, deployed: Deployed) -> None:
+def _check_mixture(learner: Learner, deployed: Mixture) -> None:
     indices, weights = deployed.indices, deployed.weights
     require(indices.shape == weights.shape and indices.ndim == 1, "a mixture has one weight per policy")
     require(len(set(indices.tolist())) == len(indices) >= 1, f"policies of a mixture differ, got {indices.tolist()}")

@@ -13,7 +13,7 @@ from surefoot.arrays import Floats, check_indices, check_int, finite_array
 from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
 from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
 from surefoot.cmdp.controllers import Controller, as_policy, check_name
-from surefoot.cmdp.own_policy import OwnPolicy, RecordingController, fingerprint_controller
+from surefoot.cmdp.external_policy import ExternalPolicy, RecordingController, fingerprint_controller
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
@@ -214,7 +214,7 @@ def name_controllers(safe: Any, candidates: Any) -> tuple[tuple[str, ...], list[
 
 def policy_of(example: Task, given: Any, name: str, seed: int) -> Policy:
     """`given` as a policy for tasks like `example`."""
-    if isinstance(given, OwnPolicy):
+    if isinstance(given, ExternalPolicy):
         if given.controller is None:
             raise InvalidInput(f"controller {given.name!r} must be here to be evaluated, got its name only")
         given = given.controller
@@ -224,11 +224,11 @@ def policy_of(example: Task, given: Any, name: str, seed: int) -> Policy:
     if not isinstance(policy, Controller):
         return policy
     shape = policy.observation_shape or getattr(example, "observation_shape", None)  # which a task may tell
-    return _own_policy(example, replace(policy, name=name, observation_shape=shape), seed)
+    return _external_policy(example, replace(policy, name=name, observation_shape=shape), seed)
 
 
 def _name_of(given: Any, otherwise: str) -> str:
-    return given.name if isinstance(given, Controller | OwnPolicy) else otherwise
+    return given.name if isinstance(given, Controller | ExternalPolicy) else otherwise
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
@@ -284,7 +284,7 @@ def _one_hot(example: TabularCMDP, actions: Any, name: str) -> Floats:
 # ------------------------------------------------------------------------------------------------ all that is simulated
 
 
-def _own_policy(example: Task, own: Controller, seed: int) -> OwnPolicy:
+def _external_policy(example: Task, own: Controller, seed: int) -> ExternalPolicy:
     def simulate(watched: RecordingController) -> None:
         steps = example.units.episode_length
         example.episodes(watched, steps).run(WATCHED_EPISODES, Stream.GIVEN_POLICY_EPISODES.rng(seed))

@@ -27,7 +27,7 @@ from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.control_specs import BatchRules
-from surefoot.lab.baselines.told_episodes import NetworkAdaptation, ToldEpisodes
+from surefoot.lab.baselines.rollout_buffer import NetworkAdaptation, RolloutBuffer
 from surefoot.lab.baselines.weighed_steps import advantages_and_returns, rollout_samples, rollout_steps
 from surefoot.learning.learner import Learner
 from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner
@@ -44,15 +44,15 @@ def maker(name: str, **options: Any) -> suite.Make:
 
 
 @cache
-def world(name: str) -> suite.World:
+def world(name: str) -> suite.EpisodeSource:
     """Policies that a method makes are its own, so each has a world of its own."""
-    return suite.World(told_task(), STEPS, 120)
+    return suite.EpisodeSource(told_task(), STEPS, 120)
 
 
 # --------------------------------------------------------------------------------------------------- what is told
 
 
-def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, ToldEpisodes]:
+def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, RolloutBuffer]:
     n, longest = len(lengths), max(lengths) + 2
     observed = Observed(
         rng.normal(size=(n, longest + 1, 1)),
@@ -62,7 +62,7 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, ToldEp
     )
     outcomes = Outcomes(rng.normal(size=n), rng.normal(size=(n, 1)), observed=observed)
     assert observed.paid is not None
-    empty = ToldEpisodes.none(speed(0.0), Units(0.9, (0.0, 1.0), (0.0, 1.0), 1.0))
+    empty = RolloutBuffer.none(speed(0.0), Units(0.9, (0.0, 1.0), (0.0, 1.0), 1.0))
     return outcomes, empty.add(outcomes, observed, observed.paid)
 
 
@@ -109,7 +109,7 @@ def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     rng = np.random.default_rng(0)
     outcomes = task.episodes(policy, STEPS).run(30, rng, transitions=True)
     observed: Any = outcomes.observed
-    flat = ToldEpisodes.none(policy, task.units).add(outcomes, observed, observed.paid)
+    flat = RolloutBuffer.none(policy, task.units).add(outcomes, observed, observed.paid)
     assert (observed.steps < STEPS).any()
     assert np.isfinite(flat.paid).all()  # behind the ends stand some that are not
     samples = rollout_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(), rng)
@@ -164,7 +164,7 @@ def test_policies_change_with_every_batch_and_meta_policies_come_first(name: str
     assert meta.policy(meta.ask().policy_index).biases[0].tolist() == [0.4]  # type: ignore[attr-defined]
     assert meta.policy(0) is told_set_safe(meta)
     for each, first in ((fresh, 0), (meta, 1)):
-        other = suite.World(told_task(), STEPS, 120)
+        other = suite.EpisodeSource(told_task(), STEPS, 120)
         suite.tell_in_blocks(each, other, 2 * BATCH + 3, [7])
         kinds = [event.kind for event in each.events]
         assert kinds == ["method", "adapted", "adapted"]

@@ -94,9 +94,9 @@ def maker(name: str, kind: str, replan: str | float) -> suite.Make:
     return lambda: Learner(method_of(name, kind, replan=replan, **QUICK), seed=3)
 
 
-def world(kind: str) -> suite.World:
+def world(kind: str) -> suite.EpisodeSource:
     """A fresh one each time: what policy a number stands for depends on what was told."""
-    return suite.World(task_of(kind), STEPS, LENGTH)
+    return suite.EpisodeSource(task_of(kind), STEPS, LENGTH)
 
 
 # --------------------------------------------------------------------------------------------------------- contract

@@ -244,9 +244,9 @@ def test_two_walls_to_the_end() -> None:
 
 
 @cache
-def grid_world(setting: str) -> suite.World:
+def grid_world(setting: str) -> suite.EpisodeSource:
     """One world for each setting, since a world keeps the episodes of policy number k, whoever asks."""
-    return suite.World(gridworld().task([0.31]), 60, 700)
+    return suite.EpisodeSource(gridworld().task([0.31]), 60, 700)
 
 
 def maker(name: str) -> suite.Make:
@@ -293,6 +293,6 @@ def test_an_abandoned_episode_is_as_if_it_had_not_been_run() -> None:
     learner.abandon(learner.ask())
     assert suite.fingerprint(learner.state.method) == before
     assert learner.state.episode == 33
-    assert learner.account().margin is None
+    assert learner.certificate().margin is None
     suite.tell_in_blocks(learner, grid_world("an_abandoned_episode_is_as_if_it_had_not_been_run"), 1, [1])
     assert learner.deployed.indices.tolist() == [2]

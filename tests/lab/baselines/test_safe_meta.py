@@ -180,14 +180,14 @@ def test_presets() -> None:
     published, theory = made(), made("safe-meta-theory")
     assert published.penalties[0] == 0.2
     assert published.penalties[1].tolist() == [0.2]
-    assert published.deployed(published.start()).indices.tolist() == [1]
+    assert published.mixture(published.start()).indices.tolist() == [1]
     assert published.meta is not None
     assert (published.meta.probabilities > 0).all()
     task = gridworld().task([0.4])
     safe = evaluate(task, grid_policies().safe_policy.to_arrays()["probabilities"])
     assert evaluate(task, published.meta).reward == pytest.approx(safe.reward, abs=1e-2)
     assert theory.penalties[0] == pytest.approx(2 * 0.9 * 10 / 0.1**3)
-    assert theory.deployed(theory.start()).indices.tolist() == [0]
+    assert theory.mixture(theory.start()).indices.tolist() == [0]
     assert "safe policy" in theory.note
 
 
@@ -243,9 +243,9 @@ def test_options_are_checked() -> None:
 
 
 @cache
-def grid_world(setting: str) -> suite.World:
+def grid_world(setting: str) -> suite.EpisodeSource:
     """One world for each setting, since a world keeps the episodes of policy number k, whoever asks."""
-    return suite.World(gridworld().task([0.31]), 60, 200)
+    return suite.EpisodeSource(gridworld().task([0.31]), 60, 200)
 
 
 def maker(name: str) -> suite.Make:
@@ -288,6 +288,6 @@ def test_an_abandoned_episode_is_as_if_it_had_not_been_run() -> None:
     learner.abandon(learner.ask())
     assert suite.fingerprint(learner.state.method) == before
     assert learner.state.episode == 33
-    assert learner.account().margin is None
+    assert learner.certificate().margin is None
     suite.tell_in_blocks(learner, world, 1, [1])
     assert learner.deployed.indices.tolist() == [2]

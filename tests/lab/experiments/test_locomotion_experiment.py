@@ -28,7 +28,7 @@ from bandit_world import BanditTask
 from surefoot.cli import commands
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.lab.baselines.told_episodes import safe_network
+from surefoot.lab.baselines.rollout_buffer import safe_network
 from surefoot.lab.experiments.frame import redraw
 from surefoot.lab.experiments.judging import best
 from surefoot.lab.experiments.locomotion import adapting, measures, run, settings, shipped

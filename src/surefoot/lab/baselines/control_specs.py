@@ -13,9 +13,9 @@ from typing import Any
 from surefoot.arrays import check_int, number
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.told_episodes import AdaptedNetworks, ToldEpisodes
+from surefoot.lab.baselines.rollout_buffer import AdaptedNetworks, RolloutBuffer
 from surefoot.learning.method import Method
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
@@ -119,7 +119,7 @@ def _lazy_factory(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
     """`make` of a method whose module, with a function `adapt`, is imported then; options are the fields of its rules,
     and `start`, the policy that is adapted first."""
 
-    def make(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> Method:
+    def make(policies: PolicyValueSet, terms: MethodArgs, *, start: Any = None, **options: Any) -> Method:
         for needed in ("jax", "optax"):
             if find_spec(needed) is None:
                 raise InvalidInput(
@@ -144,7 +144,7 @@ def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int)
         costs="an update of the network in JAX for every batch of 40 episodes, after meta-training where there is one",
         observes="steps",
         options=("start", *(field.name for field in fields(rules))),
-        state=(AdaptedNetworks, ToldEpisodes, MLPPolicy, CategoricalPolicy),
+        state=(AdaptedNetworks, RolloutBuffer, MLPPolicy, CategoricalPolicy),
         takes_risk=False,
         colour=colour,
     )

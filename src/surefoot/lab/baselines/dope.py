@@ -38,8 +38,8 @@ from surefoot.lab.baselines.layers import check_layers
 from surefoot.lab.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, Observes, Step
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 
@@ -98,7 +98,7 @@ class PlanningOptions:
 
 
 def dope_method(
-    algorithm: Algorithm, preset: Preset, policies: PolicyValueSet, terms: Terms, **options: Any
+    algorithm: Algorithm, preset: Preset, policies: PolicyValueSet, terms: MethodArgs, **options: Any
 ) -> OptimisticPlanning:
     """DOPE, DOPE+ or OptPess-LP with one of its sets of constants; `options` are those of `PlanningOptions`."""
     chosen, episodes = PlanningOptions(**options), terms.planned()
@@ -191,7 +191,7 @@ class PlanningState:
     counts: Counts
     visits: Counts
     next_plan: int
-    deployed: Deployed
+    deployed: Mixture
     planned: tuple[Compact, ...] = ()
     voided: bool = False
 
@@ -252,15 +252,15 @@ class OptimisticPlanning(Method):
 
     def start(self) -> PlanningState:
         blank = np.zeros(self.support.possible.shape, dtype=np.int64)
-        return PlanningState(blank, blank.sum(axis=2), max(self.warm_up, 1), SAFE_ONLY)
+        return PlanningState(blank, blank.sum(axis=2), max(self.warm_up, 1), SAFE_MIXTURE)
 
-    def deployed(self, state: PlanningState) -> Deployed:
+    def mixture(self, state: PlanningState) -> Mixture:
         return state.deployed
 
     def policy(self, state: PlanningState, index: int) -> Policy:
         return self.safe_policy if index == SAFE else _policy(state.planned[index - 1], self.safe_policy, self.layout)
 
-    def absorb(self, state: PlanningState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: PlanningState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         if not self.plans:
             return Step(state, len(outcomes))
         states, actions = outcomes.states, outcomes.actions
@@ -281,9 +281,9 @@ class OptimisticPlanning(Method):
         step = self._moved(state, episode, 1)
         return replace(step, events=alarm + step.events)
 
-    def account(self, state: PlanningState) -> Account:
+    def certificate(self, state: PlanningState) -> Certificate:
         """Nothing is ruled out and no margin is claimed."""
-        return Account(0, 0, None)
+        return Certificate(0, 0, None)
 
     def _first_grown(self, state: PlanningState, growth: float, states: Integers, actions: Integers) -> int:
         """How many episodes until some n(s, a) is 1 + growth times what the last plan had; 0 if not within these."""
@@ -315,7 +315,7 @@ class OptimisticPlanning(Method):
         if found is None:
             if not was_safe:
                 events += (Event(now, "infeasible", "no plan is within the budget: safe policy"),)
-            return Step(replace(state, deployed=SAFE_ONLY), used, events)
+            return Step(replace(state, deployed=SAFE_MIXTURE), used, events)
         planned, deployed = _deployment(state, *found)
         if was_safe:
             events += (Event(now, "planned", "the first plan within the budget"),)
@@ -333,7 +333,7 @@ class OptimisticPlanning(Method):
         return replace(state, voided=True), alarm
 
 
-def _deployment(state: PlanningState, tables: NDArray[Any], weights: Floats) -> tuple[tuple[Compact, ...], Deployed]:
+def _deployment(state: PlanningState, tables: NDArray[Any], weights: Floats) -> tuple[tuple[Compact, ...], Mixture]:
     """All policies and the mixture of `tables` [k, …] with `weights` [k]; one already deployed keeps its index."""
     planned = list(state.planned)
     known = {int(index): planned[index - 1].table for index in state.deployed.indices if index != SAFE}
@@ -345,7 +345,7 @@ def _deployment(state: PlanningState, tables: NDArray[Any], weights: Floats) -> 
             index = len(planned)
             known[index] = table
         shares[index] = shares.get(index, 0.0) + float(weight)
-    return tuple(planned), Deployed(np.array(list(shares)), np.array(list(shares.values())))
+    return tuple(planned), Mixture(np.array(list(shares)), np.array(list(shares.values())))
 
 
 @lru_cache(maxsize=64)

@@ -37,8 +37,8 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.known import known_model
 from surefoot.lab.baselines.softmax import GradientSums, as_start_policy, published_start, smoothed_safe_policy, softmax
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Observes, Step
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 
@@ -103,7 +103,7 @@ AISTATS: Mapping[str, Any] = {
 }
 
 
-def lb_sgd_method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> LogBarrier:
+def lb_sgd_method(policies: PolicyValueSet, terms: MethodArgs, *, start: Any = None, **options: Any) -> LogBarrier:
     """LB-SGD by the name of its preset.
 
     Args:
@@ -190,13 +190,13 @@ class LogBarrier(Method):
         halted = self.first_batch > self.episodes
         return Climb((self.first,), 0, 0, logits, logits, self.first_batch, 1.0, self._no_episodes(), halted)
 
-    def deployed(self, state: Climb) -> Deployed:
-        return Deployed(np.array([state.current + 1]), np.array([1.0]))
+    def mixture(self, state: Climb) -> Mixture:
+        return Mixture(np.array([state.current + 1]), np.array([1.0]))
 
     def policy(self, state: Climb, index: int) -> Policy:
         return self.policies.safe_policy if index == SAFE else state.iterates[index - 1]
 
-    def absorb(self, state: Climb, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: Climb, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         if state.halted:
             return Step(state, len(outcomes))
         used = min(len(outcomes), state.batch - state.sums.count)
@@ -210,8 +210,8 @@ class LogBarrier(Method):
     def abandon(self, state: Climb, episode: int, drawn: int) -> Step:
         return Step(state, 1)
 
-    def account(self, state: Climb) -> Account:
-        return Account(0, 0, None)
+    def certificate(self, state: Climb) -> Certificate:
+        return Certificate(0, 0, None)
 
     # ------------------------------------------------------------------------------------------------- one iteration
 

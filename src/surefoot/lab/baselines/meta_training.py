@@ -24,7 +24,7 @@ from surefoot.control.networks import Actor, Normaliser, actor_of, divergence, n
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.control_specs import BatchRules
-from surefoot.lab.baselines.told_episodes import NetworkPolicy
+from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
 from surefoot.lab.baselines.weighed_steps import Samples, Steps, advantages_and_returns, samples_of
 from surefoot.progress import Progress, silent
 

@@ -45,8 +45,8 @@ from surefoot.lab.baselines.softmax import (
     visits_and_returns,
 )
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Observes, Step
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 
@@ -90,7 +90,7 @@ PRESETS: Mapping[str, AdaptationRules] = {
 }
 
 
-def safe_meta_method(policies: PolicyValueSet, terms: Terms, *, start: Any = None, **options: Any) -> SafeMeta:
+def safe_meta_method(policies: PolicyValueSet, terms: MethodArgs, *, start: Any = None, **options: Any) -> SafeMeta:
     """Safe Meta-RL by the name of its preset; neither the number of episodes nor the risk enters its constants.
 
     Args:
@@ -184,13 +184,13 @@ class SafeMeta(Method):
         own = () if self.meta is None else (self.meta,)
         return Adaptations((TabularPolicy(safe_table(self.policies)), *own), VisitSums.empty(self.signals))
 
-    def deployed(self, state: Adaptations) -> Deployed:
-        return Deployed(np.array([state.current]), np.array([1.0]))
+    def mixture(self, state: Adaptations) -> Mixture:
+        return Mixture(np.array([state.current]), np.array([1.0]))
 
     def policy(self, state: Adaptations, index: int) -> Policy:
         return self.policies.safe_policy if index == SAFE else state.policies[index]
 
-    def absorb(self, state: Adaptations, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: Adaptations, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), self.rules.batch - state.sums.count)
         sums = state.sums.add(self.signals, self.units.discount, self.rules.discounted, outcomes[:used])
         if sums.count < self.rules.batch:
@@ -204,8 +204,8 @@ class SafeMeta(Method):
     def abandon(self, state: Adaptations, episode: int, drawn: int) -> Step:
         return Step(state, 1)
 
-    def account(self, state: Adaptations) -> Account:
-        return Account(0, 0, None)
+    def certificate(self, state: Adaptations) -> Certificate:
+        return Certificate(0, 0, None)
 
     def _adapt_policy(self, policy: Floats, sums: VisitSums) -> tuple[Floats, Floats]:
         room = self.units.budget + self.rules.allowance - sums.cost / sums.count

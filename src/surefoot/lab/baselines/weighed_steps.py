@@ -22,8 +22,8 @@ from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import Actor, actor_of, log_probability
 from surefoot.lab.baselines.control_specs import BatchRules
-from surefoot.lab.baselines.told_episodes import NetworkAdaptation, NetworkPolicy, ToldEpisodes, first_network
-from surefoot.learning.spec import Terms
+from surefoot.lab.baselines.rollout_buffer import NetworkAdaptation, NetworkPolicy, RolloutBuffer, first_network
+from surefoot.learning.spec import MethodArgs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 CRITIC_ROUNDS = 10  # in which critics are fitted to what they and the steps say together
@@ -61,11 +61,11 @@ class Steps(NamedTuple):
 
 
 def adapting(
-    policies: PolicyValueSet, terms: Terms, start: Any, rules: BatchRules, adapt: Callable[[Actor, Samples], Actor]
+    policies: PolicyValueSet, terms: MethodArgs, start: Any, rules: BatchRules, adapt: Callable[[Actor, Samples], Actor]
 ) -> NetworkAdaptation:
     """The method that adapts like this; `start` is a meta-policy, or None for the safe policy."""
 
-    def adapted(policy: NetworkPolicy, told: ToldEpisodes, rng: np.random.Generator) -> NetworkPolicy:
+    def adapted(policy: NetworkPolicy, told: RolloutBuffer, rng: np.random.Generator) -> NetworkPolicy:
         actor = actor_of(policy)
         samples = rollout_samples(policy, actor, told, policies.units, terms.horizon, rules, rng)
         return replace_network(policy, adapt(actor, samples))
@@ -76,7 +76,7 @@ def adapting(
 def rollout_samples(
     policy: NetworkPolicy,
     actor: Actor,
-    told: ToldEpisodes,
+    told: RolloutBuffer,
     units: Units,
     horizon: int,
     rules: BatchRules,
@@ -95,7 +95,7 @@ def rollout_samples(
     return samples_of(actor, inputs[:n], steps.actions[:n], advantages[:n], excess)
 
 
-def rollout_steps(told: ToldEpisodes, horizon: int) -> Steps:
+def rollout_steps(told: RolloutBuffer, horizon: int) -> Steps:
     """An episode shorter than the horizon is one whose system ended."""
     ends = np.cumsum(told.steps)
     before = np.delete(told.observations, ends + np.arange(len(told)), axis=0)

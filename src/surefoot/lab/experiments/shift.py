@@ -33,7 +33,7 @@ from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
 from surefoot.lab.families.shifted_gridworlds import SHIFTS, shifted_task
 from surefoot.learning.event import Event
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, Observes, Step
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
 from surefoot.learning.shift_test import ShiftState, ShiftTest
 from surefoot.methods import METHODS, adapt, learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -185,16 +185,16 @@ class MethodWithTest(Method):
     def start(self) -> MethodWithTestState:
         return MethodWithTestState(self.inner.start(), self.test.start())
 
-    def deployed(self, state: MethodWithTestState) -> Deployed:
-        return self.inner.deployed(state.inner) if state.test.alarm is None else SAFE_ONLY
+    def mixture(self, state: MethodWithTestState) -> Mixture:
+        return self.inner.mixture(state.inner) if state.test.alarm is None else SAFE_MIXTURE
 
     def policy(self, state: MethodWithTestState, index: int) -> Policy:
         return self.inner.policy(state.inner, index)
 
-    def absorb(self, state: MethodWithTestState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: MethodWithTestState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         if state.test.alarm is not None:
             return Step(state, len(outcomes))
-        step = self.inner.absorb(state.inner, episode, drawn, outcomes)
+        step = self.inner.update(state.inner, episode, drawn, outcomes)
         test = self.test.observe(state.test, outcomes[: step.used])
         events = () if test.alarm is None else (Event(test.alarm, "alarm", "the task is not one of those trained for"),)
         return Step(MethodWithTestState(step.state, test), step.used, events)
@@ -202,8 +202,8 @@ class MethodWithTest(Method):
     def abandon(self, state: MethodWithTestState, episode: int, drawn: int) -> Step:
         raise TypeError("episodes of an experiment are never abandoned")
 
-    def account(self, state: MethodWithTestState) -> Account:
-        return self.inner.account(state.inner)
+    def certificate(self, state: MethodWithTestState) -> Certificate:
+        return self.inner.certificate(state.inner)
 
 
 # --------------------------------------------------------------------------------------- at a distance, without a model

@@ -24,7 +24,7 @@ from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, RiskSplit, includes
-from surefoot.learning.spec import MethodSpec, Terms, drop_withdrawn
+from surefoot.learning.spec import MethodArgs, MethodSpec, drop_withdrawn
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -209,7 +209,9 @@ def at_level(method: Certified, level: float) -> Certified:
     return replace(method, risk_split=replace(method.risk_split, elimination=level), certified=False)
 
 
-def _with_calibration(method: Certified, found: Calibration, terms: Terms, options: Mapping[str, Any]) -> Certified:
+def _with_calibration(
+    method: Certified, found: Calibration, terms: MethodArgs, options: Mapping[str, Any]
+) -> Certified:
     """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
     check_calibrated_options(options)
     if found.level is None:
@@ -233,7 +235,7 @@ def _with_calibration(method: Certified, found: Calibration, terms: Terms, optio
 
 
 def _build_method(
-    policies: PolicyValueSet, terms: Terms, calibration: Calibration | None = None, **options: Any
+    policies: PolicyValueSet, terms: MethodArgs, calibration: Calibration | None = None, **options: Any
 ) -> Method:
     """`calibration`: what `surefoot.calibrate` found for this very method and set. The level then is the one that
     simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""

@@ -20,7 +20,7 @@ from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, most_promising, promises
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, Observes, RiskSplit, Step
+from surefoot.learning.method import SAFE_MIXTURE, Certificate, Method, Mixture, Observes, RiskSplit, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Decide every few episodes at first, then each time the data have grown by this fraction.
@@ -68,7 +68,7 @@ class CertifiedState:
     """Evidence so far, what is deployed until `next_decision`, and the policies planned on the way."""
 
     evidence: Any
-    deployed: Deployed
+    deployed: Mixture
     surviving: Mask  # [J] bool
     next_decision: int
     planned: tuple[Planned, ...] = ()
@@ -113,17 +113,17 @@ class Certified(Method):
 
     def start(self) -> CertifiedState:
         everything = np.ones(len(self.cells), dtype=bool)
-        state = CertifiedState(self.evidence.start(), SAFE_ONLY, everything, 0)
+        state = CertifiedState(self.evidence.start(), SAFE_MIXTURE, everything, 0)
         return self._decide(state, 0)[0]
 
-    def deployed(self, state: CertifiedState) -> Deployed:
+    def mixture(self, state: CertifiedState) -> Mixture:
         return state.deployed
 
     def policy(self, state: CertifiedState, index: int) -> Policy:
         known = len(self.policies.policies)
         return self.policies.policies[index] if index < known else state.planned[index - known].policy
 
-    def absorb(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         if state.ended:
             return Step(state, len(outcomes))
         used = int(min(len(outcomes), state.next_decision - episode, self._last_episode - episode))
@@ -148,21 +148,21 @@ class Certified(Method):
             return step
         return _end(step, episode + 1, "an episode has no outcome, and none was calibrated for")
 
-    def account(self, state: CertifiedState) -> Account:
+    def certificate(self, state: CertifiedState) -> Certificate:
         """The least certified margin of what is deployed, over the surviving cells. With a calibration none: what was
         calibrated is that nothing is unsafe, not that bounds of cells hold."""
         alive, count = np.flatnonzero(state.surviving), len(self.cells)
         if not alive.size or self.calibration is not None:
-            return Account(len(alive), count, None)
+            return Certificate(len(alive), count, None)
         if state.margin is not None:
-            return Account(len(alive), count, state.margin)
+            return Certificate(len(alive), count, state.margin)
         known = len(self.policies.policies)
         lower = [
             self.cells.lower[alive, index, 1:] if index < known else state.planned[index - known].margin[alive]
             for index in state.deployed.indices.tolist()
         ]
         margin: Floats = np.tensordot(state.deployed.weights, np.stack(lower), axes=1).min(axis=0)
-        return Account(len(alive), count, margin)
+        return Certificate(len(alive), count, margin)
 
     def surviving(self, state: CertifiedState) -> Integers:
         return np.flatnonzero(state.surviving)
@@ -226,11 +226,11 @@ class Certified(Method):
         boxes: Boxes,
         alive: Mask,
         scale: tuple[Floats, Floats],
-    ) -> tuple[Deployed, Boxes, Mask]:
+    ) -> tuple[Mixture, Boxes, Mask]:
         """What to deploy, after halving the boxes that limit it; and the boxes, and which of them survive."""
         reward, deployed = self._expected(splitter, state, scale[1]), state.deployed
         if deployed.weights @ reward[deployed.indices] < reward.max():
-            aim = deployed if deployed.weight > 0 else Deployed(np.array([int(np.argmax(reward))]), np.ones(1))
+            aim = deployed if deployed.weight > 0 else Mixture(np.array([int(np.argmax(reward))]), np.ones(1))
             chosen, halves = splitter.limiting_halves(boxes, alive, aim)
             found = splitter.log_evidence(state.evidence, halves, self.threshold, scale)
             living = ~(found >= self.threshold)
@@ -264,10 +264,10 @@ class Certified(Method):
 
     def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         events = () if state.alarmed else (_nothing_fits(episode),)
-        return replace(state, deployed=SAFE_ONLY, alarmed=True), events
+        return replace(state, deployed=SAFE_MIXTURE, alarmed=True), events
 
     def _deploying(
-        self, state: CertifiedState, deployed: Deployed, episode: int
+        self, state: CertifiedState, deployed: Mixture, episode: int
     ) -> tuple[CertifiedState, tuple[Event, ...]]:
         recovered = (Event(episode, "recovered", "a cell is possible again"),) if state.alarmed else ()
         return replace(state, deployed=deployed, alarmed=False), recovered
@@ -279,7 +279,7 @@ class Certified(Method):
         plausible = log_evidence < self.threshold + RECALL
         return self.replanner.extend_plans(state.planned, self.cells, state.surviving, plausible, episode)
 
-    def _choose(self, margin: Floats, reward: Floats) -> Deployed:
+    def _choose(self, margin: Floats, reward: Floats) -> Mixture:
         choose = most_promising if self.optimistic else best_mixture
         return choose(margin, reward)
 
@@ -320,7 +320,7 @@ def next_decision(episode: int, least_wait: int = LEAST_WAIT, growth: float = GR
 
 def _end(step: Step, episode: int, why: str) -> Step:
     event = Event(episode, "ended", f"{why}: staying on the safe policy")
-    return Step(replace(step.state, deployed=SAFE_ONLY, ended=True), step.used, (*step.events, event))
+    return Step(replace(step.state, deployed=SAFE_MIXTURE, ended=True), step.used, (*step.events, event))
 
 
 def _nothing_fits(episode: int) -> Event:

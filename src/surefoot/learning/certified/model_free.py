@@ -18,7 +18,7 @@ from surefoot.confidence import Betting, State
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.certified.selection import best_pair
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, RiskSplit, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # A candidate is chosen after this many episodes of the safe policy, and again each time this factor more were run.
@@ -41,7 +41,7 @@ class ModelFreeState:
     episodes: int
     candidate: int | None
     next_choice: int
-    deployed: Deployed
+    deployed: Mixture
     next_decision: int
     margin: Floats
 
@@ -65,12 +65,12 @@ class ModelFree(Method):
         constraints = len(self.units.budget)
         blank = tuple(self._sequence(index).start((constraints,)) for index in range(len(self.policies.policies)))
         zero = np.zeros(1 + constraints)
-        return ModelFreeState(blank, zero, zero, 0, None, FIRST_CHOICE, SAFE_ONLY, next_decision(0), zero[1:])
+        return ModelFreeState(blank, zero, zero, 0, None, FIRST_CHOICE, SAFE_MIXTURE, next_decision(0), zero[1:])
 
-    def deployed(self, state: ModelFreeState) -> Deployed:
+    def mixture(self, state: ModelFreeState) -> Mixture:
         return state.deployed
 
-    def absorb(self, state: ModelFreeState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: ModelFreeState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), state.next_decision - episode)
         return self._moved(self._update_statistics(state, drawn[:used], outcomes[:used]), episode, used)
 
@@ -80,9 +80,9 @@ class ModelFree(Method):
         costs[drawn] = self._sequence(drawn).update(costs[drawn], np.ones((1, len(self.units.budget))))
         return self._moved(replace(state, costs=tuple(costs)), episode, 1)
 
-    def account(self, state: ModelFreeState) -> Account:
+    def certificate(self, state: ModelFreeState) -> Certificate:
         total = len(self.policies)
-        return Account(total, total, state.margin)
+        return Certificate(total, total, state.margin)
 
     def _moved(self, state: ModelFreeState, episode: int, used: int) -> Step:
         """Decide if it is time to."""
@@ -131,15 +131,15 @@ class ModelFree(Method):
         misfit = ((predicted - mean) ** 2 / variance).sum(axis=1)
         return int(np.argmin(misfit)) + 1
 
-    def _mixture(self, state: ModelFreeState) -> tuple[Deployed, Floats]:
+    def _mixture(self, state: ModelFreeState) -> tuple[Mixture, Floats]:
         """The pair rule on the lower bounds of the two margins, and the lower bound [m] that results."""
         safe = np.maximum(self._lowest_margin(state, SAFE), 0.0)  # feasible by assumption
         if state.candidate is None:
-            return SAFE_ONLY, safe
+            return SAFE_MIXTURE, safe
         both = np.stack([safe, self._lowest_margin(state, state.candidate)], axis=1)
         pair = best_pair(both, np.array([0.0, 1.0]))
         margin = both[:, pair.indices] @ pair.weights
-        return Deployed(np.where(pair.indices == SAFE, SAFE, state.candidate), pair.weights), margin
+        return Mixture(np.where(pair.indices == SAFE, SAFE, state.candidate), pair.weights), margin
 
     def _lowest_margin(self, state: ModelFreeState, index: int) -> Floats:
         """[m] lower confidence bound on the margins, truncation included."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.learning.method import SAFE, SAFE_ONLY, Deployed
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Mixture
 from surefoot.tabular.linear_program import INFINITY, maximise
 
 # Components below this weight are dropped; what they leave goes to the safe policy.
@@ -19,7 +19,7 @@ OVERSHOOT = 1.0 + 1e-6
 MARGIN_EXPONENT, REWARD_EXPONENT = 0, 6
 
 
-def best_mixture(margin: Floats, reward: Floats) -> Deployed:
+def best_mixture(margin: Floats, reward: Floats) -> Mixture:
     """The linear program: maximise x·reward over the simplex subject to margin x ≥ 0.
 
     Args:
@@ -30,14 +30,14 @@ def best_mixture(margin: Floats, reward: Floats) -> Deployed:
     Only few rows bind, so rows are added one by one until none is violated.
     """
     if (margin[:, SAFE] < 0).any():
-        return SAFE_ONLY
+        return SAFE_MIXTURE
     rows = [int(np.argmin(margin[:, int(np.argmax(reward))]))]
     while True:
         weights = _solve(margin[rows], reward, HAIR)
         if weights is None:  # the safe policy itself has no hair to spare
             weights = _solve(margin[rows], reward, 0.0)
         if weights is None:
-            return SAFE_ONLY
+            return SAFE_MIXTURE
         slack = margin @ weights
         worst = int(np.argmin(slack))
         if slack[worst] >= 0 or worst in rows:
@@ -45,13 +45,13 @@ def best_mixture(margin: Floats, reward: Floats) -> Deployed:
         rows.append(worst)
 
 
-def best_pair(margin: Floats, reward: Floats) -> Deployed:
+def best_pair(margin: Floats, reward: Floats) -> Mixture:
     """The pair rule: the safe policy and the one other that it pays most to add, as much of it as is safe."""
     weight = _most(margin)
     return _pair(margin, weight, int(np.argmax(weight * (reward - reward[SAFE]))))
 
 
-def most_promising(margin: Floats, reward: Floats) -> Deployed:
+def most_promising(margin: Floats, reward: Floats) -> Mixture:
     """The candidate of the paper's Algorithm 2: whoever promises most, as much of it as is safe beside the safe policy,
     even if that earns less than something else. So it is tried until it keeps its promise or is ruled out."""
     return _pair(margin, _most(margin), int(np.argmax(reward)))
@@ -65,9 +65,9 @@ def promises(margin: Floats, reward: Floats) -> Floats:
     return most
 
 
-def _pair(margin: Floats, weight: Floats, chosen: int) -> Deployed:
+def _pair(margin: Floats, weight: Floats, chosen: int) -> Mixture:
     if (margin[:, SAFE] < 0).any():
-        return SAFE_ONLY
+        return SAFE_MIXTURE
     weights = np.zeros(margin.shape[1])
     weights[chosen] = weight[chosen]
     weights[SAFE] += 1 - weights[chosen]
@@ -87,7 +87,7 @@ def _beside_safe(margin: Floats) -> Floats:
     return weight
 
 
-def repair_mixture(margin: Floats, weights: Floats) -> Deployed:
+def repair_mixture(margin: Floats, weights: Floats) -> Mixture:
     """Remove rounding towards the safe policy, so that no certified margin is below 0."""
     others = np.where(weights > NEGLIGIBLE, weights, 0.0)
     others[SAFE] = 0.0
@@ -100,9 +100,9 @@ def repair_mixture(margin: Floats, weights: Floats) -> Deployed:
         shrink = np.max(-slack[short] / np.maximum(margin[short, SAFE] - slack[short], 1e-300))
         mixture = _complete_with_safe(others * max(0.0, 1.0 - OVERSHOOT * shrink - NEGLIGIBLE))
         if (margin @ mixture < 0).any():
-            return SAFE_ONLY
+            return SAFE_MIXTURE
     indices = np.flatnonzero(mixture)
-    return Deployed(indices, mixture[indices])
+    return Mixture(indices, mixture[indices])
 
 
 def _complete_with_safe(others: Floats) -> Floats:

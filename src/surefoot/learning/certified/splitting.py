@@ -18,7 +18,7 @@ from surefoot.cmdp.units import Units
 from surefoot.learning.certified.evidence.counts import class_counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
 from surefoot.learning.certified.replanning import Planned
-from surefoot.learning.method import Deployed
+from surefoot.learning.method import Mixture
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import DENSE_STATES, box_values
 from surefoot.tabular.model import TabularCMDP
@@ -108,7 +108,7 @@ class Splitter:
             boxes = self.tighten_bounds(boxes, alive & self._is_split(boxes)[boxes.cell], np.array([index]), planned)
         return boxes
 
-    def limiting_halves(self, boxes: Boxes, alive: Mask, aim: Deployed) -> tuple[Integers, Boxes]:
+    def limiting_halves(self, boxes: Boxes, alive: Mask, aim: Mixture) -> tuple[Integers, Boxes]:
         """The boxes among the `alive` on which a mixture that one would like to deploy has the least margin, and both
         halves of each, with the bounds of the whole."""
         chosen, axis = self._limiting(boxes, alive, aim)
@@ -136,7 +136,7 @@ class Splitter:
         margin = [self.cells.lower[which, :, 1:], *(plan.margin[which][:, None] for plan in planned)]
         return Boxes(which, self.cells.low[which], self.cells.high[which], np.concatenate(margin, axis=1))
 
-    def _limiting(self, boxes: Boxes, alive: Mask, deployed: Deployed) -> tuple[Integers, Integers]:
+    def _limiting(self, boxes: Boxes, alive: Mask, deployed: Mixture) -> tuple[Integers, Integers]:
         """The boxes to be halved, and along which parameter."""
         tightness = np.where(alive, self._least(boxes, deployed), np.inf)
         room = AT_ONCE if len(boxes.cell) < len(self.cells) + MOST else 0
@@ -146,7 +146,7 @@ class Splitter:
         possible = np.all([self._has_task(half) for half in bisect_boxes(boxes[chosen], axis)], axis=0)
         return chosen[possible], axis[possible]
 
-    def _least(self, boxes: Boxes, deployed: Deployed) -> Floats:
+    def _least(self, boxes: Boxes, deployed: Mixture) -> Floats:
         """[N] the least certified margin of a mixture on each box, in the paper's unit."""
         margin = np.tensordot(boxes.margin[:, deployed.indices], deployed.weights, axes=(1, 0))  # [N, m]
         least: Floats = self.units.unit_margin(margin).min(axis=1)

@@ -17,14 +17,14 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.units import Units
 from surefoot.learning.checks import risk_left
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, RiskSplit, Step
 from surefoot.learning.paper.constants import Rules, paper_plan, paper_rules
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Algorithm2State:
     """State of Algorithm 2.
 
     Attributes:
@@ -64,18 +64,18 @@ class SafeCandidates(Method):
     def start(self) -> Any:
         rewards = [entry.reward for entry in self.policies.entries]
         best_first = tuple(int(k) for k in np.argsort(-np.array(rewards), kind="stable"))
-        return Trial(best_first, self.rules.first_weight, 0, Sums.empty(len(self.units.budget)))
+        return Algorithm2State(best_first, self.rules.first_weight, 0, Sums.empty(len(self.units.budget)))
 
-    def deployed(self, state: Trial) -> Deployed:
+    def mixture(self, state: Algorithm2State) -> Mixture:
         if not state.alive or state.weight == 0:
-            return SAFE_ONLY
+            return SAFE_MIXTURE
         indices = np.array([SAFE, state.alive[0] + 1])
-        return Deployed(indices, np.array([1 - state.weight, state.weight]))
+        return Mixture(indices, np.array([1 - state.weight, state.weight]))
 
-    def absorb(self, state: Trial, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: Algorithm2State, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         return self._run_test(state, episode, state.sums.after(outcomes))
 
-    def abandon(self, state: Trial, episode: int, drawn: int) -> Step:
+    def abandon(self, state: Algorithm2State, episode: int, drawn: int) -> Step:
         """The episode counts, and its sums may be anything in their ranges.
 
         A candidate is eliminated when it would be whatever those sums are, and its weight raised when it would be
@@ -84,18 +84,18 @@ class SafeCandidates(Method):
         """
         return self._run_test(state, episode, state.sums.after_abandoned())
 
-    def account(self, state: Trial) -> Account:
+    def certificate(self, state: Algorithm2State) -> Certificate:
         if not state.alive:
-            return Account(0, len(self.policies), None)
+            return Certificate(0, len(self.policies), None)
         margin = promised(self.policies.entries[state.alive[0]], state.weight)[1:]
-        return Account(len(state.alive), len(self.policies), margin)
+        return Certificate(len(state.alive), len(self.policies), margin)
 
-    def surviving(self, state: Trial) -> tuple[int, ...]:
+    def surviving(self, state: Algorithm2State) -> tuple[int, ...]:
         return state.alive
 
     # ------------------------------------------------------------------------------------------------- one phase
 
-    def _run_test(self, state: Trial, episode: int, seen: Sums) -> Step:
+    def _run_test(self, state: Algorithm2State, episode: int, seen: Sums) -> Step:
         """Up to the first episode after which the candidate fails or has earned more weight."""
         if not state.alive:
             return Step(state, len(seen))
@@ -111,7 +111,7 @@ class SafeCandidates(Method):
         raised = self._increase_weight(reached, candidate)
         return Step(raised, last + 1, (_raise(reached, raised, told),))
 
-    def _evaluate_condition(self, state: Trial, candidate: Entry, seen: Sums) -> tuple[Mask, Mask]:
+    def _evaluate_condition(self, state: Algorithm2State, candidate: Entry, seen: Sums) -> tuple[Mask, Mask]:
         """[n] whether Eq. (condition) fails after each episode, and whether it holds.
 
         Neither is so where it depends on what abandoned episodes would have returned.
@@ -121,26 +121,26 @@ class SafeCandidates(Method):
         tested = seen.count >= self.rules.least_count
         return means.certainly_differs(promise, radius) & tested, means.certainly_agrees(promise, radius) | ~tested
 
-    def _evidence(self, state: Trial, seen: Sums) -> tuple[Sums, Floats]:
+    def _evidence(self, state: Algorithm2State, seen: Sums) -> tuple[Sums, Floats]:
         """The sums that are tested, and by how much [n, 1+m] their means may miss what was promised."""
         return seen, radii(self.rules.reward_radius(seen.count), self.rules.margin_radius(seen.count), self.units)
 
-    def _long_enough(self, state: Trial, candidate: Entry, seen: Sums) -> Mask:
+    def _long_enough(self, state: Algorithm2State, candidate: Entry, seen: Sums) -> Mask:
         """[n] whether the phase has lasted long enough for the test to have meant something."""
         enough = seen.count >= self.rules.phase_length(candidate, state.step, state.weight)
         # Without abandoned episodes a raise falls at the first that is enough; a late one is proved for n ≤ K only.
         proved: Mask = (seen.count <= self.rules.last_count) | (seen.abandoned == 0)
         return enough & proved
 
-    def _next_candidate(self, state: Trial) -> Any:
+    def _next_candidate(self, state: Algorithm2State) -> Any:
         """The next candidate, from the first weight on."""
         return replace(self._next_phase(state), alive=state.alive[1:], step=0, weight=self.rules.first_weight)
 
-    def _increase_weight(self, state: Trial, candidate: Entry) -> Any:
+    def _increase_weight(self, state: Algorithm2State, candidate: Entry) -> Any:
         weight = self.rules.next_weight(candidate, state.step, state.weight)
         return replace(self._next_phase(state), step=state.step + 1, weight=weight)
 
-    def _next_phase(self, state: Trial) -> Any:
+    def _next_phase(self, state: Algorithm2State) -> Any:
         return replace(state, sums=Sums.empty(len(self.units.budget)))
 
 
@@ -157,7 +157,7 @@ def radii(reward: Floats, margin: Floats, units: Units) -> Floats:
     return np.column_stack([reward, np.broadcast_to(each, (len(reward), len(units.budget)))])
 
 
-def _elimination(state: Trial, candidate: Entry, told: int) -> tuple[Event, ...]:
+def _elimination(state: Algorithm2State, candidate: Entry, told: int) -> tuple[Event, ...]:
     message = f"candidate {state.alive[0]} eliminated at weight {state.weight:.4g}, {len(state.alive) - 1} left"
     data = {"candidate": state.alive[0], "parameter": candidate.parameter.tolist(), "weight": state.weight}
     events: tuple[Event, ...] = (Event(told, "eliminated", message, data),)
@@ -167,7 +167,7 @@ def _elimination(state: Trial, candidate: Entry, told: int) -> tuple[Event, ...]
     return events
 
 
-def _raise(state: Trial, raised: Trial, told: int) -> Event:
+def _raise(state: Algorithm2State, raised: Algorithm2State, told: int) -> Event:
     message = f"weight of candidate {state.alive[0]} raised from {state.weight:.4g} to {raised.weight:.4g}"
     return Event(told, "weight", message, {"candidate": state.alive[0], "step": raised.step, "weight": raised.weight})
 
@@ -261,7 +261,7 @@ def first(happens: Mask) -> int | None:
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _paper(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) -> SafeCandidates:
+def _paper(policies: PolicyValueSet, terms: MethodArgs, assume_safe: bool = False) -> SafeCandidates:
     """Theorem P at what tasks with an infeasible safe policy leave of the risk; at all of it if that is not known, when
     it speaks of tasks on which the safe policy is feasible."""
     failing = 0.0 if flag("assume_safe", assume_safe) else policies.safe_risk
@@ -280,7 +280,7 @@ SPECS = (
         proof=("Theorem P",),
         costs="sums of the candidate under test; it leaves the safe policy after millions of episodes",
         options=("assume_safe",),
-        state=(Trial, Sums),
+        state=(Algorithm2State, Sums),
         needs_cover=True,
         needs_episodes=True,
         plan=paper_plan,

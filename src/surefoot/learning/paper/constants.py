@@ -12,7 +12,7 @@ import numpy as np
 from surefoot import theory
 from surefoot.arrays import Floats, Integers
 from surefoot.errors import InvalidInput
-from surefoot.learning.spec import PlanLine, Terms
+from surefoot.learning.spec import MethodArgs, PlanLine
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 
@@ -139,7 +139,7 @@ class PaperRules:
 
 
 def paper_rules(
-    policies: PolicyValueSet, terms: Terms, delta: float, kind: type[PaperRules] = PaperRules
+    policies: PolicyValueSet, terms: MethodArgs, delta: float, kind: type[PaperRules] = PaperRules
 ) -> PaperRules:
     """The paper's constants at error `delta`, if the cut-off tail of episodes is small enough for the proof."""
     bias = policies.units.truncation_bias(terms.horizon)
@@ -154,7 +154,7 @@ def paper_rules(
 # ------------------------------------------------------------------------- when the safe policy may be left
 
 
-def paper_plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def paper_plan(policies: PolicyValueSet, terms: MethodArgs) -> PlanLine:
     episodes, failing = terms.planned(), policies.safe_risk or 0.0
     if terms.risk <= failing:
         reason = f"not possible: risk must exceed {failing:.3g}, got {terms.risk:g}"

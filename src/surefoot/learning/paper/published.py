@@ -18,9 +18,9 @@ import numpy as np
 
 from surefoot import theory
 from surefoot.arrays import Floats, Integers
-from surefoot.learning.paper.algorithm_2 import SafeCandidates, Sums, Trial, radii
+from surefoot.learning.paper.algorithm_2 import Algorithm2State, SafeCandidates, Sums, radii
 from surefoot.learning.paper.constants import PaperRules, paper_rules
-from surefoot.learning.spec import MethodSpec, PlanLine, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 
 # -------------------------------------------------------------------------------------------------------- the constants
@@ -142,7 +142,7 @@ class EliminationRules(PaperRules):
 
 
 @dataclass(frozen=True, eq=False)
-class PooledTrial(Trial):
+class PooledState(Algorithm2State):
     """`pool` [1] sums over earlier phases of the safe policy; empty while the first candidate is on trial."""
 
     pool: Sums
@@ -156,7 +156,7 @@ class PooledCandidates(SafeCandidates):
 
     def start(self) -> Any:
         trial = super().start()
-        return PooledTrial(trial.alive, trial.weight, trial.step, trial.sums, pool=trial.sums)
+        return PooledState(trial.alive, trial.weight, trial.step, trial.sums, pool=trial.sums)
 
     def _evidence(self, state: Any, seen: Sums) -> tuple[Sums, Floats]:
         if state.step or not state.pool.count[0]:
@@ -173,33 +173,33 @@ class PooledCandidates(SafeCandidates):
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _published(policies: PolicyValueSet, terms: Terms) -> PooledCandidates:
+def _published(policies: PolicyValueSet, terms: MethodArgs) -> PooledCandidates:
     return PooledCandidates(policies)
 
 
-def _published_locomotion(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+def _published_locomotion(policies: PolicyValueSet, terms: MethodArgs) -> SafeCandidates:
     return SafeCandidates(policies, HOPPER)
 
 
-def _pce(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+def _pce(policies: PolicyValueSet, terms: MethodArgs) -> SafeCandidates:
     return SafeCandidates(policies, PUBLISHED_ELIMINATION)
 
 
-def _pce_theory(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+def _pce_theory(policies: PolicyValueSet, terms: MethodArgs) -> SafeCandidates:
     return SafeCandidates(policies, paper_rules(policies, terms, terms.risk, EliminationRules))
 
 
-def _plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def _plan(policies: PolicyValueSet, terms: MethodArgs) -> PlanLine:
     first = max(policies.entries, key=lambda entry: entry.reward)
     length = PUBLISHED.phase_length(first, 0, 0.0)
     return PlanLine(terms.name, False, math.ceil(length), "constants tuned to the gridworld's units; no proof")
 
 
-def _locomotion_plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def _locomotion_plan(policies: PolicyValueSet, terms: MethodArgs) -> PlanLine:
     return PlanLine(terms.name, False, HOPPER_PHASE, "constants tuned to Hopper's units; no proof")
 
 
-def _elimination_plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def _elimination_plan(policies: PolicyValueSet, terms: MethodArgs) -> PlanLine:
     reason = "deploys candidates outright from the first episode; does not keep the constraint"
     return PlanLine(terms.name, False, 0, reason)
 
@@ -211,7 +211,7 @@ SPECS = (
         certified=False,
         why="the constants behind the paper's figure, tuned to its gridworld: no proof",
         costs="sums of the candidate under test; candidates come one after the other, so their number counts",
-        state=(PooledTrial, Sums),
+        state=(PooledState, Sums),
         needs_cover=True,
         takes_risk=False,
         plan=_plan,
@@ -223,7 +223,7 @@ SPECS = (
         certified=False,
         why="explores without regard to the constraint, with constants tuned to the paper's gridworld",
         costs="sums of the candidate under test; candidates come one after the other, so their number counts",
-        state=(Trial, Sums),
+        state=(Algorithm2State, Sums),
         needs_cover=True,
         plan=_elimination_plan,
         takes_risk=False,
@@ -235,7 +235,7 @@ SPECS = (
         certified=False,
         why="explores without regard to the constraint; it bounds regret only",
         costs="sums of the candidate under test; candidates come one after the other, so their number counts",
-        state=(Trial, Sums),
+        state=(Algorithm2State, Sums),
         needs_cover=True,
         needs_episodes=True,
         colour=18,
@@ -248,7 +248,7 @@ ON_ROBOTS = MethodSpec(
     _published_locomotion,
     certified=False,
     why="the constants behind the paper's figure on robots, tuned to Hopper: no proof",
-    state=(Trial, Sums),
+    state=(Algorithm2State, Sums),
     needs_cover=True,
     plan=_locomotion_plan,
 )

@@ -10,8 +10,8 @@ import numpy as np
 
 from surefoot.arrays import Integers, flag
 from surefoot.cmdp.episode import Outcomes
-from surefoot.learning.method import SAFE_ONLY, Account, Deployed, Method, RiskSplit, Step
-from surefoot.learning.spec import MethodSpec, PlanLine, Terms
+from surefoot.learning.method import SAFE_MIXTURE, Certificate, Method, Mixture, RiskSplit, Step
+from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 
@@ -37,28 +37,28 @@ class SafeOnly(Method):
     def start(self) -> None:
         return None
 
-    def deployed(self, state: None) -> Deployed:
-        return SAFE_ONLY
+    def mixture(self, state: None) -> Mixture:
+        return SAFE_MIXTURE
 
-    def absorb(self, state: None, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: None, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         return Step(None, len(outcomes))
 
     def abandon(self, state: None, episode: int, drawn: int) -> Step:
         return Step(None, 1)
 
-    def account(self, state: None) -> Account:
+    def certificate(self, state: None) -> Certificate:
         """The least margin of the safe policy over the cover; without one over the cells, or nothing."""
         if self.policies.epsilon is not None:
-            return Account(0, 0, np.min([entry.safe_margin for entry in self.policies.entries], axis=0))
+            return Certificate(0, 0, np.min([entry.safe_margin for entry in self.policies.entries], axis=0))
         cells = self.policies.cells
-        return Account(0, 0, None if cells is None else cells.lower[:, 0, 1:].min(axis=0))
+        return Certificate(0, 0, None if cells is None else cells.lower[:, 0, 1:].min(axis=0))
 
 
-def _safe_only(policies: PolicyValueSet, terms: Terms, assume_safe: bool = False) -> SafeOnly:
+def _safe_only(policies: PolicyValueSet, terms: MethodArgs, assume_safe: bool = False) -> SafeOnly:
     return SafeOnly(policies, terms.risk, 0.0 if flag("assume_safe", assume_safe) else policies.safe_risk)
 
 
-def _plan(policies: PolicyValueSet, terms: Terms) -> PlanLine:
+def _plan(policies: PolicyValueSet, terms: MethodArgs) -> PlanLine:
     failing = policies.safe_risk
     known = "no bound is known" if failing is None else f"at most {failing:.2g}"
     reason = f"never leaves the safe policy; the probability that this breaks a budget on a fresh task: {known}"

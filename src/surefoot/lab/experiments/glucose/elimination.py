@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.learning.paper.algorithm_2 import SafeCandidates, Sums, Trial
+from surefoot.learning.paper.algorithm_2 import Algorithm2State, SafeCandidates, Sums
 from surefoot.learning.paper.published import TunedRules
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # How much time in and below range varies from day to day, as shares of a day, and by how much the mean of a patient
@@ -34,7 +34,7 @@ def _margin_radius(count: Integers) -> Floats:
 DAYS = TunedRules("pce-days", least_count=1, reward_radius=_reward_radius, margin_radius=_margin_radius)
 
 
-def _make_method(policies: PolicyValueSet, terms: Terms) -> SafeCandidates:
+def _make_method(policies: PolicyValueSet, terms: MethodArgs) -> SafeCandidates:
     return SafeCandidates(policies, DAYS)
 
 
@@ -43,6 +43,6 @@ ELIMINATION = MethodSpec(
     _make_method,
     certified=False,
     why="deploys settings outright until days contradict what they promise: explores without regard to the budget",
-    state=(Trial, Sums),
+    state=(Algorithm2State, Sums),
     colour=1,
 )

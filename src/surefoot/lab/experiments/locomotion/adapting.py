@@ -12,13 +12,13 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
-from surefoot.lab.baselines.told_episodes import first_network
+from surefoot.lab.baselines.rollout_buffer import first_network
 from surefoot.lab.experiments.judging import Judge, JudgedTask, best
 from surefoot.lab.experiments.locomotion.families import FAMILIES
 from surefoot.lab.experiments.locomotion.settings import KNOWN, NETWORKS, LocomotionSettings
 from surefoot.lab.experiments.locomotion.shipped import School
 from surefoot.learning.learner import Learner
-from surefoot.learning.spec import MethodSpec, Terms
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.simulate.pool import EpisodePool, EpisodeStream
@@ -171,7 +171,7 @@ def _mixtures(
 
 def lessons(policies: PolicyValueSet, spec: MethodSpec, settings: LocomotionSettings) -> int:
     """From how many episodes a method learns. None, if it says itself that it stays on the safe policy."""
-    terms = Terms(spec.name, settings.episodes, settings.risk, policies.units.episode_length)
+    terms = MethodArgs(spec.name, settings.episodes, settings.risk, policies.units.episode_length)
     if callable(spec.plan) and spec.plan(policies, terms).episodes >= settings.episodes:
         return 0
     if spec.name in NETWORKS:

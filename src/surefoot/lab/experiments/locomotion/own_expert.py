@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.control.improvement import improve, resume
-from surefoot.lab.baselines.told_episodes import NetworkPolicy
+from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
 from surefoot.lab.experiments.locomotion.families import LocomotionFamily
 from surefoot.oracles.learned import Schooling, side_by_side
 

@@ -13,7 +13,7 @@ from surefoot.control.trust_region import Region
 from surefoot.lab.baselines import maml_penalty, meta_cpo, safe_meta_networks
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
 from surefoot.lab.baselines.meta_training import MetaLearner, MetaSettings, MetaTrained, meta_trained
-from surefoot.lab.baselines.told_episodes import NetworkPolicy
+from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
 from surefoot.lab.experiments.locomotion.families import LocomotionFamily
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour

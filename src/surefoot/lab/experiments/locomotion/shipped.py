@@ -18,7 +18,7 @@ from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.interrupts import defer_sigint
-from surefoot.lab.baselines.told_episodes import NetworkPolicy, safe_network
+from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, safe_network
 from surefoot.lab.experiments.locomotion.families import FAMILIES, LocomotionFamily
 from surefoot.lab.experiments.locomotion.simulated_steps import simulated_steps
 from surefoot.policyset.policy_value_set import PolicyValueSet

@@ -9,7 +9,7 @@ from scipy.special import betainc
 
 from surefoot.report.metrics import binomial_interval
 
-Verdict: TypeAlias = Literal["kept", "broken", "too few tasks to tell", "no power"]
+Conclusion: TypeAlias = Literal["kept", "broken", "too few tasks to tell", "no power"]
 
 # A promise that is kept to the letter is called broken with at most this probability, per count.
 FALSE_ALARM = 1e-4
@@ -53,7 +53,7 @@ class Count:
         twin = self.twin_tasks > 0 and tail(self.twin_unsafe, self.twin_tasks, risk) < FALSE_ALARM
         return twin and tail(self.tested, self.tasks, risk) < FALSE_ALARM
 
-    def verdict(self, risk: float) -> Verdict:
+    def verdict(self, risk: float) -> Conclusion:
         if self.chance(risk) < FALSE_ALARM:
             return "broken"
         if tail(self.tasks, self.tasks, risk) >= FALSE_ALARM:  # nothing could be called broken

@@ -38,7 +38,7 @@ ObservationType: TypeAlias = Literal["float64", "float32", "int64", "int32", "in
 
 
 @dataclass(frozen=True, eq=False)
-class OwnPolicy:
+class ExternalPolicy:
     """Attributes:
     name: by which orders name it.
     deterministic: whether its `predict` was asked for the likeliest action when its values were found.
@@ -102,7 +102,7 @@ class OwnPolicy:
         arrays = {"observations": self.observations, "actions": self.actions}
         return {name: array.astype(np.float64) for name, array in arrays.items() if len(array)}
 
-    def with_controller(self, given: Any) -> OwnPolicy:
+    def with_controller(self, given: Any) -> ExternalPolicy:
         """The same with a controller that acts, refused if it is another one."""
         found = given if isinstance(given, Controller) else self._as_evaluated(given)
         if found.deterministic != self.deterministic:
@@ -126,7 +126,7 @@ class OwnPolicy:
         return controller(given, name=self.name, deterministic=self.deterministic if asks else None)
 
 
-def fingerprint_controller(own: Controller, simulate: Callable[[RecordingController], None]) -> OwnPolicy:
+def fingerprint_controller(own: Controller, simulate: Callable[[RecordingController], None]) -> ExternalPolicy:
     """A controller with what it is recognised by; `simulate` runs a few episodes of the policy that it is given."""
     watched = RecordingController(own)
     simulate(watched)
@@ -136,17 +136,19 @@ def fingerprint_controller(own: Controller, simulate: Callable[[RecordingControl
         check_lanes(own, observations)
     nothing = np.empty((0, 1))
     if own.fingerprint is not None:
-        return OwnPolicy(own.name, own.deterministic, observations[:0], nothing, given=own.fingerprint, controller=own)
+        return ExternalPolicy(
+            own.name, own.deterministic, observations[:0], nothing, given=own.fingerprint, controller=own
+        )
     likeliest = False
     if not _repeats(own, observations, likeliest):
         predict = predict_of(own.function)
         likeliest = predict is not None and takes_deterministic(parameters_of(predict))
         if not likeliest or not _repeats(own, observations, likeliest):
-            return OwnPolicy(own.name, own.deterministic, observations[:0], nothing, controller=own)
+            return ExternalPolicy(own.name, own.deterministic, observations[:0], nothing, controller=own)
     actions = _actions(own, observations, likeliest)
     if own.vectorised:
         _check_one_by_one(own, observations, actions, likeliest)
-    return OwnPolicy(own.name, own.deterministic, observations, actions, likeliest, controller=own)
+    return ExternalPolicy(own.name, own.deterministic, observations, actions, likeliest, controller=own)
 
 
 class RecordingController:
@@ -205,7 +207,7 @@ def _agree(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
     return near
 
 
-def _compare(expected: NDArray[Any], found: NDArray[Any], whose: OwnPolicy) -> None:
+def _compare(expected: NDArray[Any], found: NDArray[Any], whose: ExternalPolicy) -> None:
     agree = _agree(expected, found)
     if not agree.all():
         k = int(np.argmin(agree))

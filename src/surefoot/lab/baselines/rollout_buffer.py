@@ -20,14 +20,14 @@ from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Account, Deployed, Method, Observes, Step
+from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Observes, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 NetworkPolicy: TypeAlias = MLPPolicy | CategoricalPolicy
 
 
 @dataclass(frozen=True, eq=False)
-class ToldEpisodes:
+class RolloutBuffer:
     """n episodes of one policy, their N steps one after the other.
 
     Attributes:
@@ -48,14 +48,14 @@ class ToldEpisodes:
         return len(self.steps)
 
     @classmethod
-    def none(cls, policy: NetworkPolicy, units: Units) -> ToldEpisodes:
+    def none(cls, policy: NetworkPolicy, units: Units) -> RolloutBuffer:
         outputs, signals = len(policy.biases[-1]), 1 + len(units.budget)
         discrete = isinstance(policy, CategoricalPolicy)
         actions = np.zeros(0, np.int64) if discrete else np.zeros((0, outputs))
         paid = np.zeros((0, signals))
         return cls(np.zeros((0, len(policy.shift))), actions, paid, np.zeros(0, np.int64), np.zeros((0, signals)))
 
-    def add(self, outcomes: Outcomes, observed: Observed, paid: Floats) -> ToldEpisodes:
+    def add(self, outcomes: Outcomes, observed: Observed, paid: Floats) -> RolloutBuffer:
         """What was told in rows of equal length; what stands behind an episode's end is left out."""
         steps = np.arange(paid.shape[1] + 1)
         seen, here = steps <= observed.steps[:, None], steps[:-1] < observed.steps[:, None]
@@ -66,12 +66,12 @@ class ToldEpisodes:
             "steps": observed.steps,
             "sums": outcomes.sums,
         }
-        return ToldEpisodes(
+        return RolloutBuffer(
             **{name: _concatenate_steps(name, getattr(self, name), part) for name, part in parts.items()}
         )
 
 
-Adapt: TypeAlias = Callable[[NetworkPolicy, ToldEpisodes, np.random.Generator], NetworkPolicy]
+Adapt: TypeAlias = Callable[[NetworkPolicy, RolloutBuffer, np.random.Generator], NetworkPolicy]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class AdaptedNetworks:
     """State: the safe policy and every policy since, the last of which is run, and its episodes so far."""
 
     policies: tuple[NetworkPolicy, ...]
-    told: ToldEpisodes
+    told: RolloutBuffer
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +101,15 @@ class NetworkAdaptation(Method):
     def start(self) -> AdaptedNetworks:
         safe = safe_network(self.policies)
         own = () if self.first is safe else (self.first,)
-        return AdaptedNetworks((safe, *own), ToldEpisodes.none(safe, self.units))
+        return AdaptedNetworks((safe, *own), RolloutBuffer.none(safe, self.units))
 
-    def deployed(self, state: AdaptedNetworks) -> Deployed:
-        return Deployed(np.array([len(state.policies) - 1]), np.array([1.0]))
+    def mixture(self, state: AdaptedNetworks) -> Mixture:
+        return Mixture(np.array([len(state.policies) - 1]), np.array([1.0]))
 
     def policy(self, state: AdaptedNetworks, index: int) -> Policy:
         return self.policies.safe_policy if index == SAFE else state.policies[index]
 
-    def absorb(self, state: AdaptedNetworks, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
+    def update(self, state: AdaptedNetworks, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
         used = min(len(outcomes), self.batch - len(state.told))
         told = state.told.add(outcomes[:used], *_steps_told(self.name, outcomes[:used]))
         if len(told) < self.batch:
@@ -119,13 +119,13 @@ class NetworkAdaptation(Method):
         policies = (*state.policies, adapted)
         data = {"reward": float(told.sums[:, 0].mean()), "cost": told.sums[:, 1:].mean(axis=0).tolist()}
         event = Event(episode + used, "adapted", f"policy {len(policies) - 1} from {len(told)} episodes", data)
-        return Step(AdaptedNetworks(policies, ToldEpisodes.none(adapted, self.units)), used, (event,))
+        return Step(AdaptedNetworks(policies, RolloutBuffer.none(adapted, self.units)), used, (event,))
 
     def abandon(self, state: AdaptedNetworks, episode: int, drawn: int) -> Step:
         return Step(state, 1)
 
-    def account(self, state: AdaptedNetworks) -> Account:
-        return Account(0, 0, None)
+    def certificate(self, state: AdaptedNetworks) -> Certificate:
+        return Certificate(0, 0, None)
 
 
 def first_network(policies: PolicyValueSet, start: Any) -> NetworkPolicy:
