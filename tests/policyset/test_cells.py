@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dense_models import dense_model
-from surefoot.bounds.cells import Cells
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Cells, Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput

@@ -14,7 +14,7 @@ import safetensors.numpy
 from policy_sets import assert_same, contents, make_set, reseal_cells
 from test_cells import extent
 
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset import PolicyValueSet

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import surefoot as sf
 from shown_wheel import ShownWheel, effects, shown_set, shown_wheels
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Readings
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.signals.signals import Signals

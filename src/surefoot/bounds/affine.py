@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linprog
 
 from surefoot.arrays import ROW_SUM_ROUNDING, Floats, Integers, Mask
 from surefoot.bounds.cells import Cells, cells_of_bounds
@@ -15,6 +14,7 @@ from surefoot.errors import InvalidInput
 from surefoot.progress import Progress, silent
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import box_values
+from surefoot.tabular.linear_program import INFINITY, maximise
 from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.tables import Tables
@@ -262,15 +262,17 @@ def _task_inside(base: Floats, slope: Floats, low: Floats, high: Floats) -> Floa
         return centre
     corner, change = base + low @ slope, (high - low)[:, None] * slope
     # Maximise t subject to t ≤ corner + z·change for z in [0, 1]^d.
-    found = linprog(
-        np.append(np.zeros(len(low)), -1.0),
-        A_ub=np.column_stack([-change.T, np.ones(len(base))]),
-        b_ub=corner,
-        bounds=[*[(0.0, 1.0)] * len(low), (None, None)],
+    optimum = maximise(
+        np.append(np.zeros(len(low)), 1.0),
+        np.column_stack([-change.T, np.ones(len(base))]),
+        np.full(len(base), -INFINITY),
+        corner,
+        column_lower=np.append(np.zeros(len(low)), -INFINITY),
+        column_upper=np.append(np.ones(len(low)), INFINITY),
     )
-    if found.x is None:
+    if optimum is None:
         return None
-    middle: Floats = low + found.x[:-1] * (high - low)
+    middle: Floats = low + optimum[0][:-1] * (high - low)
     return middle if (base + middle @ slope).min() >= 0 else None  # the program is solved up to its tolerance only
 
 

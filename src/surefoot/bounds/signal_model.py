@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from surefoot.arrays import Floats, Integers
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Readings
 from surefoot.bounds.settings import LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
@@ -29,8 +29,6 @@ from surefoot.signals.features import Keys, frequent_transitions, of_states
 from surefoot.signals.signals import FURTHEST, Kind, OwnFeatures, Signals, bins, features_of, own_values
 from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
-
-# Random numbers of their own: for the tasks, and for their episodes.
 
 MOST_TRANSITIONS = 400  # that are counted
 LOOK_TASKS = 8  # at which it is looked which transitions occur

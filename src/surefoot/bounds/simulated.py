@@ -19,10 +19,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from surefoot.arrays import Floats, Integers, Mask
-from surefoot.bounds.cells import Cells, cells_of_bounds
+from surefoot.bounds.cells import Cells, Readings, cells_of_bounds
 from surefoot.bounds.conformal import conformal_cells, quantile_rank
 from surefoot.bounds.gaussian_process import GaussianProcess, TrainingInputs
-from surefoot.bounds.readings import Readings
 from surefoot.bounds.settings import ResolvedBounds
 from surefoot.bounds.simulation import SAFE, HoldoutBounds, PilotStats, Simulation, is_feasible
 from surefoot.confidence import Betting

@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 SAFE = 0  # the place of π_s among the policies
 
-# What is simulated for different purposes has random numbers of its own; 2 and 3 draw parameters.
-
 MANY = 2**17  # episodes with which nothing more is shown than with any number
 
 # A first sample of tasks is simulated for this part of the episodes: Gaussian processes are fitted to all of them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.arrays import Floats, raise_at
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Readings
 from surefoot.cmdp.episode import Observed, Outcomes, first_breach
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput

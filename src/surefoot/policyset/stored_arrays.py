@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, as_shape, raise_at
-from surefoot.bounds.cells import Cells
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Cells, Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.cmdp.policy import Policy

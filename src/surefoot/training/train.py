@@ -59,19 +59,23 @@ def train(
     """
     check_jobs(jobs)
     envelopes, to_learn = _envelopes(cells, envelopes), signals_to_learn(signals, tasks.example)
-    rng = np.random.default_rng(seed)
-    oracles = oracles or exact_oracles(tasks)
+    rng, oracles = np.random.default_rng(seed), oracles or exact_oracles(tasks)
     guard = preflight(tasks, epsilon=epsilon, delta=delta, xi=xi, oracles=oracles)
     _warn(guard)
     with progress_reporter(progress) as show:
         if guard.expected:
             show(guard.expected, 0, 0)
-        parameters, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)
-        cover = [tasks.task(parameters[j]) for j in centres]
-        optimal = _solve(cover, oracles.order(parameters[centres]), epsilon, delta, oracles, rng, show)
+        # Lines 2 to 6: sample N tasks and cover them by U; double N until U covers as good as every task.
+        samples, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)
+        parameters = samples[centres]
+        cover = [tasks.task(parameter) for parameter in parameters]
+        # Lines 8 to 10: a near-optimal policy for each task of U.
+        optimal = _solve(cover, oracles.order(parameters), epsilon, delta, oracles, rng, show)
+        # Line 11: one policy that is feasible on all of them.
         show("looking for one policy feasible on every centre", 0, 0)
         safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
         attained = _attained_margin(tasks.units, safe, xi or 0.0)
+        # Beyond the paper: what every policy is worth over all tasks, for the certified methods.
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe.policy, *(best.policy for best in optimal)]
         bounds = build_value_bounds(tasks, policies, envelopes, to_learn, seed, jobs, show)
@@ -79,8 +83,9 @@ def train(
     verdict = guard.at_margin(attained)
     if guard.satisfied and not verdict.satisfied:
         warnings.warn(verdict.warning, UncertifiedWarning, stacklevel=2)
-    entries = _entries(parameters[centres], optimal, safe)
-    record = {"seed": seed, "samples": len(parameters), "cover_size": len(centres), **verdict.facts}
+    # Line 12.
+    entries = _entries(parameters, optimal, safe)
+    record = {"seed": seed, "samples": len(samples), "cover_size": len(cover), **verdict.facts}
     made = PolicyValueSet(
         entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
     )
@@ -113,7 +118,7 @@ def _solve(
     rng: np.random.Generator,
     show: Progress,
 ) -> list[PolicyValues]:
-    """The best policy of each centre, found in this order; δ/2 is shared by all of these."""
+    """O_l on each centre, in this order; δ/2 is shared by all of these."""
     optimal: dict[int, PolicyValues] = {}
     for number, k in enumerate(order):
         show("solving the centres of the cover", number, len(cover))

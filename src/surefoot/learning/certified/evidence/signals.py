@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask
-from surefoot.bounds.cells import Cells
-from surefoot.bounds.readings import Readings
+from surefoot.bounds.cells import Cells, Readings
 from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.replanning import Planned
