@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,20 @@ def low(observation: Any) -> int:
     return int(observation[0] < 0.2)
 
 
+@cache
+def plain() -> sf.PolicyValueSet:
+    return made()
+
+
 def made(**changes: Any) -> sf.PolicyValueSet:
     given = {"safe": never, "candidates": {"low": low, "always": always}, "seed": 3, "envelopes": QUICK}
     return sf.policy_set(wheels(), progress=False, **(given | changes))
 
 
 def test_controllers_of_a_simulator_get_bounds_names_and_no_cover() -> None:
-    policies = made()
+    policies = plain()
     assert policies.names == ("safe", "low", "always")
+    assert policies.units.same_as(UNITS), "those of the tasks"
     assert (policies.epsilon, policies.delta, policies.xi) == (None, None, None)
     assert [policy.kind for policy in policies.policies] == ["own"] * 3
     assert policies.cells is not None
@@ -60,7 +67,7 @@ def test_several_processes_give_the_same_set() -> None:
 
 
 def test_certified_runs_on_it_and_methods_that_need_a_cover_refuse() -> None:
-    policies = made()
+    policies = plain()
     run = sf.adapt(policies, wheels().task(0.3), method="certified", risk=0.5, episodes=300, seed=0)
     assert run.events[0].message.startswith("certified-returns, since ")
     assert run.weight.max() > 0
@@ -76,7 +83,7 @@ def test_certified_runs_on_it_and_methods_that_need_a_cover_refuse() -> None:
 
 
 def test_what_safe_only_claims_without_a_cover_is_what_the_cells_say() -> None:
-    policies = made()
+    policies = plain()
     assert policies.cells is not None
     account = sf.learner(policies, method="safe-only", risk=0.5).certificate()
     np.testing.assert_array_equal(account.margin, policies.cells.lower[:, 0, 1:].min(axis=0))
@@ -87,19 +94,15 @@ def test_what_safe_only_claims_without_a_cover_is_what_the_cells_say() -> None:
 
 
 def test_candidates_in_order_are_numbered_unless_they_have_a_name() -> None:
-    policies = made(candidates=[low, sf.controller(always, name="full speed")], safe=sf.controller(never, name="off"))
-    assert policies.names == ("off", "candidate 1", "full speed")
-
-
-def test_a_network_and_a_function_can_be_together() -> None:
-    """Wheels want whole numbers, which networks do not return: rounded they do."""
+    """One of them a network: wheels want whole numbers, which networks do not return, and rounded they do."""
     network = MLPPolicy((np.zeros((1, 2)),), (np.zeros(1),), np.zeros(1), np.zeros(2), np.ones(2))
 
     def rounded(observation: Any, rng: np.random.Generator) -> int:
         return int(network.act(observation, 0, rng)[0] > 1)
 
-    policies = made(candidates={"rounded": rounded})
-    assert len(policies) == 1
+    safe, fast = sf.controller(never, name="off"), sf.controller(always, name="full speed")
+    policies = made(candidates=[rounded, fast], safe=safe)
+    assert policies.names == ("off", "candidate 1", "full speed")
 
 
 def test_an_unsafe_safe_controller_is_refused_with_where_and_by_how_much() -> None:
@@ -216,10 +219,6 @@ def test_a_candidate_stands_for_the_task_where_it_is_ahead_of_all_that_are_feasi
             assert (max(score for score, _ in scores), chosen) in scores
         else:
             assert chosen == np.argmax(values[:, 2, 1:].min(axis=1))
-
-
-def test_units_are_the_tasks_own() -> None:
-    assert made().units.same_as(UNITS)
 
 
 def by_hand(push: float, name: str, episodes: int, rng: np.random.Generator) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from surefoot.arrays import Floats
+from surefoot.bounds.settings import Envelopes
 from surefoot.confidence import binomial_upper
 from surefoot.errors import InvalidInput
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -19,6 +20,8 @@ from surefoot.tasks.task_distribution import TaskDistribution, family
 from surefoot.training.cover import SAMPLED
 from surefoot.training.preflight import LongTrainingWarning, UncertifiedWarning, preflight
 from surefoot.training.train import train
+
+FEW = Envelopes(cells=0, holdout=99)
 
 
 def corridor(slip: float, discount: float = 0.9, states: int = 8) -> TabularCMDP:
@@ -36,7 +39,7 @@ def corridor(slip: float, discount: float = 0.9, states: int = 8) -> TabularCMDP
 def quiet_train(tasks: TaskDistribution, **arguments: object) -> PolicyValueSet:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
-        return train(tasks, **{"progress": False, "seed": 0, "epsilon": 0.02, "delta": 0.1, **arguments})  # type: ignore[arg-type]
+        return train(tasks, **{"progress": False, "seed": 0, "epsilon": 0.02, "delta": 0.2, **arguments})  # type: ignore[arg-type]
 
 
 def test_coordinates_that_understate_distances_are_refused() -> None:
@@ -49,12 +52,10 @@ def test_coordinates_that_understate_distances_are_refused() -> None:
         r"whose distance is 0\.4",
     ):
         quiet_train(family(build, Uniform(0.0, 0.4), coordinates=lambda theta: 0.1 * theta))
-    known = quiet_train(family(build, Uniform(0.0, 0.4), coordinates=lambda theta: theta), cells=0)
-    found = quiet_train(family(build, Uniform(0.0, 0.4)), cells=0)
-    assert [entry.parameter.tolist() for entry in known.entries] == [
-        entry.parameter.tolist() for entry in found.entries
-    ]
-    overstated = quiet_train(family(build, Uniform(0.0, 0.4), coordinates=lambda theta: 2 * theta), cells=0)
+    known = quiet_train(family(build, Uniform(0.0, 0.4), coordinates=lambda theta: theta), envelopes=FEW)
+    found = quiet_train(family(build, Uniform(0.0, 0.4)), envelopes=FEW)
+    assert [one.parameter.tolist() for one in known.entries] == [one.parameter.tolist() for one in found.entries]
+    overstated = quiet_train(family(build, Uniform(0.0, 0.4), coordinates=lambda theta: 2 * theta), envelopes=FEW)
     assert len(overstated) > len(known)
 
 
@@ -66,7 +67,7 @@ def test_the_work_is_foretold(power: int, parameters: int) -> None:
         lambda theta: corridor(float((theta**power).sum())), Uniform([0.05] * parameters, [0.3] * parameters)
     )
     predicted = preflight(tasks, epsilon=0.01, delta=0.1)
-    found = quiet_train(tasks, epsilon=0.01, cells=0)
+    found = quiet_train(tasks, epsilon=0.01, delta=0.1, envelopes=FEW)
     assert predicted.cover_size is not None
     assert predicted.samples is not None
     assert 0.5 * len(found) - 1 <= predicted.cover_size <= 2 * len(found) + 1
@@ -100,7 +101,7 @@ def test_boxes_too_wide_for_the_expansion_are_no_end() -> None:
     """Two parameters, discount 0.99 and few cells: bounds from held-out tasks, and a warning that says so."""
     tasks = family(lambda theta: corridor(float(theta.sum()), discount=0.995), Uniform([0.0, 0.0], [0.3, 0.3]))
     with pytest.warns(UserWarning, match="boxes over the parameters are too wide .* held-out tasks"):
-        policies = quiet_train(tasks, epsilon=0.1, cells=9)
+        policies = quiet_train(tasks, epsilon=0.1, envelopes=Envelopes(cells=9, holdout=699))
     assert policies.cells is not None
     assert policies.cells.source == "holdout"
 
