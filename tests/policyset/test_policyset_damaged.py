@@ -8,15 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from policy_sets import (
-    FILES,
-    PER_TEST_FOLDER,
-    assert_same,
-    make_set,
-    make_small,
-)
+from policy_sets import FILES, assert_same, make_set, make_small
 
 from surefoot.errors import ArtifactError
 from surefoot.policyset import PolicyValueSet
@@ -33,7 +25,7 @@ def _refused_or_unchanged(folder: Path) -> bool:
 
 
 # Each of a file's bytes in the long run; here, from the end, so that the last ones are among them, some.
-EACH_OR_SOME = pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 23])
+EACH_OR_SOME = pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 59])
 
 
 @EACH_OR_SOME
@@ -64,43 +56,20 @@ def _same_json(first: bytes, second: bytes) -> bool:
     return repr(json.loads(first)) == repr(json.loads(second))
 
 
-@PER_TEST_FOLDER
-@given(data=st.data())
-def test_random_edits(data: st.DataObject, small: Path) -> None:
-    name = data.draw(st.sampled_from(FILES))
-    content = (small / name).read_bytes()
-    start = data.draw(st.integers(0, len(content)))
-    end = data.draw(st.integers(start, min(len(content), start + 20)))
-    edited = content[:start] + data.draw(st.binary(max_size=20)) + content[end:]
-    try:
-        (small / name).write_bytes(edited)
-        refused = _refused_or_unchanged(small)
-    finally:
-        (small / name).write_bytes(content)  # the folder serves the next example too
-    assert refused or edited == content or (name == "manifest.json" and _same_json(content, edited))
-
-
 @pytest.mark.parametrize("name", FILES)
-def test_files_missing_swapped_linked_or_grown(name: str, with_cells: Path, tmp_path: Path) -> None:
+def test_files_missing_linked_or_grown(name: str, with_cells: Path, tmp_path: Path) -> None:
     original, content = with_cells / name, (with_cells / name).read_bytes()
-    original.write_bytes(content + b" x")
-    with pytest.raises(ArtifactError, match=rf"{name}: (must be JSON|has \d+ bytes, must have at most)"):
-        PolicyValueSet.load(with_cells)
-    original.unlink()
-    with pytest.raises(ArtifactError, match=f"{name}: is missing, must be in the policy set folder"):
-        PolicyValueSet.load(with_cells)
     (tmp_path / "elsewhere").write_bytes(content)
-    original.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ArtifactError, match=f"{name}: is a symbolic link, must be a plain file"):
-        PolicyValueSet.load(with_cells)
-    original.unlink()
-    original.mkdir()
-    with pytest.raises(ArtifactError, match=f"{name}: is not a file, must be a plain file"):
-        PolicyValueSet.load(with_cells)
-    original.rmdir()
-    os.mkfifo(original)  # opening it would wait for a writer for ever
-    with pytest.raises(ArtifactError, match=f"{name}: is not a file, must be a plain file"):
-        PolicyValueSet.load(with_cells)
+    for put, message in (
+        (lambda: original.write_bytes(content + b" x"), r"(must be JSON|has \d+ bytes, must have at most)"),
+        (lambda: None, "is missing, must be in the policy set folder"),
+        (lambda: original.symlink_to(tmp_path / "elsewhere"), "is a symbolic link, must be a plain file"),
+        (lambda: os.mkfifo(original), "is not a file, must be a plain file"),  # which would wait for a writer for ever
+    ):
+        original.unlink(missing_ok=True)
+        put()
+        with pytest.raises(ArtifactError, match=f"{name}: {message}"):
+            PolicyValueSet.load(with_cells)
 
 
 @pytest.mark.parametrize("name", FILES[1:])
