@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors.numpy
 from hypothesis import HealthCheck, settings
-from test_cells import make_cells
+from test_cells import extent, make_cells
 
-from surefoot.bounds.cells import Cells
+from surefoot.bounds.cells import Cells, Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.cmdp.external_policy import ExternalPolicy
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset import Entry, PolicyValueSet
-from surefoot.signals.signals import OwnFeatures
+from surefoot.signals.signals import OwnFeatures, own_values
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.testing.learner_suite import fingerprint
 
@@ -127,6 +129,77 @@ MISFITS: list[tuple[dict[str, int], str]] = [
 def misfit(sizes: dict[str, int]) -> Cells:
     """Cells that are valid in themselves, for another set than `make_set()`."""
     return make_cells(np.random.default_rng(0), **{"policies": 3, **sizes})  # type: ignore[arg-type]
+
+
+def with_some_first_states() -> PolicyValueSet:
+    policies = make_set(states=5, model="affine")
+    cells = policies.cells
+    assert cells is not None
+    assert cells.start_lower is not None
+    assert cells.start_upper is not None
+    lower, upper = (bounds[..., [1, 4]] for bounds in (cells.start_lower, cells.start_upper))
+    some = replace(cells, start_lower=lower, start_upper=upper, first_states=np.array([1, 4]))
+    return replace(policies, cells=some)
+
+
+def with_readings(kind: str, **changes: Any) -> PolicyValueSet:
+    """A set with readings, of which some arrays may be others."""
+    policies = make_set(model="none", readings=kind, seed=3)
+    return changed(policies, lambda readings: replace(readings, **changes))
+
+
+def changed(policies: PolicyValueSet, change: Callable[[Readings], Readings]) -> PolicyValueSet:
+    assert policies.cells is not None
+    assert policies.cells.readings is not None
+    return replace(policies, cells=replace(policies.cells, readings=change(policies.cells.readings)))
+
+
+def readings_of(policies: PolicyValueSet) -> Readings:
+    assert policies.cells is not None
+    assert policies.cells.readings is not None
+    return policies.cells.readings
+
+
+def replace_signals(policies: PolicyValueSet, **changes: Any) -> PolicyValueSet:
+    return changed(policies, lambda readings: replace(readings, signals=replace(readings.signals, **changes)))
+
+
+def own_set(probes: Observed) -> PolicyValueSet:
+    values = own_values(extent, "extent", probes)
+    return replace_signals(with_readings("own"), own=OwnFeatures("extent", probes, values))
+
+
+def float_probes() -> PolicyValueSet:
+    rng = np.random.default_rng(0)
+    return own_set(Observed(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 4)), np.array([1, 4, 2])))
+
+
+SETS: dict[str, Callable[[], PolicyValueSet]] = {
+    "plain": make_set,
+    "mixed": make_mixed,
+    "cells": partial(make_set, model="affine"),
+    "some first states": with_some_first_states,
+    "sparse": partial(make_set, model="affine-transitions"),
+    "moments": partial(with_readings, "moments"),
+    "transitions": partial(with_readings, "transitions"),
+    "own": float_probes,
+    "small": make_small,
+}
+
+
+def forgeable(kind: str, tmp_path: Path) -> Path:
+    """A folder with a set of that kind, to be forged."""
+    (tmp_path / kind).mkdir()
+    for name, content in files_of(kind).items():
+        (tmp_path / kind / name).write_bytes(content)
+    return tmp_path / kind
+
+
+@cache
+def files_of(kind: str) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as place:
+        SETS[kind]().save(place)
+        return contents(Path(place))
 
 
 # -------------------------------------------------------------------------------- forgeries: with all hashes recomputed

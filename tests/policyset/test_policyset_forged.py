@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,11 +17,12 @@ import safetensors.numpy
 from policy_sets import (
     GONE,
     MISFITS,
+    SETS,
     Forge,
     assert_same,
     contents,
     entry,
-    make_mixed,
+    forgeable,
     make_set,
     misfit,
     put,
@@ -30,38 +31,10 @@ from policy_sets import (
     reseal_arrays,
     reseal_cells,
 )
-from test_policyset_round_trip import with_some_first_states
-from test_readings_stored import float_probes, with_readings
 
 from surefoot.errors import ArtifactError
 from surefoot.policyset import PolicyValueSet
 from surefoot.policyset.stored_arrays import CELL_ARRAYS, NARROW, WHOLE, Stored, cell_fields
-
-SETS: dict[str, Callable[[], PolicyValueSet]] = {
-    "plain": make_set,
-    "mixed": make_mixed,
-    "cells": partial(make_set, model="affine"),
-    "some first states": with_some_first_states,
-    "sparse": partial(make_set, model="affine-transitions"),
-    "moments": partial(with_readings, "moments"),
-    "transitions": partial(with_readings, "transitions"),
-    "own": float_probes,
-}
-
-
-@cache
-def files_of(kind: str, place: Path) -> dict[str, bytes]:
-    SETS[kind]().save(place)
-    return contents(place)
-
-
-def forged(kind: str, tmp_path: Path) -> Path:
-    """A set of that kind, to be forged."""
-    files = files_of(kind, tmp_path.parent / kind)
-    (tmp_path / "set").mkdir()
-    for name, content in files.items():
-        (tmp_path / "set" / name).write_bytes(content)
-    return tmp_path / "set"
 
 
 def refusal(folder: Path, message: str) -> None:
@@ -196,7 +169,7 @@ FORGERIES: list[tuple[str, str, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "place", "value", "message"), FORGERIES)
 def test_forged_manifests_are_refused(kind: str, place: str, value: Any, message: str, tmp_path: Path) -> None:
-    folder = forged(kind, tmp_path)
+    folder = forgeable(kind, tmp_path)
     reseal(folder, put(place, value))
     refusal(folder, message)
 
@@ -332,7 +305,7 @@ def test_arrays_resealed_with_valid_content_do_load(saved: Path) -> None:
 
 @pytest.mark.parametrize("name", ["observations", "actions"])
 def test_a_controller_is_not_recognised_by_a_single_number(name: str, tmp_path: Path) -> None:
-    folder = forged("mixed", tmp_path)
+    folder = forgeable("mixed", tmp_path)
     arrays = safetensors.numpy.load_file(folder / "policies.safetensors") | {f"2.{name}": np.array(1.0)}
     shapes = {key: list(array.shape) for key, array in arrays.items()}
     reseal_arrays(folder, safetensors.numpy.save(arrays), shapes)
@@ -359,7 +332,7 @@ def _record(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("array", CELL_ARRAYS, ids=lambda array: array.key)
 def test_every_array_must_be_there_of_its_type_and_shape_and_finite(array: Stored, tmp_path: Path) -> None:
-    folder = forged(kind_with(array), tmp_path)
+    folder = forgeable(kind_with(array), tmp_path)
     before, key = contents(folder), array.key
     called = re.escape(CALLED.get(key, key))
     good = safetensors.numpy.load(before["cells.safetensors"])[key]
@@ -379,14 +352,13 @@ def test_every_array_must_be_there_of_its_type_and_shape_and_finite(array: Store
     for shape, wrong in (([1, *good.shape], good[None]), ([], good[first])):
         whose, got = (called, shape) if key != "features.actions" else ("features.observations", [3, 5, 2])
         refuse(put(key, wrong), rf"{whose} must have shape \[.*, got {re.escape(str(got))}")
-    for index in (first, last) if good.dtype == np.float64 else ():
-        for value in (np.nan, np.inf, -np.inf):
-            place = re.escape(str(list(index)))
-            refuse(entry(key, index, value), rf"{called}{place} must be finite, got {value}")
+    for index, value in ((first, np.nan), (last, np.inf), (last, -np.inf)) if good.dtype == np.float64 else ():
+        place = re.escape(str(list(index)))
+        refuse(entry(key, index, value), rf"{called}{place} must be finite, got {value}")
 
 
 def test_no_other_array_may_be_there(tmp_path: Path) -> None:
-    folder = forged("cells", tmp_path)
+    folder = forgeable("cells", tmp_path)
     reseal_cells(folder, put("more", np.ones(1)))
     refusal(folder, rf"cells\.safetensors: {EXACTLY} .* found .*'more'")
 
@@ -440,7 +412,7 @@ FORGED_CELLS: list[tuple[str, str, Change, str]] = [
 
 @pytest.mark.parametrize(("kind", "name", "change", "message"), FORGED_CELLS, ids=[row[3] for row in FORGED_CELLS])
 def test_forged_cells_are_refused(kind: str, name: str, change: Change, message: str, tmp_path: Path) -> None:
-    folder = forged(kind, tmp_path)
+    folder = forgeable(kind, tmp_path)
     reseal_cells(folder, put(name, change) if callable(change) else entry(name, *change))
     refusal(folder, rf"cells\.safetensors: {message}")
 

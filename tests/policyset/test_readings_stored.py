@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from policy_sets import assert_same, contents, make_set, reseal_cells
+from policy_sets import (
+    assert_same,
+    contents,
+    make_set,
+    own_set,
+    readings_of,
+    reseal_cells,
+    with_readings,
+)
 from test_cells import extent
 
-from surefoot.bounds.cells import Readings
 from surefoot.cmdp.episode import Observed
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.policyset import PolicyValueSet
-from surefoot.signals.signals import OwnFeatures, own_values
 
 KINDS = ("moments", "transitions", "own")
-
-
-def with_readings(kind: str, **changes: Any) -> PolicyValueSet:
-    """A set with readings, of which some arrays may be others."""
-    policies = make_set(model="none", readings=kind, seed=3)
-    return changed(policies, lambda readings: replace(readings, **changes))
-
-
-def changed(policies: PolicyValueSet, change: Callable[[Readings], Readings]) -> PolicyValueSet:
-    assert policies.cells is not None
-    assert policies.cells.readings is not None
-    return replace(policies, cells=replace(policies.cells, readings=change(policies.cells.readings)))
-
-
-def readings_of(policies: PolicyValueSet) -> Readings:
-    assert policies.cells is not None
-    assert policies.cells.readings is not None
-    return policies.cells.readings
 
 
 @pytest.fixture(params=KINDS)
@@ -101,32 +87,6 @@ def test_sets_without_readings_are_written_as_before(tmp_path: Path) -> None:
     assert "readings" not in manifest["cells"]
 
 
-def test_every_change_of_the_readings_gives_another_digest(kind: str) -> None:
-    policies = float_probes() if kind == "own" else with_readings(kind)
-    readings = readings_of(policies)
-    signals, nudge = readings.signals, 1 + 1e-12
-    others = [replace(readings, **{name: getattr(readings, name) * nudge}) for name in ("upper", "edges", "law")]
-    others += [replace(readings, **{name: getattr(readings, name) / nudge}) for name in ("lower", "values")]
-    names = ("centre", "scale", "weights", "offset", "low")
-    changes: list[dict[str, Any]] = [{name: getattr(signals, name) * (1 - 1e-12)} for name in names]
-    changes += [{"high": signals.high + 1e-9}, {"steps": signals.steps + 1}]
-    if signals.keys is not None:
-        changes.append({"keys": signals.keys + 1})
-    if signals.own is not None:
-        own, probes = signals.own, signals.own.probes
-        changes += [{"own": replace(own, name="other")}, {"own": replace(own, values=own.values + 1)}]
-        changes += [{"own": replace(own, probes=replace(probes, actions=-probes.actions))}]
-        changes += [{"own": replace(own, probes=replace(probes, steps=probes.steps[[2, 1, 0]]))}]
-        assert replace_signals(policies, own=own.found(extent)).digest() == policies.digest()
-    digests = {policies.digest(), *(replace_signals(policies, **change).digest() for change in changes)}
-    digests |= {changed(policies, lambda _, other=other: other).digest() for other in others}  # type: ignore[misc]
-    assert len(digests) == 1 + len(changes) + len(others)
-
-
-def replace_signals(policies: PolicyValueSet, **changes: Any) -> PolicyValueSet:
-    return changed(policies, lambda readings: replace(readings, signals=replace(readings.signals, **changes)))
-
-
 # ------------------------------------------------------------------------------------------ features that are one's own
 
 
@@ -155,16 +115,6 @@ def test_features_for_a_set_that_has_none_are_refused(model: str | None, reading
     make_set(model=model, readings=readings).save(tmp_path / "set")
     with pytest.raises(InvalidInput, match="features must be left out for a policy set without features of one's own"):
         PolicyValueSet.load(tmp_path / "set", features=extent)
-
-
-def own_set(probes: Observed) -> PolicyValueSet:
-    values = own_values(extent, "extent", probes)
-    return replace_signals(with_readings("own"), own=OwnFeatures("extent", probes, values))
-
-
-def float_probes() -> PolicyValueSet:
-    rng = np.random.default_rng(0)
-    return own_set(Observed(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 4)), np.array([1, 4, 2])))
 
 
 def test_large_observations_survive_the_disk(tmp_path: Path) -> None:
