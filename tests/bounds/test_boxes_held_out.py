@@ -22,6 +22,7 @@ RNG = np.random.default_rng(0)
 KERNELS = random_distributions(RNG, (4, 6, 2, 6), 0.6)
 REWARD = RNG.random((6, 2))
 COST = (RNG.random((6, 2)) < 0.4) * REWARD
+FEW = Envelopes(cells=100, holdout=699)
 
 
 def build(weights: Floats) -> sf.TabularCMDP:
@@ -38,7 +39,7 @@ def tasks() -> TaskDistribution:
 def policies(tasks: TaskDistribution) -> sf.PolicyValueSet:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        made = sf.train(tasks, epsilon=0.1, delta=0.1, seed=0, progress=False, cells=150)
+        made = sf.train(tasks, epsilon=0.1, delta=0.1, seed=0, progress=False, envelopes=FEW)
     assert any("too wide for bounds by expansion" in str(each.message) for each in caught)
     return made
 
@@ -75,7 +76,7 @@ def test_what_was_not_widened_is_caught(
 
         monkeypatch.setattr(holdout.SampledBounds, "score", score_of_values_alone)
         monkeypatch.setattr(holdout, "fit_bounds", without_room)
-    settings = Envelopes(cells=150).resolve(tasks.example)
+    settings = FEW.resolve(tasks.example)
     values = evaluator(tasks, policies.policies)
     found = affinity(tasks, seed=0)
     cells = holdout.holdout_cells(tasks, values, np.random.default_rng([0, 2, 1]), settings, found)

@@ -49,7 +49,7 @@ def smallest(alpha: float) -> int:
 grants = st.floats(0.02, 0.3)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(grants, st.floats(1.0, 5.0), st.floats(0.0, 1.0))
 def test_a_fresh_task_is_not_covered_with_at_most_the_probability_alpha(
     alpha: float, more: float, place: float

@@ -42,9 +42,10 @@ def trained(**options: Any) -> PolicyValueSet:
         return sf.train(drifting(Uniform(0.0, 0.95)), epsilon=0.3, delta=0.3, seed=0, progress=False, **options)
 
 
-def test_the_bound_is_wrong_as_rarely_as_it_says() -> None:
+@pytest.mark.parametrize("runs", [80, pytest.param(300, marks=pytest.mark.long)])
+def test_the_bound_is_wrong_as_rarely_as_it_says(runs: int) -> None:
     """The safe policy fails on a tenth of the tasks; a bound from few of them, many times over."""
-    tasks, runs = drifting(Uniform(0.0, 1.0)), 300
+    tasks = drifting(Uniform(0.0, 1.0))
     few = Envelopes(holdout=30, uncovered=0.4)
     bounds = np.array([safe_policy_risk(tasks, ONLY, seed=seed, envelopes=few) for seed in range(runs)])
     wrong = int((bounds < 0.1).sum())
@@ -103,7 +104,7 @@ def test_training_without_cells_says_how_often_the_safe_policy_fails() -> None:
     assert without.cells is None
     assert without.safe_risk is not None
     assert 1 / 19 < without.safe_risk < 0.08
-    held_out = trained(envelopes=Envelopes(cells=20))
+    held_out = trained(envelopes=Envelopes(cells=20, holdout=199, uncovered=0.02))
     assert held_out.cells is not None
     assert held_out.safe_risk == held_out.cells.uncovered > 1 / 19
 
@@ -114,12 +115,6 @@ def test_it_is_stored_and_part_of_what_a_set_is(tmp_path: Any) -> None:
     found = PolicyValueSet.load(tmp_path / "set")
     assert found.safe_risk == 0.03
     assert found.digest() == known.digest() != made_by_hand().digest() != replace(known, safe_risk=0.02).digest()
-
-
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "much"])
-def test_it_must_be_a_probability(wrong: Any) -> None:
-    with pytest.raises(sf.InvalidInput, match="safe_risk"):
-        made_by_hand(safe_risk=wrong)
 
 
 def test_cells_and_envelopes_are_not_given_both() -> None:

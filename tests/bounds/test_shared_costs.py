@@ -67,25 +67,26 @@ def too_often(count: int, repeats: int) -> bool:
     return bool(stats.binomtest(count, repeats, SETTINGS.alpha_spent, alternative="greater").pvalue < FALSE_ALARM)
 
 
-def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
+@pytest.mark.parametrize("repeats", [150, pytest.param(400, marks=pytest.mark.long)])
+def test_bounds_are_wrong_as_rarely_as_they_say(repeats: int) -> None:
     assert SETTINGS.alpha_spent == pytest.approx(0.01)
-    assert not too_often(wrong(400, SETTINGS), 400)
+    assert not too_often(wrong(repeats, SETTINGS), repeats)
 
 
-def test_the_count_sees_bounds_that_are_wrong_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+MUTANTS = [(1, 4, 150), pytest.param(120, 1, 400, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize(("more", "pretended", "repeats"), MUTANTS)
+def test_the_count_sees_bounds_that_are_wrong_more_often(
+    more: int, pretended: int, repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Mutants: episodes that count more than once, and an error that every single bound may have at once."""
     monkeypatch.setattr(module, "_check_same", lambda *_: None)
-    assert too_often(wrong(400, SETTINGS, pretended=4), 400)
-    assert too_often(wrong(400, replace(SETTINGS, uncovered=20 * 3 * 2 * SETTINGS.uncovered)), 400)
-
-
-def test_what_is_granted_to_all_attempts_together_is_what_was_asked_for() -> None:
-    spent = [(own := replace(SETTINGS, attempt=k)).alpha_spent + own.alpha_observed / own.power for k in range(1, 50)]
-    assert sum(spent) == pytest.approx(SETTINGS.uncovered)
-    assert Envelopes().resolve(fixed().example, True).shared_costs
+    assert too_often(wrong(repeats, replace(SETTINGS, uncovered=more * SETTINGS.uncovered), pretended), repeats)
 
 
 def test_every_cell_has_the_same_narrow_bounds_on_costs() -> None:
+    assert Envelopes().resolve(fixed().example, True).shared_costs
     together, alone = (build_cells(fixed(shared), LEVERS, seed=2, envelopes=ENVELOPES) for shared in (True, False))
     margin = slice(1, 2)
     low, high = together.lower[..., margin], together.upper[..., margin]

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import surefoot as sf
+from shown_wheel import _shown_wheel
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import MOST_TASKS, ResolvedBounds
 from surefoot.bounds.signal_model import BINS, OUTERMOST, PARTS, WINDOW, _fit_bins, _mixtures, _windows, round_law
 from surefoot.signals.signals import Signals, bins
+from surefoot.tasks.distribution import Finite
+from surefoot.tasks.task_distribution import family
+from wheel import CONTROLLERS, QUICK
 
 seeds = st.integers(0, 10**6)
 
@@ -94,3 +99,13 @@ def test_laws_are_rounded_to_parts_that_make_a_whole(seed: int) -> None:
     assert (law.sum(axis=-1) == 1.0).all()
     assert (law >= 0).all()
     assert np.abs(law - seen / seen.sum(axis=-1, keepdims=True)).max() <= 1 / PARTS
+
+
+@pytest.mark.parametrize(("pushes", "some"), [([[0.4]], False), ([[0.4], [0.9]], True)])
+def test_signals_are_learned_where_tasks_differ(pushes: list[list[float]], some: bool) -> None:
+    safe, *others = (sf.controller(function, name=name) for name, function in CONTROLLERS.items())
+    tasks = family(_shown_wheel, Finite(pushes))
+    lesson = sf.LearnedSignals(tasks=8, episodes=4)
+    made = sf.policy_set(tasks, safe=safe, candidates=others, seed=0, envelopes=QUICK, signals=lesson, progress=False)
+    assert made.cells is not None
+    assert (made.cells.readings is not None) == some

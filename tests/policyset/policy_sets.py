@@ -39,10 +39,9 @@ def make_set(
     constraints: int = 2,
     seed: int = 0,
     model: str | None = None,
-    readings: str | None = None,
+    **of_cells: Any,
 ) -> PolicyValueSet:
-    """Random numbers throughout, in ranges that allow them; with cells if `model`, and readings if `readings`
-    says of which kind."""
+    """Random numbers throughout, in ranges that allow them; with cells if `model` says of which kind."""
     rng, sizes = np.random.default_rng(seed), {"constraints": constraints, "states": states, "actions": actions}
 
     def policy() -> TabularPolicy:
@@ -65,7 +64,7 @@ def make_set(
         task_digest="5a" * 32,
         recipe={"family": "gridworld", "std": 0.03, "kernel": "published"},
         training={"samples": 2048, "name": "Ünïcode \n", "nested": [1, 2.0, None, True, {"x": -0.0}]},
-        cells=None if model is None else make_cells(rng, **sizes, policies=1 + entries, model=model, readings=readings),
+        cells=None if model is None else make_cells(rng, **sizes, policies=1 + entries, model=model, **of_cells),
     )
 
 

@@ -143,6 +143,7 @@ def test_bad_entries_are_refused(changes: dict[str, Any], message: str) -> None:
         ({"epsilon": 0.0}, "epsilon must lie strictly between 0 and inf, got 0.0"),
         ({"delta": 1.0}, "delta must lie strictly between 0 and 1, got 1.0"),
         ({"xi": -0.1}, "xi must not be negative, .* got -0.1"),
+        *(({"safe_risk": wrong}, "safe_risk must be") for wrong in (-0.1, 1.1, np.nan, "much")),
         ({"task_digest": ""}, "task_digest must be a non-empty ASCII string, got ''"),
         ({"recipe": [1]}, "recipe must be a mapping, got list"),
         ({"recipe": {1: 2}}, "recipe must have strings as keys, got 1"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +180,3 @@ def test_without_force_a_policy_set_is_not_replaced(tmp_path: Path) -> None:
     assert PolicyValueSet.load(tmp_path / "set").digest() == policies.digest()
     make_set(seed=1).save(tmp_path / "set")
     assert PolicyValueSet.load(tmp_path / "set").digest() == make_set(seed=1).digest()
-
-
-def test_a_set_too_long_for_a_manifest_is_not_saved(tmp_path: Path) -> None:
-    training = {"notes": ["x" * 1000] * 9000}
-    with pytest.raises(ArtifactError, match="must have at most 8388608"):
-        replace(make_set(), training=training).save(tmp_path / "set")
-    assert list(tmp_path.iterdir()) == []

@@ -23,6 +23,7 @@ from policy_sets import (
     with_some_first_states,
 )
 from test_cells import make_cells
+from test_policy_value_set import Linear
 
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.units import Units
@@ -42,60 +43,35 @@ plain = st.recursive(
 )
 
 
+small, models = st.integers(1, 4), ("balls", "affine", "balls-transitions", "affine-transitions", "affine-unknown")
+
+
 @st.composite
 def policy_sets(draw: st.DrawFn) -> PolicyValueSet:
-    n, m, d, states, actions = (draw(st.integers(1, 4)) for _ in range(5))
-    cells = st.builds(
-        make_cells,
-        st.integers(0, 2**32 - 1).map(np.random.default_rng),
-        cells=st.integers(1, 4),
-        policies=st.just(1 + n),
-        constraints=st.just(m),
-        states=st.just(states),
-        actions=st.just(actions),
-        parameters=st.just(d),
-        by_start=st.booleans(),
-        model=st.sampled_from(["none", "balls", "affine", "balls-transitions", "affine-transitions", "affine-unknown"]),
-        outside=st.integers(0, 2),
-        readings=st.sampled_from([None, "moments", "transitions", "own"]),
+    """Sets of any size and kind, with numbers as large and as small as there are."""
+    made = make_set(
+        *(draw(small) for _ in range(4)),
+        seed=draw(st.integers(0, 2**32 - 1)),
+        model=draw(st.sampled_from([None, "none", *models])),
+        readings=draw(st.sampled_from([None, "moments", "transitions", "own"])),
+        by_start=draw(st.booleans()),
+        outside=draw(st.integers(0, 2)),
     )
-
-    horizon = draw(st.none() | st.integers(1, 2**40))
-    low, high = (draw(st.floats(10, 1e100)) for _ in range(2))  # wide enough for the bounds in the cells
-
-    def vector(size: int) -> list[float]:
-        return draw(st.lists(numbers, min_size=size, max_size=size))
-
-    def possible(size: int) -> list[float]:
-        return draw(st.lists(st.floats(-low, high), min_size=size, max_size=size))
-
-    def policy() -> TabularPolicy:
-        weights = np.array(
-            [draw(st.lists(st.integers(0, 5), min_size=actions, max_size=actions)) for _ in range(states)]
-        )
-        weights[:, 0] += weights.sum(axis=1) == 0
-        return TabularPolicy(weights / weights.sum(axis=1, keepdims=True))
-
-    return PolicyValueSet(
-        entries=tuple(
-            Entry(vector(d), policy(), *possible(1), possible(m), *possible(1), possible(m))  # type: ignore[arg-type]
-            for _ in range(n)
-        ),
-        safe_policy=policy(),
-        units=Units(
-            draw(fractions) if horizon is None else draw(fractions | st.just(1.0)),
-            (-low, high),
-            np.array([[-high, low]] * m),
-            np.array(draw(st.lists(st.floats(-5, 5), min_size=m, max_size=m))),
-            horizon,
-        ),
+    horizon, wide = draw(st.none() | st.integers(1, 2**40)), draw(st.floats(10, 1e100))
+    discount = draw(fractions) if horizon is None else draw(fractions | st.just(1.0))
+    entries = [
+        replace(one, parameter=draw(st.lists(numbers, min_size=2, max_size=2)), reward=draw(st.floats(-wide, wide)))
+        for one in made.entries
+    ]
+    return replace(
+        made,
+        entries=tuple(entries),
+        units=Units(discount, (-wide, wide), [[-wide, wide]] * len(made.units.budget), made.units.budget, horizon),
         epsilon=draw(st.floats(min_value=0, exclude_min=True, allow_infinity=False)),
         delta=draw(fractions),
         xi=draw(st.floats(min_value=0, allow_infinity=False)),
-        task_digest="5a" * 32,
         recipe=draw(st.dictionaries(text, plain, max_size=3)),
         training=draw(st.dictionaries(text, plain, max_size=3)),
-        cells=draw(st.none() | cells),
     )
 
 
@@ -270,35 +246,21 @@ def test_timed_policies_survive_the_disk(tmp_path: Path) -> None:
 def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Net:
-        kind = "net"
-
-        def __init__(self, weights: np.ndarray) -> None:
-            self.weights = weights
-
-        def act(self, observation: Any, step: Any, rng: Any) -> Any:
-            return observation @ self.weights
-
-        def to_arrays(self) -> dict[str, np.ndarray]:
-            return {"weights": self.weights}
-
     def with_policies(weights: np.ndarray) -> PolicyValueSet:
-        base = make_set(entries=1)
-        one = base.entries[0]
-        entry = Entry(one.parameter, Net(weights), one.reward, one.margin, one.safe_reward, one.safe_margin)
-        return PolicyValueSet((entry,), Net(weights), base.units, 0.01, 0.05, 0.1, "5a", {}, {})
+        base, net = make_set(entries=1), Linear(weights)
+        return replace(base, entries=(replace(base.entries[0], policy=net),), safe_policy=net)
 
     single = np.array([0.1, 0.2], dtype=np.float32)
     with pytest.raises(
         ArtifactError,
-        match=r"kind 'net' cannot be saved, must be one of \['categorical-mlp', 'insulin', 'mlp', .*'tabular'",
+        match=r"kind 'linear' cannot be saved, must be one of \['categorical-mlp', 'insulin', 'mlp', .*'tabular'",
     ):
         with_policies(single).save(tmp_path / "set")
     assert with_policies(single).digest() != with_policies(2 * single).digest()  # in memory every kind has one
-    monkeypatch.setitem(policy_value_set.DECODERS, "net", lambda arrays: Net(arrays["weights"]))
+    monkeypatch.setitem(policy_value_set.DECODERS, "linear", lambda arrays: Linear(arrays["weights"]))
     with_policies(single).save(tmp_path / "set")
     loaded = PolicyValueSet.load(tmp_path / "set").safe_policy
-    assert isinstance(loaded, Net)
+    assert isinstance(loaded, Linear)
     assert loaded.weights.astype(np.float32).tobytes() == single.tobytes()
     with pytest.raises(ArtifactError, match="'weights' has type int64, must be float64 or a smaller float"):
         with_policies(np.array([2**60 + 1])).save(tmp_path / "set")

@@ -156,16 +156,9 @@ def test_sample_size_doubles_until_the_stopping_rule() -> None:
     policies = quiet_train(tasks, epsilon=0.012, delta=0.2, seed=4)
     asked = [n for n in asked if n % 65 == 0]  # the preflight and the count on held-out tasks ask for other numbers
     _, _, sizes = algorithm_1_cover(windy(), lambda p: np.abs(p - p.T) <= 0.012, 0.2, seed=4)
-    assert len(sizes) >= 4
+    assert len(sizes) >= 4, "a smaller sample would do: the test is idle"
     assert asked == sizes == [65 * 2**k for k in range(len(sizes))]  # ⌈ln²(0.2)/0.04⌉ = 65
     assert policies.training["samples"] == sizes[-1]
-
-
-def test_the_stopping_rule_is_met_by_the_last_sample_only() -> None:
-    policies = quiet_train(windy(), epsilon=0.02, delta=0.15)
-    N, size = policies.training["samples"], len(policies)
-    assert size * math.log(2 * N / 0.15) / (N - size) <= 0.15**2
-    assert size * math.log(N / 0.15) / (N / 2 - size) > 0.15**2, "half the sample would do: the test is idle"
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 60), st.floats(0, 0.8))
@@ -234,11 +227,13 @@ def test_a_margin_asked_for_is_kept_on_every_centre() -> None:
         assert (margin / strict.units.cost_scale >= asked - 1e-8).all()
 
 
-def test_a_margin_that_no_policy_has_is_infeasible() -> None:
+def test_a_margin_that_no_policy_has_and_a_task_without_a_feasible_policy_are_infeasible() -> None:
     with pytest.raises(Infeasible):
         quiet_train(gridworld(), epsilon=0.02, delta=0.2, xi=0.16)  # 0.15 is spending nothing
     with pytest.raises(Infeasible):
         quiet_train(from_arrays(random_family(3, tasks=4)), epsilon=0.03, delta=0.2, xi=2.0)
+    with pytest.raises(Infeasible):
+        quiet_train(gridworld(std=0.15), epsilon=0.02, delta=0.05)  # many noises above 0.4359
 
 
 def test_a_safe_policy_exactly_on_the_budget_is_accepted() -> None:
@@ -405,11 +400,6 @@ def test_bad_arguments_are_named(name: str, wrong: float) -> None:
     for call in (quiet_train, preflight):
         with pytest.raises(InvalidInput, match=f"^{name} must"):
             call(windy(), **{"epsilon": 0.05, "delta": 0.2, name: wrong})
-
-
-def test_an_infeasible_task_in_the_family_is_reported() -> None:
-    with pytest.raises(Infeasible):
-        quiet_train(gridworld(std=0.15), epsilon=0.02, delta=0.05)  # many noises above 0.4359
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3))

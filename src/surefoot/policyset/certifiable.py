@@ -46,20 +46,41 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Need:
+    """Something that a policy set must have for a kind of evidence.
+
+    Attributes:
+        met: whether a set has it.
+        lacks: what a set without it ought to be.
+        wanted: the same in words for who has no such set yet.
+    """
+
+    met: Callable[[PolicyValueSet], bool]
+    lacks: str
+    wanted: Callable[[PolicyValueSet], str]
+
+
+@dataclass(frozen=True)
 class Requirements:
     """What a kind of evidence that rules out cells needs.
 
     Attributes:
         observes: of an episode, at least.
-        lacks: what a policy set that lacks something for it ought to be; "" if nothing is missing.
-        wanted: the same in words for who has no such set yet.
+        needs: of the policy set, in the order in which they are looked at.
         since: why it is chosen where no stronger one is possible.
     """
 
     observes: Observes
-    lacks: Callable[[PolicyValueSet], str]
-    wanted: Callable[[PolicyValueSet], str]
+    needs: tuple[Need, ...]
     since: Callable[[PolicyValueSet, Observes], str]
+
+    def lacks(self, policies: PolicyValueSet) -> str:
+        """What a policy set that lacks something ought to be; "" if nothing is missing."""
+        return next((need.lacks for need in self.needs if not need.met(policies)), "")
+
+    def wanted(self, policies: PolicyValueSet) -> str:
+        """All that is missing."""
+        return ", and ".join(need.wanted(policies) for need in self.needs if not need.met(policies))
 
 
 def advice(policies: PolicyValueSet, observes: Observes = "transitions", *, shifted: bool = False) -> Advice:
@@ -89,79 +110,56 @@ def advice(policies: PolicyValueSet, observes: Observes = "transitions", *, shif
 
 # ------------------------------------------------------------------------------------------------- what each kind needs
 
-
-def _lacks_cells(policies: PolicyValueSet) -> str:
-    given = policies.cells is not None
-    return "" if given else "a policy set with cells: train with cells > 0, or use certified-model-free"
+TABLES = ("tabular", "timed")
 
 
-def _lacks_model(policies: PolicyValueSet) -> str:
-    if policies.cells is None:
-        return _lacks_cells(policies)
-    if policies.cells.model is None:
-        return "a policy set with a transition model, got none; use certified-returns"
-    return ""
+def _has_tables(policies: PolicyValueSet) -> bool:
+    return any(policy.kind in TABLES for policy in policies.policies)
 
 
-def _lacks_exact_model(policies: PolicyValueSet) -> str:
-    lacks = _lacks_model(policies)
-    if lacks or _exact(policies):
-        return lacks
-    return (
-        "transition probabilities known on every cell, got a policy set that knows them only up to a distance; use "
-        "certified-ball"
-    )
+def _has_model(policies: PolicyValueSet) -> bool:
+    return policies.cells is not None and policies.cells.model is not None
 
 
-def _lacks_readings(policies: PolicyValueSet) -> str:
-    lacks = _lacks_cells(policies)
-    if lacks or (policies.cells is not None and policies.cells.readings is not None):
-        return lacks
-    return (
-        "a policy set with signals, which train and policy_set learn of tasks that are simulated; use certified-returns"
-    )
-
-
-def _exact(policies: PolicyValueSet) -> bool:
-    """Whether the likelihood of every member of a cell is known."""
+def _knows_model_exactly(policies: PolicyValueSet) -> bool:
+    """Whether the likelihood of every member of a cell is known, if there is a model at all."""
     model = None if policies.cells is None else policies.cells.model
-    return model is not None and (model.affine is not None or not model.radius.any())
+    return model is None or model.affine is not None or not model.radius.any()
 
 
-def _wants_cells(policies: PolicyValueSet) -> str:
-    return "value bounds over tasks (cells, which the envelopes of train and policy_set make unless told not to)"
+def _has_readings(policies: PolicyValueSet) -> bool:
+    return policies.cells is not None and policies.cells.readings is not None
 
 
-def _wants_model(policies: PolicyValueSet) -> str:
-    parts = [_wants_cells(policies)] if policies.cells is None else []
-    if not any(policy.kind in TABLES for policy in policies.policies):
-        parts.append("a model of the transitions: tasks that are tables (TabularCMDP), and policies of their states")
-    elif policies.cells is None or policies.cells.model is None:
-        parts.append(
-            "a model of the transitions: tables that share rewards, costs and start and differ in transitions only"
-        )
-    return ", and ".join(parts)
+def _model_wanted(policies: PolicyValueSet) -> str:
+    if _has_tables(policies):
+        return "a model of the transitions: tables that share rewards, costs and start and differ in transitions only"
+    return "a model of the transitions: tasks that are tables (TabularCMDP), and policies of their states"
 
 
-def _wants_exact_model(policies: PolicyValueSet) -> str:
-    if not _lacks_model(policies):
-        return "transitions that are affine in the parameter (family says so or finds out), or finitely many tasks"
-    return _wants_model(policies)
-
-
-def _wants_readings(policies: PolicyValueSet) -> str:
-    parts = [_wants_cells(policies)] if policies.cells is None else []
-    return ", and ".join([*parts, "signals learned in simulation (signals=True of train or policy_set)"])
-
-
-def _since_signals(policies: PolicyValueSet, observes: Observes) -> str:
-    return "there is no model of transitions, but signals that simulation has learned to read from what is observed"
+CELLS = Need(
+    lambda policies: policies.cells is not None,
+    "a policy set with cells: train with cells > 0, or use certified-model-free",
+    lambda _: "value bounds over tasks (cells, which the envelopes of train and policy_set make unless told not to)",
+)
+MODEL = Need(_has_model, "a policy set with a transition model, got none; use certified-returns", _model_wanted)
+EXACT_MODEL = Need(
+    _knows_model_exactly,
+    "transition probabilities known on every cell, got a policy set that knows them only up to a distance; use "
+    "certified-ball",
+    lambda _: "transitions that are affine in the parameter (family says so or finds out), or finitely many tasks",
+)
+READINGS = Need(
+    _has_readings,
+    "a policy set with signals, which train and policy_set learn of tasks that are simulated; use certified-returns",
+    lambda _: "signals learned in simulation (signals=True of train or policy_set)",
+)
 
 
 def _since_returns(policies: PolicyValueSet, observes: Observes) -> str:
     if observes == "sums":
         return "only discounted sums are observed"
-    if not any(policy.kind in TABLES for policy in policies.policies):
+    if not _has_tables(policies):
         return "tasks that are no tables have no model of transitions: the sums of episodes it is"
     why = "the policy set has no model of transitions"
     if observes == "first-state":
@@ -170,8 +168,6 @@ def _since_returns(policies: PolicyValueSet, observes: Observes) -> str:
         return f"{why}, and its value bounds are not given per first state: discounted sums it is"
     return f"{why}; discounted sums and first states are"
 
-
-TABLES = ("tabular", "timed")
 
 _TO_TELL: Mapping[Observes, str] = MappingProxyType(
     {
@@ -185,18 +181,23 @@ CELL_METHODS: Mapping[str, Requirements] = MappingProxyType(
     {
         "certified-likelihood": Requirements(
             "transitions",
-            _lacks_exact_model,
-            _wants_exact_model,
-            lambda policies, observes: "transitions are observed and their probabilities are known on every cell",
+            (CELLS, MODEL, EXACT_MODEL),
+            lambda *_: "transitions are observed and their probabilities are known on every cell",
         ),
         "certified-ball": Requirements(
             "transitions",
-            _lacks_model,
-            _wants_model,
-            lambda policies, observes: "transitions are observed, their probabilities known up to a distance",
+            (CELLS, MODEL),
+            lambda *_: "transitions are observed, their probabilities known up to a distance",
         ),
-        "certified-signals": Requirements("signals", _lacks_readings, _wants_readings, _since_signals),
-        "certified-returns": Requirements("sums", _lacks_cells, _wants_cells, _since_returns),
+        "certified-signals": Requirements(
+            "signals",
+            (CELLS, READINGS),
+            lambda *_: (
+                "there is no model of transitions, but signals that simulation has learned to read from what is "
+                "observed"
+            ),
+        ),
+        "certified-returns": Requirements("sums", (CELLS,), _since_returns),
     }
 )
 
