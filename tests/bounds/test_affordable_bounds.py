@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -190,10 +191,10 @@ def test_the_widening_is_the_least_of_the_scores_that_decide(scores: list[float]
 
 
 def test_no_more_is_simulated_than_there_may_be(steps: Counter[str]) -> None:
-    build_cells(engines(0.6), PUSHES, seed=0, envelopes=ENGINES)
+    build_cells(engines(0.6), PUSHES, seed=0, envelopes=replace(ENGINES, holdout=40))
     once = len(PUSHES) * 10
     assert FIRST_PART < 1 < DEEPER
-    assert steps["steps"] <= (math.ceil(LOOK_PART * SAMPLED_PER_HELD_OUT * 120) + 120) * 60 * once
+    assert steps["steps"] <= (math.ceil(LOOK_PART * SAMPLED_PER_HELD_OUT * 40) + 40) * 60 * once
 
 
 def test_the_safe_policy_alone_is_simulated_until_it_is_shown(steps: Counter[str]) -> None:

@@ -22,7 +22,7 @@ from surefoot.bounds.affine import affine_cells
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.conformal import ALL_SHARE, DOUBT_SHARE, conformal_quantile
 from surefoot.bounds.envelopes import build_cells
-from surefoot.bounds.exact import Evaluator, finite_cells, first_states, state_by_state
+from surefoot.bounds.exact import Evaluator, finite_cells, first_states, table_evaluator
 from surefoot.bounds.holdout import holdout_cells
 from surefoot.bounds.settings import Envelopes, ResolvedBounds
 from surefoot.confidence import binomial_upper
@@ -290,7 +290,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object], messa
 # -------------------------------------------------------------------------------------------------------------- holdout
 
 
-BOTH = state_by_state([CAREFUL, HASTY])
+BOTH = table_evaluator([CAREFUL, HASTY])
 
 
 def small_holdout(tasks: TaskDistribution, seed: int, values: Evaluator = BOTH, **options: Any) -> Cells:
@@ -334,7 +334,7 @@ def broken(repeats: int, build: Callable[[TaskDistribution, int], Cells], beta: 
     return count, float(stats.binomtest(count, repeats, beta, alternative="greater").pvalue)
 
 
-@pytest.mark.parametrize("repeats", [60, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("repeats", [100, pytest.param(300, marks=pytest.mark.long)])
 def test_a_fresh_task_breaks_the_bounds_with_probability_at_most_uncovered(repeats: int) -> None:
     count, p_value = broken(repeats, small_holdout)
     assert p_value > FALSE_ALARM
@@ -439,7 +439,7 @@ def test_a_hair_above_one_is_rounding() -> None:
 
     tasks = family(build, Uniform(0.1, 0.5))
     only = TabularPolicy(np.ones((2, 1)))
-    cells = small_holdout(tasks, 0, state_by_state([only], first_states(tasks)))
+    cells = small_holdout(tasks, 0, table_evaluator([only], first_states(tasks)))
     assert cells.model is not None
     assert cells.model.probability.max() == 1.0
 

@@ -23,7 +23,7 @@ from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.policyset import Entry, PolicyValueSet
 from surefoot.signals.signals import OwnFeatures, own_values
-from surefoot.tabular.policy import TabularPolicy
+from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.testing.learner_suite import fingerprint
 
 FILES = ["manifest.json", "policies.safetensors", "cells.safetensors"]
@@ -173,6 +173,18 @@ def float_probes() -> PolicyValueSet:
     return own_set(Observed(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 4)), np.array([1, 4, 2])))
 
 
+def with_timed_policies() -> PolicyValueSet:
+    """With cells too, whose tables must be those of the policies' states and actions; and with a horizon."""
+    base = make_set(model="affine")
+
+    def timed(policy: Any) -> TimedPolicy:
+        return TimedPolicy(np.stack([policy.probabilities, policy.probabilities[::-1]]))
+
+    entries = tuple(replace(entry, policy=timed(entry.policy)) for entry in base.entries)
+    units = replace(base.units, horizon=20)
+    return replace(base, entries=entries, safe_policy=timed(base.safe_policy), units=units)
+
+
 SETS: dict[str, Callable[[], PolicyValueSet]] = {
     "plain": make_set,
     "mixed": make_mixed,
@@ -183,6 +195,7 @@ SETS: dict[str, Callable[[], PolicyValueSet]] = {
     "transitions": partial(with_readings, "transitions"),
     "own": float_probes,
     "small": make_small,
+    "timed": with_timed_policies,
 }
 
 

@@ -19,10 +19,10 @@ from policy_sets import (
     SETS,
     assert_same,
     contents,
+    forgeable,
     make_set,
     with_some_first_states,
 )
-from test_cells import make_cells
 from test_policy_value_set import Linear
 
 from surefoot.bounds.cells import Cells
@@ -31,7 +31,7 @@ from surefoot.errors import ArtifactError
 from surefoot.policyset import Entry, PolicyValueSet, manifest, policy_value_set
 from surefoot.tabular.evaluate import evaluate, state_values
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tabular.policy import TabularPolicy
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 fractions = st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True)
@@ -85,6 +85,15 @@ def test_round_trip_is_exact_and_saving_again_gives_the_same_bytes(policies: Pol
     loaded.save(second)
     assert contents(first) == contents(second)
     assert set(contents(first)) == {*FILES} - ({"cells.safetensors"} if policies.cells is None else set())
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_every_kind_of_set_survives_the_disk(kind: str, tmp_path: Path) -> None:
+    folder = forgeable(kind, tmp_path)
+    loaded = PolicyValueSet.load(folder)
+    assert_same(SETS[kind](), loaded)
+    loaded.save(tmp_path / "again")
+    assert contents(folder) == contents(tmp_path / "again")
 
 
 def test_the_files_can_be_read_with_nothing_but_json_and_safetensors(tmp_path: Path) -> None:
@@ -211,38 +220,6 @@ def test_digest_of_a_known_set_never_changes() -> None:
     assert replace(policies, cells=cells).digest() == hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def test_a_horizon_is_part_of_the_set_and_of_its_digest(tmp_path: Path) -> None:
-    without = make_set()
-    with_horizon = replace(without, units=replace(without.units, horizon=20))
-    with_horizon.save(tmp_path / "set")
-    manifest = json.loads((tmp_path / "set/manifest.json").read_text())
-    assert (manifest["horizon"], manifest["discount"]) == (20, 0.9)
-    loaded = PolicyValueSet.load(tmp_path / "set")
-    assert_same(loaded, with_horizon)
-    others = {replace(without, units=replace(without.units, horizon=length)).digest() for length in (None, 20, 21)}
-    assert len(others) == 3
-    assert {without.digest(), loaded.digest()} < others
-
-
-def test_timed_policies_survive_the_disk(tmp_path: Path) -> None:
-    """With cells too, whose tables must be those of the policies' states and actions."""
-    base = make_set(model="affine")
-
-    def timed(policy: Any) -> TimedPolicy:
-        return TimedPolicy(np.stack([policy.probabilities, policy.probabilities[::-1]]))
-
-    entries = tuple(replace(entry, policy=timed(entry.policy)) for entry in base.entries)
-    policies = replace(base, entries=entries, safe_policy=timed(base.safe_policy))
-    policies.save(tmp_path / "set")
-    loaded = PolicyValueSet.load(tmp_path / "set")
-    assert_same(loaded, policies)
-    assert all(isinstance(policy, TimedPolicy) for policy in loaded.policies)
-    assert loaded.safe_policy.act([0, 1], [0, 1], np.random.default_rng(0)).shape == (2,)
-    wrong = make_cells(np.random.default_rng(0), policies=3, states=4)
-    with pytest.raises(ArtifactError, match="states of the policies"):
-        replace(policies, cells=wrong).save(tmp_path / "other")
-
-
 def test_numbers_of_a_smaller_type_are_stored_without_loss_and_larger_ones_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,17 +307,8 @@ def test_cells_saved_in_the_past_still_bound_the_values() -> None:
             assert (by_start[:, 0] <= cells.upper[j, p]).all()
 
 
-def test_bounds_for_some_first_states_survive_the_disk(tmp_path: Path) -> None:
-    policies, small = make_set(states=5, model="affine"), with_some_first_states()
-    some = small.cells
-    assert some is not None
-    small.save(tmp_path / "set")
-    loaded = PolicyValueSet.load(tmp_path / "set")
-    assert loaded.digest() == small.digest() != policies.digest()
-    assert loaded.cells is not None
-    assert loaded.cells.first_states is not None
-    assert loaded.cells.first_states.tolist() == [1, 4]
-    others = replace(policies, cells=replace(some, first_states=np.array([0, 4])))
-    assert others.digest() != small.digest()
+def test_first_states_that_are_no_states_are_refused(tmp_path: Path) -> None:
+    some = with_some_first_states()
+    assert some.cells is not None
     with pytest.raises(ArtifactError, match=r"first_states must be states of the policies, < 5, got 7"):
-        replace(policies, cells=replace(some, model=None, first_states=np.array([0, 7]))).save(tmp_path / "other")
+        replace(some, cells=replace(some.cells, model=None, first_states=np.array([0, 7]))).save(tmp_path / "other")

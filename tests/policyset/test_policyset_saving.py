@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from policy_sets import (
     MISFITS,
     assert_same,
     contents,
+    files_of,
     make_set,
     misfit,
 )
@@ -58,53 +58,27 @@ def test_saving_through_a_link_replaces_the_set_behind_it(tmp_path: Path) -> Non
     assert_same(PolicyValueSet.load(tmp_path / "real"), make_set(seed=2))
 
 
-def _foreign_file(target: Path) -> None:
-    target.write_text("mine")
+FOREIGN: list[tuple[dict[str, bytes], str]] = [
+    ({"target": b"mine"}, "exists and is not a folder; choose another path"),
+    ({"target/thesis.tex": b"mine"}, "exists and is not a policy set .it holds 'thesis.tex'."),
+    ({"target/manifest.json": b'{"format": "other"}'}, "exists and its manifest.json is not a surefoot.policyset one"),
+    ({"target/manifest.json": b"{"}, "must be JSON"),
+    ({"target/model.safetensors": b"mine"}, "exists and is not a policy set .it has no manifest.json."),
+    (
+        {**{f"target/{name}": content for name, content in files_of("plain").items()}, "target/notes.txt": b"mine"},
+        "exists and is not a policy set .it holds 'notes.txt'.",
+    ),
+]
 
 
-def _foreign_folder(target: Path) -> None:
-    target.mkdir()
-    (target / "thesis.tex").write_text("mine")
-
-
-def _foreign_manifest(target: Path) -> None:
-    target.mkdir()
-    (target / "manifest.json").write_text('{"format": "something.else"}')
-
-
-def _broken_manifest(target: Path) -> None:
-    target.mkdir()
-    (target / "manifest.json").write_text("{")
-
-
-def _tensors_only(target: Path) -> None:
-    target.mkdir()
-    (target / "model.safetensors").write_bytes(b"mine")
-
-
-def _set_with_notes(target: Path) -> None:
-    make_set(seed=1).save(target)
-    (target / "notes.txt").write_text("mine")
-
-
-@pytest.mark.parametrize(
-    ("prepare", "message"),
-    [
-        (_foreign_file, "exists and is not a folder; choose another path"),
-        (_foreign_folder, "exists and is not a policy set .it holds 'thesis.tex'."),
-        (_foreign_manifest, "exists and its manifest.json is not a surefoot.policyset one"),
-        (_broken_manifest, "must be JSON"),
-        (_tensors_only, "exists and is not a policy set .it has no manifest.json."),
-        (_set_with_notes, "exists and is not a policy set .it holds 'notes.txt'."),
-    ],
-)
-def test_nothing_of_the_users_is_overwritten(prepare: Callable[[Path], None], message: str, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    prepare(target)
-    before = contents(tmp_path)
+@pytest.mark.parametrize(("files", "message"), FOREIGN)
+def test_nothing_of_the_users_is_overwritten(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(ArtifactError, match=message):
-        make_set().save(target)
-    assert contents(tmp_path) == before
+        make_set().save(tmp_path / "target")
+    assert contents(tmp_path) == files
 
 
 def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ TABLES = (TabularPolicy, TimedPolicy)
 def evaluator(tasks: TaskDistribution, policies: Sequence[Policy]) -> Evaluator:
     """The most that readable tasks of a family tell of the values of policies."""
     tables = expandable_tables(tasks.example, policies)
-    return exact_values(policies) if tables is None else state_by_state(tables, first_states(tasks))
+    return readable_evaluator(policies) if tables is None else table_evaluator(tables, first_states(tasks))
 
 
 def expandable_tables(example: Task, policies: Sequence[Policy]) -> list[TabularPolicy | TimedPolicy] | None:
@@ -61,7 +61,7 @@ def first_states(tasks: TaskDistribution) -> Integers | None:
     return None if possible.all() else np.flatnonzero(possible)
 
 
-def state_by_state(policies: Sequence[TabularPolicy | TimedPolicy], states: Integers | None = None) -> Evaluator:
+def table_evaluator(policies: Sequence[TabularPolicy | TimedPolicy], states: Integers | None = None) -> Evaluator:
     """Exact values of tables, also from each of the first states [F], by default all: lower and upper coincide.
     Policies that are the same are evaluated once."""
     kinds: dict[bytes, int] = {}
@@ -81,7 +81,7 @@ def state_by_state(policies: Sequence[TabularPolicy | TimedPolicy], states: Inte
     return values
 
 
-def exact_values(policies: Sequence[Policy]) -> Evaluator:
+def readable_evaluator(policies: Sequence[Policy]) -> Evaluator:
     """Exact values of readable tasks: lower and upper coincide."""
 
     def values(task: ReadableTask) -> tuple[Floats, Floats]:

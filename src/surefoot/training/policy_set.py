@@ -119,18 +119,13 @@ def _try_out(
 
 
 def _values_on(tasks: TaskDistribution, parameter: Floats, policies: Sequence[Policy], seed: list[int]) -> Floats:
-    """[P, 1+m]"""
+    """[P, 1+m] reward and margins, exact or the mean over a few episodes."""
     task, rng = tasks.task(parameter), np.random.default_rng(seed)
-    return np.array([_values_of(task, policy, rng) for policy in policies])
-
-
-def _values_of(task: Task, policy: Policy, rng: np.random.Generator) -> list[float]:
-    """Reward and margins, exact or the mean over a few episodes."""
     if isinstance(task, ReadableTask):
-        values = task.values(policy)
-        return [values.reward, *values.margin]
-    outcomes = task.episodes(policy, task.units.episode_length).run(TRIED_EPISODES, rng)
-    return [outcomes.reward.mean(), *(task.units.budget - outcomes.cost.mean(axis=0))]
+        return np.array([[exact.reward, *exact.margin] for exact in map(task.values, policies)])
+    units = task.units
+    played = [task.episodes(policy, units.episode_length).run(TRIED_EPISODES, rng) for policy in policies]
+    return np.array([[each.reward.mean(), *(units.budget - each.cost.mean(axis=0))] for each in played])
 
 
 def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> int:
