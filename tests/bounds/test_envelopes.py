@@ -43,9 +43,9 @@ SLOPE = np.array([[[[-0.5, 0.5], [-1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]]])
 BASE = np.array([[[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]])
 
 
-def hurting(rate: float, budget: float = 1.0) -> TabularCMDP:
-    reward, cost = [[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]
-    return TabularCMDP(BASE + rate * SLOPE[0], reward, cost, budget, [0.75, 0.25], 0.8, (0.0, 1.0), (0.0, 1.0))
+def hurting(rate: float, budget: float = 1.0, horizon: int | None = None) -> TabularCMDP:
+    paid, ranges = ([[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]), [(0.0, 1.0)] * 2
+    return TabularCMDP(BASE + rate * SLOPE[0], *paid, budget, [0.75, 0.25], 0.8, *ranges, horizon=horizon)
 
 
 def affine_family(distribution: ParameterDistribution, budget: float = 1.0) -> TaskDistribution:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from scipy import stats
+from test_envelopes import BASE, CAREFUL, HASTY, SLOPE, hurting
 
 from held_out import cells_and_places
 from point_mass import PointMass, ReadablePointMass, lane, speed, true_values
@@ -25,8 +26,7 @@ from surefoot.cmdp.units import Units
 from surefoot.confidence import Betting, State
 from surefoot.errors import InvalidInput
 from surefoot.tabular.evaluate import evaluate
-from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.policy import TabularPolicy, TimedPolicy
+from surefoot.tabular.policy import TimedPolicy
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 
@@ -258,26 +258,16 @@ def test_tasks_that_can_be_read_and_are_no_tables_have_exact_values() -> None:
 
 # -------------------------------------------------------------------------------------------------- tables with a clock
 
-CAREFUL, HASTY = (TabularPolicy(np.eye(2)[[action] * 2]) for action in range(2))
 EASY = TimedPolicy(np.stack([HASTY.probabilities, CAREFUL.probabilities]))
-BASE, SLOPE = np.array([[[1.0, 0.0]] * 2, [[0.5, 0.5]] * 2]), np.array([[[-0.5, 0.5], [-1.0, 1.0]], np.zeros((2, 2))])
-
-
-def hurting(rate: float, horizon: int | None = None) -> TabularCMDP:
-    return TabularCMDP(
-        BASE + rate * SLOPE,
-        *([[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]], 3.0, [0.75, 0.25], 0.8, (0.0, 1.0), (0.0, 1.0)),
-        horizon=horizon,
-    )
 
 
 @pytest.mark.short_for(horizon=[5], affine=[None])
-@pytest.mark.parametrize("affine", [(BASE, SLOPE[None]), None])
+@pytest.mark.parametrize("affine", [(BASE, SLOPE), None])
 @pytest.mark.parametrize(("horizon", "policies"), [(5, [CAREFUL, HASTY]), (None, [EASY, EASY]), (5, [EASY, EASY])])
 def test_tables_with_a_horizon_or_timed_policies_have_bounds_that_hold(
     horizon: int | None, policies: list[Policy], affine: Any
 ) -> None:
-    tasks = family(lambda rate: hurting(float(rate[0]), horizon), Uniform(0.1, 0.5), affine=affine)
+    tasks = family(lambda rate: hurting(float(rate[0]), 3.0, horizon), Uniform(0.1, 0.5), affine=affine)
     cells = build_cells(tasks, policies, seed=0, envelopes=Envelopes(cells=5, holdout=399, uncovered=0.02))
     if horizon is None:  # without one the expansion is of policies that do not look at a clock
         assert (cells.source, cells.start_lower) == ("holdout", None)
@@ -290,7 +280,7 @@ def test_tables_with_a_horizon_or_timed_policies_have_bounds_that_hold(
         for p, policy in enumerate(policies):
             exact = evaluate(tasks.task(rate), policy)
             assert not outside(np.array([exact.reward, *exact.margin]), cells.lower[j, p], cells.upper[j, p])
-    finite = build_cells(from_arrays([hurting(0.2, horizon), hurting(0.3, horizon)]), policies, seed=0)
+    finite = build_cells(from_arrays([hurting(rate, 3.0, horizon) for rate in (0.2, 0.3)]), policies, seed=0)
     assert (finite.source, finite.uncovered) == ("finite", 0.0)
     assert (finite.start_lower is None) == (horizon is None)
     assert finite.model is not None
