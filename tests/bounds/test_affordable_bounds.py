@@ -85,7 +85,7 @@ def p_value(wrong: int, count: int, error: float) -> float:
 @pytest.mark.short_for(error=[0.1])
 @pytest.mark.parametrize("error", [0.1, 0.4])
 def test_stopping_whenever_one_likes_makes_no_bound_wrong_more_often(error: float) -> None:
-    assert p_value(stopped_at_the_worst_time(400, error), 400, error) > FALSE_ALARM
+    assert p_value(stopped_at_the_worst_time(200, error), 200, error) > FALSE_ALARM
 
 
 def test_intervals_for_one_time_only_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_intervals_for_one_time_only_are_caught(monkeypatch: pytest.MonkeyPatch)
 
     for name, mutant in (("start", start), ("update", update), ("bounds", bounds)):
         monkeypatch.setattr(Intervals, name, mutant)
-    assert p_value(stopped_at_the_worst_time(400, 0.1), 400, 0.1) < FALSE_ALARM
+    assert p_value(stopped_at_the_worst_time(200, 0.1), 200, 0.1) < FALSE_ALARM
 
 
 def test_one_side_alone_is_that_side_of_both() -> None:
@@ -230,10 +230,10 @@ def test_a_budget_that_can_show_nothing_is_refused_with_the_least_that_might(ste
     ):
         build_cells(few, POLICIES, seed=0, envelopes=Envelopes(steps=10))
     with pytest.raises(InvalidInput, match="steps must be at least") as refused:
-        safe_policy_risk(masses(), POLICIES[0], seed=0, envelopes=Envelopes(steps=10, holdout=200))
+        safe_policy_risk(masses(), POLICIES[0], seed=0, envelopes=Envelopes(steps=10, holdout=100))
     assert steps["steps"] == 0, "before anything is simulated"
     least = int(str(refused.value).split("at least ")[1].split()[0])
-    assert safe_policy_risk(masses(), speed(0.0), seed=0, envelopes=Envelopes(steps=least, holdout=200)) < 1
+    assert safe_policy_risk(masses(), speed(0.0), seed=0, envelopes=Envelopes(steps=least, holdout=100)) < 1
     with pytest.raises(InvalidInput, match="steps must be"):
         Envelopes(steps=0)
 

@@ -46,6 +46,7 @@ def test_what_is_linear_is_found_exactly(seed: int, axes: int) -> None:
     np.testing.assert_allclose(process.mean(fresh), expected, atol=1e-7)
 
 
+@pytest.mark.short_for(axes=[1])
 @pytest.mark.parametrize("axes", [1, 2])
 def test_fits_are_closer_to_the_truth_than_what_tasks_show(axes: int) -> None:
     rng = np.random.default_rng(axes)

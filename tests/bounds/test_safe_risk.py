@@ -100,7 +100,7 @@ def test_what_is_known_is_part_of_the_risk(name: str) -> None:
 
 def test_training_without_cells_says_how_often_the_safe_policy_fails() -> None:
     """θ ~ U(0, 0.95) and failure beyond 0.9: one task in nineteen, which no centre of a coarse cover shows."""
-    without = trained(envelopes=Envelopes(cells=0, holdout=1299))
+    without = trained(envelopes=Envelopes(cells=0, holdout=999))
     assert without.cells is None
     assert without.safe_risk is not None
     assert 1 / 19 < without.safe_risk < 0.08

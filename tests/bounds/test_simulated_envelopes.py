@@ -261,7 +261,7 @@ def test_tasks_that_can_be_read_and_are_no_tables_have_exact_values() -> None:
 EASY = TimedPolicy(np.stack([HASTY.probabilities, CAREFUL.probabilities]))
 
 
-@pytest.mark.short_for(horizon=[5], affine=[None])
+@pytest.mark.short_for(horizon=[5], affine=[None], policies=[[EASY, EASY]])
 @pytest.mark.parametrize("affine", [(BASE, SLOPE), None])
 @pytest.mark.parametrize(("horizon", "policies"), [(5, [CAREFUL, HASTY]), (None, [EASY, EASY]), (5, [EASY, EASY])])
 def test_tables_with_a_horizon_or_timed_policies_have_bounds_that_hold(

@@ -69,12 +69,9 @@ def train(
         samples, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)
         parameters = samples[centres]
         cover = [tasks.task(parameter) for parameter in parameters]
-        # Lines 8 to 10: a near-optimal policy for each task of U.
+        # Lines 8 to 11: a near-optimal policy for each task of U, and one that is feasible on all of them.
         optimal = _solve(cover, oracles.order(parameters), epsilon, delta, oracles, rng, show)
-        # Line 11: one policy that is feasible on all of them.
-        show("looking for one policy feasible on every centre", 0, 0)
-        safe = oracles.feasible(cover, xi or 0.0, delta / 2, rng)
-        attained = _attained_margin(tasks.units, safe, xi or 0.0)
+        safe, attained = _safe_policy(cover, tasks.units, xi or 0.0, delta, oracles, rng, show)
         # Beyond the paper: what every policy is worth over all tasks, for the certified methods.
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe.policy, *(best.policy for best in optimal)]
@@ -83,8 +80,7 @@ def train(
     verdict = guard.at_margin(attained)
     if guard.satisfied and not verdict.satisfied:
         warnings.warn(verdict.warning, UncertifiedWarning, stacklevel=2)
-    # Line 12.
-    entries = _entries(parameters, optimal, safe)
+    entries = _entries(parameters, optimal, safe)  # line 12
     record = {"seed": seed, "samples": len(samples), "cover_size": len(cover), **verdict.facts}
     made = PolicyValueSet(
         entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
@@ -126,14 +122,24 @@ def _solve(
     return [optimal[k] for k in range(len(cover))]
 
 
-def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
-    """ξ that π_s keeps on every centre (unit scale), or an error when the oracle broke its promise."""
+def _safe_policy(
+    cover: Sequence[Any],
+    units: Units,
+    xi: float,
+    delta: float,
+    oracles: Oracles,
+    rng: np.random.Generator,
+    show: Progress,
+) -> tuple[FeasiblePolicy, float]:
+    """O_s: π_s and the margin (unit scale) that it keeps on every centre, or an error if that is not what was asked."""
+    show("looking for one policy feasible on every centre", 0, 0)
+    safe = oracles.feasible(cover, xi, delta / 2, rng)
     attained = float(units.unit_margin(safe.margin).min())
     if not attained >= xi - ROUNDING:
         raise InvalidInput(
             f"the feasible oracle must return a policy with unit margin {xi:g} on every centre, got {attained:.6g}"
         )
-    return max(attained, xi)
+    return safe, max(attained, xi)
 
 
 def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePolicy) -> tuple[Entry, ...]:
