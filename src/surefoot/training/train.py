@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats
 from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
 from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
+from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import check_jobs
@@ -65,25 +63,17 @@ def train(
     with progress_reporter(progress) as show:
         if guard.expected:
             show(guard.expected, 0, 0)
-        # Lines 2 to 6: sample N tasks and cover them by U; double N until U covers as good as every task.
-        samples, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)
-        parameters = samples[centres]
-        cover = [tasks.task(parameter) for parameter in parameters]
-        # Lines 8 to 11: a near-optimal policy for each task of U, and one that is feasible on all of them.
-        optimal = _solve(cover, oracles.order(parameters), epsilon, delta, oracles, rng, show)
-        safe, attained = _safe_policy(cover, tasks.units, xi or 0.0, delta, oracles, rng, show)
-        # Beyond the paper: what every policy is worth over all tasks, for the certified methods.
+        entries, safe, attained, samples = _algorithm_1(tasks, epsilon, delta, xi or 0.0, oracles, rng, show)
         show("bounding the values of every policy over all tasks", 0, 0)
-        policies = [safe.policy, *(best.policy for best in optimal)]
+        policies = [safe, *(entry.policy for entry in entries)]
         bounds = build_value_bounds(tasks, policies, envelopes, to_learn, seed, jobs, show)
 
     verdict = guard.at_margin(attained)
     if guard.satisfied and not verdict.satisfied:
         warnings.warn(verdict.warning, UncertifiedWarning, stacklevel=2)
-    entries = _entries(parameters, optimal, safe)  # line 12
-    record = {"seed": seed, "samples": len(samples), "cover_size": len(cover), **verdict.facts}
+    record = {"seed": seed, "samples": samples, "cover_size": len(entries), **verdict.facts}
     made = PolicyValueSet(
-        entries, safe.policy, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
+        entries, safe, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
     )
     say(progress, *advice(made).lines)
     return made
@@ -105,46 +95,43 @@ def _warn(guard: Preflight) -> None:
         warnings.warn(guard.long_warning, LongTrainingWarning, stacklevel=3)
 
 
-def _solve(
-    cover: Sequence[Any],
-    order: Sequence[int],
+def _algorithm_1(
+    tasks: TaskDistribution,
     epsilon: float,
     delta: float,
+    xi: float,
     oracles: Oracles,
     rng: np.random.Generator,
     show: Progress,
-) -> list[PolicyValues]:
-    """O_l on each centre, in this order; δ/2 is shared by all of these."""
+) -> tuple[tuple[Entry, ...], Policy, float, int]:
+    """Û, π_s, the margin (unit scale) that π_s keeps on every centre, and N: the listing, by its lines."""
+    # 2-7: sample N tasks, cover them by U, double N until U covers as good as every task.
+    samples, centres = cover_tasks(tasks, epsilon, delta, oracles.check, rng, show)
+    cover = [tasks.task(samples[j]) for j in centres]
+    # 8-10: a near-optimal policy for each task of U, in an order that suits the oracle.
     optimal: dict[int, PolicyValues] = {}
-    for number, k in enumerate(order):
+    for number, k in enumerate(oracles.order(samples[centres])):
         show("solving the centres of the cover", number, len(cover))
         optimal[k] = oracles.optimal(cover[k], epsilon, delta / (2 * len(cover)), rng)
-    return [optimal[k] for k in range(len(cover))]
-
-
-def _safe_policy(
-    cover: Sequence[Any],
-    units: Units,
-    xi: float,
-    delta: float,
-    oracles: Oracles,
-    rng: np.random.Generator,
-    show: Progress,
-) -> tuple[FeasiblePolicy, float]:
-    """O_s: π_s and the margin (unit scale) that it keeps on every centre, or an error if that is not what was asked."""
+    # 11: one policy that is feasible on all of U.
     show("looking for one policy feasible on every centre", 0, 0)
     safe = oracles.feasible(cover, xi, delta / 2, rng)
+    attained = _attained_margin(tasks.units, safe, xi)
+    # 12: Û, Eq. (constructpolicy), per task of U its policy with the values of that and of π_s there.
+    entries = tuple(
+        Entry(samples[j], best.policy, best.reward, best.margin, float(safe_reward), safe_margin)
+        for j, (_, best), safe_reward, safe_margin in zip(
+            centres, sorted(optimal.items()), safe.reward, safe.margin, strict=True
+        )
+    )
+    return entries, safe.policy, attained, len(samples)
+
+
+def _attained_margin(units: Units, safe: FeasiblePolicy, xi: float) -> float:
+    """ξ that π_s keeps on every centre (unit scale), or an error when the oracle broke its promise."""
     attained = float(units.unit_margin(safe.margin).min())
     if not attained >= xi - ROUNDING:
         raise InvalidInput(
             f"the feasible oracle must return a policy with unit margin {xi:g} on every centre, got {attained:.6g}"
         )
-    return safe, max(attained, xi)
-
-
-def _entries(parameters: Floats, optimal: list[PolicyValues], safe: FeasiblePolicy) -> tuple[Entry, ...]:
-    """Û, Eq. (constructpolicy): per centre the policy with its values, and those of π_s there."""
-    return tuple(
-        Entry(parameter, best.policy, best.reward, best.margin, float(safe_reward), safe_margin)
-        for parameter, best, safe_reward, safe_margin in zip(parameters, optimal, safe.reward, safe.margin, strict=True)
-    )
+    return max(attained, xi)
