@@ -135,8 +135,8 @@ def entropy(actor: Actor, inputs: jax.Array) -> jax.Array:
     return jnp.sum(actor.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
 
 
-def numpy_policy(actor: Actor, normaliser: Normaliser) -> MLPPolicy | CategoricalPolicy:
-    """The same policy in NumPy, with the normaliser inside."""
+def numpy_policy(actor: Actor, normaliser: Normaliser | MLPPolicy | CategoricalPolicy) -> MLPPolicy | CategoricalPolicy:
+    """The same policy in NumPy, with the normaliser inside, or that of another policy."""
     weights, biases = (tuple(np.asarray(each, np.float64) for each in part) for part in actor.network)
     if actor.discrete:
         return CategoricalPolicy(weights, biases, normaliser.shift, normaliser.scale, CLIP)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from surefoot.bounds.exact import finite_cells
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.dope import OptimisticPlanning
-from surefoot.lab.baselines.dope_planning import FiniteHorizonPlanner
+from surefoot.lab.baselines.dope_planning import FiniteHorizonPlanner, RelaxedOccupancy
 from surefoot.lab.baselines.empirical_model import known_support
-from surefoot.lab.baselines.occupancy_planning import RelaxedOccupancy
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from random_tasks import random_distributions, seeds
 from surefoot.bounds.exact import finite_cells
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.known import KnownModel
-from surefoot.lab.baselines.layers import check_layers
+from surefoot.lab.baselines.known import KnownModel, check_layers
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
