@@ -12,7 +12,7 @@ from bandit_world import BUDGET, STEPS, BanditEpisodes, BanditTask
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.control.cpo import crpo
-from surefoot.control.improvement import Settings, improve, resume
+from surefoot.control.improvement import Settings, resume
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
@@ -47,22 +47,22 @@ def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
 
 
 def test_looser_budgets_come_first_and_only_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told by who trains: the budgets kept to one after the other, and from whose policy each begins."""
+    """The budgets kept to one after the other, and whether training begins with a policy, in place of training."""
     asked: list[tuple[float, bool]] = []
 
-    def noting(world: Any, update: Any, *, budget: Any, start: Any, **rest: Any) -> Any:
+    def note(world: Any, update: Any, *, settings: Any, rng: Any, budget: Any, start: Any, **rest: Any) -> Any:
         asked.append((float(budget[0]), start is None))
-        return improve(world, update, budget=budget, start=start, **rest)
+        return resume(pushing(0.3), world, settings, rng)
 
-    monkeypatch.setattr(learned, "improve", noting)
-    brief = replace(QUICK, settings=replace(QUICK.settings, steps=4_000), warm_steps=4_000, loosened=(3.0, 1.5))
-    optimal = learned_experts(replace(brief, allowance=100.0))
+    monkeypatch.setattr(learned, "improve", note)
+    optimal = learned_experts(replace(QUICK, loosened=(3.0, 1.5), allowance=100.0))
     for gain in (1.0, 1.1):
         optimal(BanditTask(np.array([gain])), LOOSE, 0.1, np.random.default_rng(0))
     tightest = asked[2][0]
     assert [nothing for _, nothing in asked] == [True] + [False] * (len(asked) - 1)
     assert [budget for budget, _ in asked[:3]] == pytest.approx([3 * tightest, 1.5 * tightest, tightest])
     assert all(budget <= tightest * (1 + 1e-9) for budget, _ in asked[3:])
+    assert len(asked) > 3
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
@@ -84,7 +84,6 @@ def by_the_dual(g: Floats, b: Floats, c: float, delta: float) -> Floats:
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=60)
 def test_the_inner_step_of_meta_cpo_solves_its_problem(seed: int) -> None:
     rng = np.random.default_rng(seed)
     g, b, c = rng.normal(size=4), rng.normal(size=4), float(rng.normal() * rng.choice([0.0, 0.2, 1.0]))
@@ -92,7 +91,8 @@ def test_the_inner_step_of_meta_cpo_solves_its_problem(seed: int) -> None:
     np.testing.assert_allclose(found, by_the_dual(g, b, c, 0.05), atol=2e-4)
 
 
-@pytest.mark.parametrize("c", [0.05, *(pytest.param(each, marks=pytest.mark.long) for each in (-2.0, -0.1, 0.2, 2.0))])
+@pytest.mark.long
+@pytest.mark.parametrize("c", [-2.0, -0.1, 0.05, 0.2, 2.0])
 def test_its_derivative_is_that_of_the_solution(c: float) -> None:
     """Free, on the edge from either side, and with no way to keep the budget."""
     rng = np.random.default_rng(3)
@@ -238,6 +238,7 @@ def test_adapted_networks_solve_the_constrained_problem(seed: int) -> None:
     np.testing.assert_allclose(ours, exact, atol=1e-2)
 
 
+@pytest.mark.long
 def test_published_adaptation_stays_near_and_its_multipliers_bounded() -> None:
     rng = np.random.default_rng(0)
     samples = every_action_once(random_advantages(rng), np.array([5.0]))
@@ -301,7 +302,6 @@ def test_meta_training_improves_what_comes_after_adaptation(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.short_for(name=["meta-cpo"])
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_the_same_seed_gives_the_same_meta_policy_and_says_how_far_it_is(name: str) -> None:
     brief, said = MetaSettings(iterations=2, batch=200, local=2, hidden=(4,)), []
@@ -340,6 +340,7 @@ def test_meta_training_that_accepts_no_step_ends_with_an_error() -> None:
     assert not np.array_equal(found.policy.to_arrays()["weights.0"], sharp(-1.0).weights[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["maml-penalty", "safe-meta-control"])
 def test_so_does_meta_training_within_no_region(name: str) -> None:
     brief = MetaSettings(iterations=1, batch=200, region=Region(tries=0))

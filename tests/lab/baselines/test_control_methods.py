@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import surefoot as sf
@@ -66,6 +66,7 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, Rollou
     return outcomes, empty.add(outcomes)
 
 
+@settings(max_examples=4)  # the critics are compiled for every number of steps
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, lengths: list[int]) -> None:
     """Each episode in a loop of its own, with a critic that says something."""
@@ -157,6 +158,7 @@ def test_rows_say_what_the_methods_do(name: str) -> None:
     assert sf.CONTROL_METHODS[name] is spec
 
 
+@pytest.mark.short_for(name=["cpo-online", "maml-penalty"])
 @pytest.mark.parametrize("name", NAMES)
 def test_policies_change_with_every_batch_and_meta_policies_come_first(name: str) -> None:
     fresh, meta = maker(name)(), maker(name, start=speed(0.4))()
@@ -181,7 +183,7 @@ def told_set_safe(made: Learner) -> Any:
     return method.policies.safe_policy
 
 
-@pytest.mark.short_for(name=["maml-penalty"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_told_enough_they_earn_more(name: str) -> None:
     """From a slow policy with room to spare, on a point mass whose reward is its speed."""
