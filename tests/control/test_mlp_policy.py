@@ -54,12 +54,12 @@ def test_the_mean_is_the_networks_output(sizes: tuple[int, ...]) -> None:
 def test_actions_are_normal_around_the_mean() -> None:
     policy, rng = network(), np.random.default_rng(3)
     observation = np.ones(11)
-    drawn = np.array([policy.act(observation, 0, rng) for _ in range(8_000)])
+    drawn = policy.act(np.tile(observation, (20_000, 1)), 0, rng)
     error = np.exp(policy.log_std) / np.sqrt(len(drawn))
     assert (np.abs(drawn.mean(axis=0) - policy.mean(observation)) < 5 * error).all()
-    np.testing.assert_allclose(drawn.std(axis=0), np.exp(policy.log_std), rtol=0.04)
+    np.testing.assert_allclose(drawn.std(axis=0), np.exp(policy.log_std), rtol=0.03)
     again = np.random.default_rng(3)
-    assert (policy.act(observation, 0, again) == drawn[0]).all()
+    np.testing.assert_allclose(policy.act(observation, 0, again), drawn[0], rtol=1e-12)
 
 
 def test_onnx_computes_the_same(tmp_path: Path) -> None:

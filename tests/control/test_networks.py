@@ -48,7 +48,7 @@ def random_actor(seed: int, discrete: bool) -> tuple[Actor, Normaliser, np.rando
     actor = new_actor(Shapes(4, 3, discrete), (8, 6), rng)
     flat, restore = ravel_pytree(actor)
     actor = restore(flat + 0.3 * rng.standard_normal(flat.shape).astype(np.float32))
-    return actor, Normaliser.new(4).seen(3 + 2 * rng.standard_normal((50, 4))), rng
+    return actor, Normaliser.new(4).update(3 + 2 * rng.standard_normal((50, 4))), rng
 
 
 @given(seeds, st.booleans())
@@ -110,7 +110,7 @@ def test_a_normaliser_sees_batches_as_it_would_see_them_at_once(seed: int) -> No
     rng = np.random.default_rng(seed)
     seen = rng.normal(5, 3, size=(60, 3))
     cut = int(rng.integers(1, 59))
-    both = Normaliser.new(3).seen(seen[:cut]).seen(seen[cut:])
+    both = Normaliser.new(3).update(seen[:cut]).update(seen[cut:])
     np.testing.assert_allclose(both.shift, seen.mean(axis=0))
     np.testing.assert_allclose(both.scale, seen.std(axis=0))
 

@@ -137,7 +137,7 @@ def resume(
     policy: MLPPolicy | CategoricalPolicy, world: World, settings: Settings, rng: np.random.Generator
 ) -> TrainState:
     """A finished policy, to be trained further: its critics begin anew, its normaliser stays as it is."""
-    normaliser = Normaliser.kept(policy.shift, policy.scale, settings.normaliser_steps)
+    normaliser = Normaliser.from_policy(policy.shift, policy.scale, settings.normaliser_steps)
     return TrainState(actor_of(policy), normaliser, _new_critics(world, rng), None, ())
 
 
@@ -219,7 +219,7 @@ def _progress(batch: Batch, excess: Floats, history: list[Progress]) -> Progress
 def _update_normaliser(normaliser: Normaliser, batch: Batch, settings: Settings) -> Normaliser:
     if normaliser.count >= settings.normaliser_steps:
         return normaliser
-    return normaliser.seen(batch.observations.reshape(-1, batch.observations.shape[-1]))
+    return normaliser.update(batch.observations.reshape(-1, batch.observations.shape[-1]))
 
 
 # ------------------------------------------------------------------------------------------------------ steps collected

@@ -120,7 +120,6 @@ def test_widths_by_hand() -> None:
     within = empirical.within_reach(bernstein, visits, possible)
     assert within.tolist() == [[bernstein[0, 0].tolist()], [[1.0, 0.0]]]
     assert empirical.within_reach(bernstein + 2, visits, possible).tolist() == [[[1.0, 1.0]], [[1.0, 0.0]]]
-    assert empirical.total_width(within).tolist() == [[2 * bernstein[0, 0, 0]], [1.0]]
     plus = empirical.dope_plus_widths(probability, visits, 0.01)
     assert plus[0, 0].tolist() == pytest.approx([2 * math.sqrt(0.01 * p / 3) + 0.14 / 9 for p in (0.75, 0.25)])
     assert plus[1, 0, 0] == pytest.approx(2 * math.sqrt(0.005) + 0.14 / 3)

@@ -53,22 +53,6 @@ def test_the_published_start_on_two_walls() -> None:
     assert values.cost == pytest.approx([1.68814960, 1.8], abs=1e-7)
     tightened = entropy_regularised(two_walls().task([0.1]), 1.0, tighten=0.2)
     assert policy.probabilities == pytest.approx(tightened.probabilities, abs=1e-12)
-    assert policy.probabilities == pytest.approx(by_soft_iteration(task, 1.0), abs=1e-6)
-
-
-def by_soft_iteration(task: TabularCMDP, weight: float) -> Floats:
-    """The same by plain value iteration inside a plain search for the multipliers."""
-
-    def soft(multipliers: Floats) -> tuple[Floats, float]:
-        signal = task.reward - np.tensordot(multipliers, task.cost, 1)
-        value = np.zeros(task.n_states)
-        for _ in range(200):
-            q = signal + task.discount * (task.rows @ value).reshape(signal.shape)
-            value = weight * np.logaddexp.reduce(q / weight, axis=1)
-        return np.exp((q - value[:, None]) / weight), float(task.start @ value + multipliers @ task.budget)
-
-    found = minimize(lambda each: soft(each)[1], [0.0, 0.0], bounds=[(0, None)] * 2, method="L-BFGS-B", tol=1e-14)
-    return soft(found.x)[0]
 
 
 def test_the_published_start_on_the_gridworld_is_what_the_authors_iteration_rests_at() -> None:

@@ -115,11 +115,11 @@ class FiniteHorizonPlanner:
         L = k.log_term(states, actions)
         if k.widths == "inventory":
             widths = k.scale * within_reach(empirical.script_widths(probability, visits, L), visits, possible)
-            return np.zeros(visits.shape), H * empirical.total_width(widths), widths
+            return np.zeros(visits.shape), H * widths.sum(axis=2), widths
         if k.algorithm == "dope":
             free = empirical.bernstein_widths(probability, visits, L)
             widths = k.scale * within_reach(free, visits, possible)
-            total = empirical.total_width(widths)
+            total = widths.sum(axis=2)  # β̄, over the known support only
             if k.widths == "factored":
                 total = k.scale * empirical.script_total_width(free, visits, possible, L)
             return H**2 / k.margin * total, H * total, widths
@@ -233,7 +233,7 @@ class RelaxedOccupancy:
         else:
             widths = empirical.bernstein_widths(transitions, visits, WIDTH_LOG_TERM)
             bonus = empirical.bernstein_widths(transitions, visits, BONUS_LOG_TERM)
-            bonus = horizon * empirical.total_width(within_reach(bonus, visits, np.ones_like(bonus, dtype=np.bool_)))
+            bonus = horizon * within_reach(bonus, visits, np.ones_like(bonus, dtype=np.bool_)).sum(axis=2)
         bonus = self.scale * bonus
         reward = np.minimum(self.model.reward + horizon / SLACK * bonus, REWARD_CAP)
         return reward, self.model.cost[0] + bonus, self.scale * widths.sum(axis=(1, 2))

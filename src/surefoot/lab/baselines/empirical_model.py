@@ -137,12 +137,6 @@ def script_widths(probability: Floats, visits: Counts, log_term: float) -> Float
     return widths
 
 
-def total_width(widths: Floats) -> Floats:
-    """DOPE's β̄(s, a) = Σ_{s'} β(s, a, s') [S, A], over the known support only."""
-    total: Floats = widths.sum(axis=2)
-    return total
-
-
 def script_total_width(widths: Floats, visits: Counts, possible: NDArray[np.bool_], log_term: float) -> Floats:
     """β̄(s, a) [S, A] of the factored script of DOPE's authors: over all S states, each impossible one 14 L/(3 (n∨1)).
 

@@ -236,9 +236,9 @@ class LogBarrier(Method):
             along = np.abs((slopes[1:] * ascent).sum(axis=(1, 2))) / length
             along = along + slope_width if rules.confidence else along
             step = state.caution * adaptive_step(length, lower, along, self._smoothness(state), eta)
-        return self._moved(state, told, state.logits + step * ascent, step, margin, lower)
+        return self._next_iterate(state, told, state.logits + step * ascent, step, margin, lower)
 
-    def _moved(
+    def _next_iterate(
         self, state: Climb, told: int, logits: Floats, step: float, margin: Floats, lower: Floats
     ) -> tuple[Climb, Event]:
         latest = TabularPolicy(softmax(logits))

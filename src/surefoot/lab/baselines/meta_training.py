@@ -105,7 +105,7 @@ def meta_train(
     meta = actor_of(start) if start is not None else new_actor(world.shapes, settings.hidden, rng, settings.log_std)
     seen = _TaskRunner(world, lanes, rules, settings, rng)
     if start is not None:
-        seen.normaliser = Normaliser.kept(start.shift, start.scale, settings.normaliser_steps)
+        seen.normaliser = Normaliser.from_policy(start.shift, start.scale, settings.normaliser_steps)
     adapt_all = jax.jit(jax.vmap(partial(learner.adapt, rules=rules)))
     history, memory, accepted = [], None, 0
     for iteration in range(settings.iterations):
@@ -196,7 +196,7 @@ class _TaskRunner:
         """Let the normaliser see what was observed, between two iterations only: samples of one are all alike."""
         if self.normaliser.count < self.settings.normaliser_steps:
             for observations in self._observations:
-                self.normaliser = self.normaliser.seen(observations)
+                self.normaliser = self.normaliser.update(observations)
         self._observations = []
 
     def _of_task(self, batch: Batch, lanes: Integers) -> tuple[Floats, Floats]:

@@ -86,7 +86,7 @@ def episodes(sizes: Sizes) -> list[BenchRow]:
     policy, horizon = solve(task).policy, task.units.episode_length
     steps = f"gridworld episodes of {horizon} steps"
 
-    def simulated() -> Floats:
+    def simulate() -> Floats:
         return Simulator(task, policy, horizon).run(sizes.episodes, np.random.default_rng(SEED)).reward
 
     try:
@@ -94,7 +94,7 @@ def episodes(sizes: Sizes) -> list[BenchRow]:
     except ModuleNotFoundError as absent:
         return [BenchRow(steps, "skipped", MISSING, None, f"{absent.name} is not installed: pip install {absent.name}")]
     ours, plain = race(
-        simulated,
+        simulate,
         lambda: env_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes, SEED),
         sizes.repeats,
     )
