@@ -58,15 +58,23 @@ def test_experts_use_their_budget_and_begin_with_their_neighbours() -> None:
         seen.clear()
 
 
-def test_looser_budgets_come_first_and_only_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budgets kept to one after the other, and whether training begins with a policy, in place of training."""
-    asked: list[tuple[float, bool]] = []
+Asked = list[tuple[float, bool]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """In place of training, which returns one and the same policy: the budgets, and whether each began from nothing."""
+    told: Asked = []
 
     def note(world: Any, update: Any, *, settings: Any, rng: Any, budget: Any, start: Any, **rest: Any) -> Any:
-        asked.append((float(budget[0]), start is None))
+        told.append((float(budget[0]), start is None))
         return resume(pushing(0.3), world, settings, rng)
 
     monkeypatch.setattr(learned, "improve", note)
+    return told
+
+
+def test_looser_budgets_come_first_and_only_from_nothing(asked: Asked) -> None:
     optimal = learned_experts(replace(QUICK, loosened=(3.0, 1.5), allowance=100.0))
     for gain in (1.0, 1.1):
         optimal(bandit(gain), LOOSE, 0.1, np.random.default_rng(0))
@@ -108,10 +116,10 @@ def test_the_safe_policy_keeps_the_budget_of_every_task() -> None:
         learned_safe_policy(SAFE)([], 0.0, 0.1, np.random.default_rng(0))
 
 
-def test_what_cannot_be_shown_is_refused() -> None:
-    hard = replace(SAFE, settings=replace(SAFE.settings, steps=8_000), warm_steps=4_000, tested=20)
+def test_what_cannot_be_shown_is_refused(asked: Asked) -> None:
     with pytest.raises(Infeasible, match=r"on task 0 of 1 the last one has .* train for longer"):
-        learned_safe_policy(hard)([bandit(1.0)], 0.1, 0.1, np.random.default_rng(0))
+        learned_safe_policy(replace(SAFE, tested=20))([bandit(1.0)], 0.1, 0.1, np.random.default_rng(0))
+    assert len(asked) == learned.RETRIES
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +137,10 @@ class Short(BanditEpisodes):
         return replace(whole, observed=Observed(observed.observations, observed.actions, np.ones(episodes, np.int64)))
 
 
-def test_a_policy_that_falls_is_no_expert() -> None:
-    brief = replace(QUICK, settings=replace(QUICK.settings, steps=8_000))
+def test_a_policy_that_falls_is_no_expert(asked: Asked) -> None:
     with pytest.raises(Infeasible, match="which last 10% of the horizon"):
-        learned_experts(brief)(Falling(np.array([0.1])), LOOSE, 0.1, np.random.default_rng(0))
+        learned_experts(QUICK)(Falling(np.array([0.1])), LOOSE, 0.1, np.random.default_rng(0))
+    assert all(from_nothing for _, from_nothing in asked), "what has learned to end is not trained further"
 
 
 # --------------------------------------------------------------------------------------------------------- the contract

@@ -93,15 +93,16 @@ def agree(what: str, ours: Any, plain: Any, tolerance: float) -> None:
 
 def times_row(what: str, ours: Timed, plain: Timed, how: str, how_plain: str, note: str, each: int = 1) -> BenchRow:
     """How long both ways took, for each of so many."""
-    texts = (f"{duration(side.seconds / each)} {how}" for side, how in ((ours, how), (plain, how_plain)))
-    return BenchRow(what, *texts, plain.seconds / ours.seconds, note)
+    ours_text = f"{duration(ours.seconds / each)} {how}"
+    plain_text = f"{duration(plain.seconds / each)} {how_plain}"
+    return BenchRow(what, ours_text, plain_text, plain.seconds / ours.seconds, note)
 
 
 def speeds_row(what: str, unit: str, ours: tuple[float, str], plain: tuple[float, str], note: str) -> BenchRow:
     """How many steps per second both ways make, in thousands or millions of them (`unit` k or M)."""
     scale = {"k": 1e3, "M": 1e6}[unit]
-    texts = (f"{speed / scale:.3g} {unit} steps/s ({how})" for speed, how in (ours, plain))
-    return BenchRow(what, *texts, ours[0] / plain[0], note)
+    ours_text, plain_text = (f"{speed / scale:.3g} {unit} steps/s ({how})" for speed, how in (ours, plain))
+    return BenchRow(what, ours_text, plain_text, ours[0] / plain[0], note)
 
 
 def duration(value: float) -> str:
