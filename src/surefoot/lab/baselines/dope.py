@@ -35,7 +35,7 @@ from surefoot.lab.baselines.dope_planning import (
     total_weight,
 )
 from surefoot.lab.baselines.empirical_model import Counts, Support, known_support
-from surefoot.lab.baselines.known import KnownModel, check_layers, known_model
+from surefoot.lab.baselines.known import KnownModel, check_layers, known_model, tables_spec
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
@@ -360,32 +360,29 @@ def _policy(compact: Compact, safe: TabularPolicy, layout: Layout) -> Policy:
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _row(algorithm: Algorithm, preset: Preset, why: str, colour: int, certified: bool = False) -> MethodSpec:
-    return MethodSpec(
+def _row(algorithm: Algorithm, preset: Preset, why: str, colour: int, **proof: Any) -> MethodSpec:
+    return tables_spec(
         f"{algorithm}-{preset}",
         partial(dope_method, algorithm, preset),
-        certified=certified,
         why=why,
-        proof=("section 10",) if certified else (),
-        needs="tables",
         costs="a plan on the empirical model whenever some count of visits has grown: steps × states² × actions",
-        observes="transitions",
         options=tuple(field.name for field in fields(PlanningOptions)),
         state=(PlanningState, Compact),
-        needs_cover=True,
         needs_episodes=True,
         colour=colour,
+        **proof,
     )
 
 
 _PROVED = "its theorem promises zero violation on layered tasks, and while it plays the safe policy"
+_CERTIFIED: dict[str, Any] = {"certified": True, "proof": ("section 10",)}
 _TUNED = "the constants of its authors' code: no proof"
 
 SPECS = (
-    _row("dope", "theory", _PROVED, 16, certified=True),
+    _row("dope", "theory", _PROVED, 16, **_CERTIFIED),
     _row("dope", "published", _TUNED, 11),
     _row("dope-plus", "theory", "reconstructed: nothing is claimed for it", 14),
     _row("dope-plus", "published", _TUNED, 9),
-    _row("optpess-lp", "theory", _PROVED, 17, certified=True),
+    _row("optpess-lp", "theory", _PROVED, 17, **_CERTIFIED),
     _row("optpess-lp", "published", _TUNED, 12),
 )

@@ -8,13 +8,18 @@ any other task, so the structure is checked and not believed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, Integers
 from surefoot.errors import InvalidInput
+from surefoot.learning.spec import MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
+
+# The row of a method that learns a table without a proof.
+tables_spec = partial(MethodSpec, certified=False, needs="tables", observes="transitions", needs_cover=True)
 
 # Rewards and costs of layer h are γ^(-h) times those of layer 0 up to rounding, relative to the largest.
 ROUNDING = 1e-9

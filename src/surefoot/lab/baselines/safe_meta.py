@@ -35,7 +35,7 @@ from surefoot.cmdp.episode import Outcomes, add_in_order
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.batch_adaptation import Adaptations, BatchAdaptation
-from surefoot.lab.baselines.known import known_model
+from surefoot.lab.baselines.known import known_model, tables_spec
 from surefoot.lab.baselines.softmax import (
     add_by_place,
     as_start_policy,
@@ -43,7 +43,7 @@ from surefoot.lab.baselines.softmax import (
     safe_table,
     visits_and_returns,
 )
-from surefoot.learning.spec import MethodArgs, MethodSpec
+from surefoot.learning.spec import MethodArgs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 
@@ -251,24 +251,20 @@ def closed_form_policy(
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _row(name: str, why: str, colour: int) -> MethodSpec:
-    return MethodSpec(
-        name,
-        safe_meta_method,
-        certified=False,
-        why=why,
-        needs="tables",
-        costs="steps on the dual for every batch of episodes",
-        observes="transitions",
-        options=("start", *(field.name for field in fields(AdaptationRules))),
-        state=(Adaptations, VisitSums, TabularPolicy),
-        needs_cover=True,
-        takes_risk=False,
-        colour=colour,
-    )
-
+_row = partial(
+    tables_spec,
+    make=safe_meta_method,
+    costs="steps on the dual for every batch of episodes",
+    options=("start", *(field.name for field in fields(AdaptationRules))),
+    state=(Adaptations, VisitSums, TabularPolicy),
+    takes_risk=False,
+)
 
 SPECS = (
-    _row("safe-meta-theory", "reconstructed, and its bound is for exact advantages, not for those of samples", 13),
-    _row("safe-meta-published", "the constants behind the paper's figure: no proof", 8),
+    _row(
+        "safe-meta-theory",
+        why="reconstructed, and its bound is for exact advantages, not for those of samples",
+        colour=13,
+    ),
+    _row("safe-meta-published", why="the constants behind the paper's figure: no proof", colour=8),
 )
