@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Any
 
 from surefoot.arrays import check_int, number
@@ -108,9 +109,9 @@ def _row(name: str, rules: type[BatchRules], why: str, colour: int) -> MethodSpe
                     f"method {terms.name!r} learns networks and needs {needed}, which is not installed: "
                     "pip install 'surefoot[control]'"
                 )
-        from surefoot.lab.baselines.network_adaptation import network_method
-
-        return network_method(name, policies, terms, start, rules(**options))
+        network_method = resolve_name("surefoot.lab.baselines.network_adaptation:network_method")
+        made: Method = network_method(name, policies, terms, start, rules(**options))
+        return made
 
     return MethodSpec(
         name,
