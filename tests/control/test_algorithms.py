@@ -29,7 +29,7 @@ UPDATES: dict[str, Update] = {
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_the_step_of_cpo_solves_its_problem(seed: int) -> None:
     """Against a solver that knows nothing of duals, on random constrained quadratics."""
     rng = np.random.default_rng(seed)
@@ -66,11 +66,8 @@ def gain_of(trained: TrainState) -> float:
     return float(np.diff(policy.mean(np.array([[-1.0], [1.0]]))[:, 0])[0] / 2)
 
 
-# One here, the others in the long run: each takes as long as all else in this file.
-ONE_OF_THEM = ["crpo", *(pytest.param(each, marks=pytest.mark.long) for each in ("cpo", "ppo-lagrangian"))]
-
-
-@pytest.mark.parametrize("name", ONE_OF_THEM)
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(UPDATES))
 def test_a_budget_that_binds_is_used_and_kept(name: str) -> None:
     world = BanditWorld(np.ones(40))
     trained = improve(world, UPDATES[name], settings=QUICK, rng=np.random.default_rng(0))

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx.reference
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from scipy.special import logsumexp
@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from surefoot.cmdp.world import Shapes
 from surefoot.control.critics import generalised_advantages
-from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
+from surefoot.control.mlp_policy import CategoricalPolicy
 from surefoot.control.networks import (
     Actor,
     Normaliser,
@@ -41,7 +41,6 @@ from surefoot.control.trust_region import (
 from surefoot.policyset.export import write_policy
 
 seeds = st.integers(0, 10**6)
-few = settings(max_examples=20)
 
 
 def random_actor(seed: int, discrete: bool) -> tuple[Actor, Normaliser, np.random.Generator]:
@@ -49,11 +48,10 @@ def random_actor(seed: int, discrete: bool) -> tuple[Actor, Normaliser, np.rando
     actor = new_actor(Shapes(4, 3, discrete), (8, 6), rng)
     flat, restore = ravel_pytree(actor)
     actor = restore(flat + 0.3 * rng.standard_normal(flat.shape).astype(np.float32))
-    return actor, Normaliser.new(4).seen(3 + 2 * rng.standard_normal((50, 4))), rng
+    return actor, Normaliser.new(4).update(3 + 2 * rng.standard_normal((50, 4))), rng
 
 
 @given(seeds, st.booleans())
-@few
 def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None:
     actor, normaliser, rng = random_actor(seed, discrete)
     policy, seen = numpy_policy(actor, normaliser), 3 + 4 * rng.standard_normal((20, 4))
@@ -74,7 +72,6 @@ def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None
 
 
 @given(seeds, st.booleans())
-@few
 def test_divergence_and_entropy_are_those_of_the_distributions(seed: int, discrete: bool) -> None:
     """By sums over the actions, or by many draws."""
     old, _, rng = random_actor(seed, discrete)
@@ -84,8 +81,8 @@ def test_divergence_and_entropy_are_those_of_the_distributions(seed: int, discre
         actions, weight = jnp.arange(3), np.exp(log_probability(old, jnp.repeat(inputs, 3, 0), jnp.arange(3)))
     else:
         policy = numpy_policy(old, Normaliser.new(4))
-        actions = jnp.asarray(policy.act(np.repeat(np.asarray(inputs), 40_000, 0), 0, rng), jnp.float32)
-        weight = np.full(40_000, 1 / 40_000)
+        actions = jnp.asarray(policy.act(np.repeat(np.asarray(inputs), 20_000, 0), 0, rng), jnp.float32)
+        weight = np.full(20_000, 1 / 20_000)
     many = jnp.repeat(inputs, len(actions), 0)
     logs = log_probability(old, many, actions)
     apart = float(weight @ np.asarray(logs - log_probability(new, many, actions)))
@@ -99,7 +96,7 @@ def test_choices_are_drawn_as_often_as_their_probabilities_say() -> None:
     policy = numpy_policy(actor, normaliser)
     assert isinstance(policy, CategoricalPolicy)
     one = rng.standard_normal(4)
-    drawn = np.bincount(policy.act(np.tile(one, (40_000, 1)), 0, rng), minlength=3) / 40_000
+    drawn = np.bincount(policy.act(np.tile(one, (20_000, 1)), 0, rng), minlength=3) / 20_000
     logits = policy.logits(one)
     np.testing.assert_allclose(drawn, np.exp(logits - logsumexp(logits)), atol=0.01)
     assert policy.act(one, 0, rng).shape == ()
@@ -109,18 +106,16 @@ def test_choices_are_drawn_as_often_as_their_probabilities_say() -> None:
 
 
 @given(seeds)
-@few
 def test_a_normaliser_sees_batches_as_it_would_see_them_at_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
     seen = rng.normal(5, 3, size=(60, 3))
     cut = int(rng.integers(1, 59))
-    both = Normaliser.new(3).seen(seen[:cut]).seen(seen[cut:])
+    both = Normaliser.new(3).update(seen[:cut]).update(seen[cut:])
     np.testing.assert_allclose(both.shift, seen.mean(axis=0))
     np.testing.assert_allclose(both.scale, seen.std(axis=0))
 
 
 @given(seeds)
-@few
 def test_advantages_are_the_sums_they_are_defined_by(seed: int) -> None:
     rng = np.random.default_rng(seed)
     T, n, discount, trace = 12, 3, 0.9, 0.8
@@ -161,13 +156,9 @@ def test_slopes_are_those_of_the_surrogate_and_steps_stay_in_the_region() -> Non
     gradient = np.asarray(slope(actor, inputs, actions, advantages))
     for _ in range(5):
         direction = rng.standard_normal(len(gradient)).astype(np.float32)
+        around = (apply_step(actor, h * direction) for h in (1e-3, -1e-3))
         ahead, behind = (
-            float(
-                divergence_and_gains(actor, apply_step(actor, h * direction), inputs, actions, advantages[:, None])[1][
-                    0
-                ]
-            )
-            for h in (1e-3, -1e-3)
+            float(divergence_and_gains(actor, near, inputs, actions, advantages[:, None])[1][0]) for near in around
         )
         assert (ahead - behind) / 2e-3 == pytest.approx(float(gradient @ direction), rel=0.05, abs=0.02)
     region = Region(divergence=0.01, damping=1e-4)
@@ -179,13 +170,6 @@ def test_slopes_are_those_of_the_surrogate_and_steps_stay_in_the_region() -> Non
     apart, (gain,) = divergence_and_gains(actor, better, inputs, actions, advantages[:, None])
     assert 0 < float(apart) < 1.5 * region.divergence
     assert gain > 0
-
-
-def test_networks_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"weights\[0\] must have shape"):
-        CategoricalPolicy((np.ones((2, 3)),), (np.ones(4),), np.zeros(3), np.ones(3))
-    with pytest.raises(ValueError, match=r"log_std must have shape \[2\]"):
-        MLPPolicy((np.ones((2, 3)),), (np.ones(2),), np.ones(3), np.zeros(3), np.ones(3))
 
 
 def test_choices_are_exported_with_the_normaliser_inside(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from random_tasks import nearby, random_arrays, random_cmdp, random_sparse_cmdp, task_arrays
@@ -32,11 +32,10 @@ GRIDWORLD = gridworld()
 @pytest.mark.parametrize("constraints", [1, 2])
 def test_optimal_oracles_reach_epsilon_on_random_tasks(constraints: int) -> None:
     rng = np.random.default_rng(constraints)
-    for _ in range(12):
+    for _ in range(5):
         conforms_to_optimal_oracle(crpo(), random_cmdp(rng, states=6, constraints=constraints), epsilon=0.02)
 
 
-@settings(max_examples=25)
 @given(drawn=task_arrays(), epsilon=st.sampled_from([0.05, 0.005]))
 def test_optimal_oracles_never_return_less_than_they_promise(drawn, epsilon: float) -> None:
     """On any task, however badly conditioned: ε is met or an error says that it is not."""
@@ -61,12 +60,12 @@ def test_scale_of_rewards_and_costs_does_not_matter() -> None:
     np.testing.assert_allclose(plain.policy.probabilities, other.policy.probabilities, atol=1e-6)
 
 
-@pytest.mark.parametrize("noise", [0.1, 0.3, 0.4])
+@pytest.mark.parametrize("noise", [0.1, pytest.param(0.3, marks=pytest.mark.long), 0.4])
 def test_crpo_on_the_gridworld(noise: float) -> None:
     conforms_to_optimal_oracle(crpo(), GRIDWORLD.task([noise]), 0.002)
 
 
-@pytest.mark.parametrize("build", [crpo, linear_program])
+@pytest.mark.parametrize("build", [partial(crpo, steps=4_000), linear_program])
 def test_optimal_oracles_refuse_infeasible_tasks(build) -> None:
     task = GRIDWORLD.task([0.5])
     assert reference_optimum(task) is None
@@ -117,7 +116,7 @@ def conflicting_tasks() -> list[TabularCMDP]:
     return [TabularCMDP(np.ones((1, 3, 1)), cost=np.diag([1.0, 1.0, 2.0])[k : k + 1], **common) for k in range(3)]
 
 
-@pytest.mark.parametrize("xi", [None, 0.0, 0.02, 0.0495])
+@pytest.mark.parametrize("xi", [None, 0.02, 0.0495])
 def test_gradient_finds_what_no_single_task_offers(xi: float | None) -> None:
     tasks = conflicting_tasks()
     for task in tasks:

@@ -117,6 +117,7 @@ def episodes_of_best_test(here: float, there: float, episodes: int, risk: float)
     return best
 
 
+@pytest.mark.short_for(episodes=[40, 60])
 @pytest.mark.parametrize(("there", "episodes"), [(0.7, 60), (0.6, 120), (0.8, 40)])
 @pytest.mark.parametrize("risk", [0.05, 0.2])
 def test_no_sequential_test_decides_sooner(there: float, episodes: int, risk: float) -> None:

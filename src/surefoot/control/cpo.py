@@ -119,11 +119,11 @@ def cpo_update(actor: Actor, lesson: AdvantageBatch, region: Region) -> Actor:
     direction = -natural_step(b, p, region) if step.recovering else (x - step.multiplier * p) / step.lagrange
     advantages = np.stack([lesson.reward, cost], axis=1)
 
-    def allowed(tried: Actor) -> bool:
+    def accept(tried: Actor) -> bool:
         apart, (gain, dearer) = divergence_and_gains(actor, tried, inputs, actions, advantages)
         return bool(apart <= region.divergence * 1.5 and dearer <= max(-excess, 0.0) and (gain > 0 or excess > 0))
 
-    found = line_search(actor, direction, region, allowed)
+    found = line_search(actor, direction, region, accept)
     return actor if found is None else found
 
 

@@ -16,7 +16,7 @@ from surefoot.control.networks import Network, forward, new_network
 HIDDEN = (64, 64)
 LEARNING_RATE = 1e-3
 PASSES, MINIBATCHES = 8, 8  # over the samples of one batch
-FORGETTING = 0.3  # of the size of what is predict_values, from batch to batch
+FORGETTING = 0.3  # of the size of what is predicted, from batch to batch
 
 
 class Critics(NamedTuple):
@@ -59,6 +59,24 @@ def fit_critics(critics: Critics, inputs: Floats, targets: Floats, rng: np.rando
         jnp.asarray(order.reshape(-1, size)),
     )
     return Critics(networks, optimiser, centre, spread)
+
+
+def advantages_and_targets(
+    critics: Critics,
+    paid: Floats,
+    inputs: Floats,
+    after: Floats,
+    terminated: Mask,
+    ended: Mask,
+    discount: float,
+    trace: float,
+) -> tuple[Floats, Floats]:
+    """Advantages [T, ..., 1+m] of what was paid [T, ..., 1+m], and what critics should have said; from normalised
+    observations before and after each step [T, ..., o]."""
+    values = predict_values(critics, inputs)
+    ends = terminated[..., None], ended[..., None]
+    advantages = generalised_advantages(paid, values, predict_values(critics, after), *ends, discount, trace)
+    return advantages, values + advantages
 
 
 def generalised_advantages(

@@ -17,7 +17,7 @@ import numpy as np
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.world import Actions, World
-from surefoot.control.critics import Critics, fit_critics, generalised_advantages, new_critics, predict_values
+from surefoot.control.critics import Critics, advantages_and_targets, fit_critics, new_critics
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.control.networks import Actor, Normaliser, actor_of, new_actor, numpy_policy
 
@@ -137,7 +137,7 @@ def resume(
     policy: MLPPolicy | CategoricalPolicy, world: World, settings: Settings, rng: np.random.Generator
 ) -> TrainState:
     """A finished policy, to be trained further: its critics begin anew, its normaliser stays as it is."""
-    normaliser = Normaliser.kept(policy.shift, policy.scale, settings.normaliser_steps)
+    normaliser = Normaliser.from_policy(policy.shift, policy.scale, settings.normaliser_steps)
     return TrainState(actor_of(policy), normaliser, _new_critics(world, rng), None, ())
 
 
@@ -179,17 +179,14 @@ def _estimate_advantages(
     batch: Batch, now: TrainState, group: Integers, excess: Floats, budget: Floats, settings: Settings
 ) -> tuple[AdvantageBatch, Floats]:
     """And what critics should have said [n, 1+m]."""
-    inputs = now.normaliser(batch.observations)
-    values, after = predict_values(now.critics, inputs), predict_values(now.critics, now.normaliser(batch.after))
-    signals = np.concatenate([batch.reward[..., None], batch.cost], axis=-1)
-    advantages = generalised_advantages(
-        signals, values, after, batch.terminated[..., None], batch.ended[..., None], settings.discount, settings.trace
+    inputs, after = now.normaliser(batch.observations), now.normaliser(batch.after)
+    advantages, targets = advantages_and_targets(
+        now.critics, batch.paid, inputs, after, batch.terminated, batch.ended, settings.discount, settings.trace
     )
-    targets = (values + advantages).reshape(-1, signals.shape[-1])
     members = [group == g for g in range(len(excess))]
     for lanes in members:
         advantages[:, lanes] -= advantages[:, lanes].mean(axis=(0, 1))
-    flat = advantages.reshape(-1, signals.shape[-1])
+    flat, targets = (each.reshape(-1, each.shape[-1]) for each in (advantages, targets))
     reward = flat[:, 0] / (flat[:, 0].std() + 1e-8)
     weight = np.stack([np.tile(lanes, len(inputs)) for lanes in members])
     actions = batch.actions.reshape(-1, *batch.actions.shape[2:])
@@ -222,7 +219,7 @@ def _progress(batch: Batch, excess: Floats, history: list[Progress]) -> Progress
 def _update_normaliser(normaliser: Normaliser, batch: Batch, settings: Settings) -> Normaliser:
     if normaliser.count >= settings.normaliser_steps:
         return normaliser
-    return normaliser.seen(batch.observations.reshape(-1, batch.observations.shape[-1]))
+    return normaliser.update(batch.observations.reshape(-1, batch.observations.shape[-1]))
 
 
 # ------------------------------------------------------------------------------------------------------ steps collected
@@ -253,6 +250,11 @@ class Batch:
     sums: Floats
     lengths: Integers
     lane: Integers
+
+    @property
+    def paid(self) -> Floats:
+        """[T, n, 1+m] reward and costs."""
+        return np.concatenate([self.reward[..., None], self.cost], axis=-1)
 
 
 class Collector:

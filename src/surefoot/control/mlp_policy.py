@@ -147,11 +147,16 @@ class Layered(Protocol):
 
 def outputs(policy: Layered, observation: Floats) -> Floats:
     """[..., outputs] at observations [..., observations]."""
-    hidden = np.clip((observation - policy.shift) / policy.scale, -policy.clip, policy.clip)
+    hidden = normalise(policy, observation)
     for weight, bias in zip(policy.weights[:-1], policy.biases[:-1], strict=True):
         hidden = np.tanh(hidden @ weight.T + bias)
     out: Floats = hidden @ policy.weights[-1].T + policy.biases[-1]
     return out
+
+
+def normalise(policy: Layered, observation: Floats) -> Floats:
+    """[..., observations] as the network sees them."""
+    return np.clip((observation - policy.shift) / policy.scale, -policy.clip, policy.clip)
 
 
 def observations_of(policy: Layered, observation: Any) -> Batch:

@@ -59,8 +59,8 @@ class Normaliser:
         return cls(0, np.zeros(size), np.zeros(size))
 
     @classmethod
-    def kept(cls, shift: Floats, scale: Floats, count: int) -> Normaliser:
-        """That of a policy which was trained before, as after so many observations."""
+    def from_policy(cls, shift: Floats, scale: Floats, count: int) -> Normaliser:
+        """That of a trained policy, as after so many observations."""
         return cls(count, shift, scale**2 * count)
 
     @property
@@ -77,8 +77,8 @@ class Normaliser:
         """[..., o] as the policy's network sees them."""
         return np.clip((observations - self.shift) / self.scale, -CLIP, CLIP)
 
-    def seen(self, observations: Floats) -> Normaliser:
-        """After [n, o] more of them (Chan, Golub and LeVeque 1979)."""
+    def update(self, observations: Floats) -> Normaliser:
+        """After [n, o] more observations (Chan, Golub and LeVeque 1979)."""
         n = len(observations)
         mean, total = observations.mean(axis=0), self.count + n
         apart = mean - self.mean
@@ -135,8 +135,8 @@ def entropy(actor: Actor, inputs: jax.Array) -> jax.Array:
     return jnp.sum(actor.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
 
 
-def numpy_policy(actor: Actor, normaliser: Normaliser) -> MLPPolicy | CategoricalPolicy:
-    """The same policy in NumPy, with the normaliser inside."""
+def numpy_policy(actor: Actor, normaliser: Normaliser | MLPPolicy | CategoricalPolicy) -> MLPPolicy | CategoricalPolicy:
+    """The same policy in NumPy, with the normaliser inside, or that of another policy."""
     weights, biases = (tuple(np.asarray(each, np.float64) for each in part) for part in actor.network)
     if actor.discrete:
         return CategoricalPolicy(weights, biases, normaliser.shift, normaliser.scale, CLIP)

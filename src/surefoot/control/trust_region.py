@@ -47,13 +47,21 @@ def trpo_update(
 ) -> Actor | None:
     """One update of TRPO on advantages [n]; None if its line search accepts no step."""
     gradient = slope(actor, inputs, actions, advantages)
-    direction = conjugate_gradient(actor, subsample(inputs, region), gradient, region.damping, region.iterations)
 
     def better(tried: Actor) -> bool:
         apart, (gain,) = divergence_and_gains(actor, tried, inputs, actions, advantages[:, None])
         return bool(apart <= region.divergence * 1.5 and gain > 0)
 
-    return line_search(actor, natural_step(gradient, direction, region), region, better)
+    return natural_gradient_ascent(actor, inputs, gradient, region, better)
+
+
+def natural_gradient_ascent(
+    actor: Actor, inputs: jax.Array, gradient: jax.Array, region: Region, accept: Accept
+) -> Actor | None:
+    """The policy after the longest step up a gradient [p] within the region, shortened until it is accepted; None if it
+    never is."""
+    direction = conjugate_gradient(actor, subsample(inputs, region), gradient, region.damping, region.iterations)
+    return line_search(actor, natural_step(gradient, direction, region), region, accept)
 
 
 def surrogate(

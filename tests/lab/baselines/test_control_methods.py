@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import surefoot as sf
@@ -19,16 +19,17 @@ from point_mass import speed
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.units import Units
-from surefoot.control.critics import new_critics, predict_values
+from surefoot.control.critics import advantages_and_targets, new_critics, predict_values
 from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import actor_of
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
+from surefoot.lab.baselines.advantages import rollout_samples, rollout_steps
+from surefoot.lab.baselines.batch_adaptation import BatchAdaptation
 from surefoot.lab.baselines.control_specs import BatchRules
-from surefoot.lab.baselines.rollout_buffer import NetworkAdaptation, RolloutBuffer
-from surefoot.lab.baselines.weighed_steps import advantages_and_returns, rollout_samples, rollout_steps
+from surefoot.lab.baselines.rollout_buffer import RolloutBuffer
 from surefoot.learning.learner import Learner
 from surefoot.methods import CONTROL_METHODS, METHODS, adapt, learner
 from surefoot.testing import learner_suite as suite
@@ -61,19 +62,19 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, Rollou
         rng.normal(size=(n, longest, 2)),
     )
     outcomes = Outcomes(rng.normal(size=n), rng.normal(size=(n, 1)), observed=observed)
-    assert observed.paid is not None
-    empty = RolloutBuffer.none(speed(0.0), Units(0.9, (0.0, 1.0), (0.0, 1.0), 1.0))
-    return outcomes, empty.add(outcomes, observed, observed.paid)
+    empty = RolloutBuffer.empty(speed(0.0), Units(0.9, (0.0, 1.0), (0.0, 1.0), 1.0))
+    return outcomes, empty.add(outcomes)
 
 
+@settings(max_examples=4)  # the critics are compiled for every number of steps
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, lengths: list[int]) -> None:
     """Each episode in a loop of its own, with a critic that says something."""
     rng = np.random.default_rng(seed)
     outcomes, flat = told(rng, lengths)
-    horizon, rules = 6, BatchRules(discount=0.8, trace=0.6)
-    steps, critics = rollout_steps(flat, horizon), new_critics(1, 2, rng)
-    found, targets = advantages_and_returns(steps, critics, steps.observations, steps.after, rules)
+    horizon, critics = 6, new_critics(1, 2, rng)
+    steps = rollout_steps(flat, horizon)
+    found, targets = advantages_and_targets(critics, flat.paid, *steps, 0.8, 0.6)
     observed: Any = outcomes.observed
     expected: list[Floats] = []
     for k, length in enumerate(lengths):
@@ -109,7 +110,7 @@ def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     rng = np.random.default_rng(0)
     outcomes = task.episodes(policy, STEPS).run(30, rng, transitions=True)
     observed: Any = outcomes.observed
-    flat = RolloutBuffer.none(policy, task.units).add(outcomes, observed, observed.paid)
+    flat = RolloutBuffer.empty(policy, task.units).add(outcomes)
     assert (observed.steps < STEPS).any()
     assert np.isfinite(flat.paid).all()  # behind the ends stand some that are not
     samples = rollout_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(), rng)
@@ -148,7 +149,7 @@ def test_the_contract_of_learners(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_say_what_the_methods_do(name: str) -> None:
     fresh, spec = maker(name)(), CONTROL_METHODS[name]
-    assert isinstance(fresh.method, NetworkAdaptation)
+    assert isinstance(fresh.method, BatchAdaptation)
     assert (spec.name, fresh.name, fresh.method.observes) == (name, name, spec.observes)
     assert not spec.certified
     assert not fresh.certified
@@ -157,6 +158,7 @@ def test_rows_say_what_the_methods_do(name: str) -> None:
     assert sf.CONTROL_METHODS[name] is spec
 
 
+@pytest.mark.short_for(name=["cpo-online", "maml-penalty"])
 @pytest.mark.parametrize("name", NAMES)
 def test_policies_change_with_every_batch_and_meta_policies_come_first(name: str) -> None:
     fresh, meta = maker(name)(), maker(name, start=speed(0.4))()
@@ -181,7 +183,7 @@ def told_set_safe(made: Learner) -> Any:
     return method.policies.safe_policy
 
 
-@pytest.mark.short_for(name=["maml-penalty"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_told_enough_they_earn_more(name: str) -> None:
     """From a slow policy with room to spare, on a point mass whose reward is its speed."""

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from surefoot.bounds.exact import finite_cells
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.dope import OptimisticPlanning
-from surefoot.lab.baselines.dope_planning import FiniteHorizonPlanner
+from surefoot.lab.baselines.dope_planning import FiniteHorizonPlanner, RelaxedOccupancy
 from surefoot.lab.baselines.empirical_model import known_support
-from surefoot.lab.baselines.occupancy_planning import RelaxedOccupancy
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
@@ -104,7 +103,7 @@ def world(kind: str) -> suite.EpisodeSource:
 covered_by_all = pytest.mark.parametrize(("name", "kind", "replan"), SETTINGS)
 
 
-@pytest.mark.short_for(replan=["growth"])
+@pytest.mark.short_for(replan=["growth"], name=["dope-theory", "dope-plus-published", "optpess-lp-theory"])
 @covered_by_all
 def test_contract(name: str, kind: str, replan: str | float) -> None:
     make = maker(name, kind, replan)
@@ -120,7 +119,7 @@ def test_contract(name: str, kind: str, replan: str | float) -> None:
 
 @pytest.mark.short_for(replan=["doubling"], kind=["discounted"])
 @covered_by_all
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=6))
 def test_blocks_tell_the_same_story(name: str, kind: str, replan: str | float, sizes: list[int]) -> None:
     story = suite.tell_singly(maker(name, kind, replan)(), world(kind), 150)
@@ -375,6 +374,9 @@ def test_doubling_is_a_growth_of_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"name": "dope"}, r"method must be one of .*dope-theory"),
+        ({"kind": "layered", "planning_horizon": 5}, "planning_horizon must be left out"),
+        ({"name": "dope-published", "planning_horizon": 5}, "planning_horizon must be left out"),
         ({"replan": "never"}, "replan must be one of growth, doubling, episode or positive, got 'never'"),
         ({"replan": 0.0}, "replan must be one of growth, doubling, episode or positive, got 0.0"),
         ({"replan": math.inf}, "replan must be .*, got inf"),
@@ -387,13 +389,4 @@ def test_doubling_is_a_growth_of_one() -> None:
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        method_of("dope-theory", "discounted", **options)
-
-
-def test_wrong_names_and_sets_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"method must be one of .*dope-theory"):
-        method_of("dope", "discounted")
-    with pytest.raises(InvalidInput, match="planning_horizon must be left out"):
-        method_of("dope-theory", "layered", planning_horizon=5)
-    with pytest.raises(InvalidInput, match="planning_horizon must be left out"):
-        method_of("dope-published", "discounted", planning_horizon=5)
+        method_of(**{"name": "dope-theory", "kind": "discounted", **options})

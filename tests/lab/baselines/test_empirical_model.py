@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from random_tasks import random_distributions, seeds
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines import empirical_model as empirical
+from surefoot.lab.baselines.dope_planning import Algorithm, Constants, Preset
 from surefoot.lab.baselines.empirical_model import Support, estimate, known_support
 from surefoot.tasks.layered_tasks import layered_transitions
 
@@ -119,7 +120,6 @@ def test_widths_by_hand() -> None:
     within = empirical.within_reach(bernstein, visits, possible)
     assert within.tolist() == [[bernstein[0, 0].tolist()], [[1.0, 0.0]]]
     assert empirical.within_reach(bernstein + 2, visits, possible).tolist() == [[[1.0, 1.0]], [[1.0, 0.0]]]
-    assert empirical.total_width(within).tolist() == [[2 * bernstein[0, 0, 0]], [1.0]]
     plus = empirical.dope_plus_widths(probability, visits, 0.01)
     assert plus[0, 0].tolist() == pytest.approx([2 * math.sqrt(0.01 * p / 3) + 0.14 / 9 for p in (0.75, 0.25)])
     assert plus[1, 0, 0] == pytest.approx(2 * math.sqrt(0.005) + 0.14 / 3)
@@ -137,23 +137,36 @@ def test_the_bonus_of_dope_plus_by_hand() -> None:
     assert without[0, 0] == pytest.approx(first, rel=1e-14)
 
 
-def test_log_terms_and_warm_up_by_hand() -> None:
-    assert empirical.dope_log_term(3, 2, 6, 1000, 0.01) == pytest.approx(math.log(7_200_000))
-    assert empirical.dope_code_log_term(3, 6, 1000, 0.01) == pytest.approx(math.log(32_400_000))
-    assert empirical.dope_plus_log_term(3, 2, 6, 1000, 0.01) == pytest.approx(math.log(3_600_000))
-    assert empirical.optpess_log_term(3, 6, 1000, 0.01) == pytest.approx(math.log(172_800_000))
+@pytest.mark.parametrize(
+    ("algorithm", "preset", "inside"),
+    [
+        ("dope", "theory", 7_200_000),
+        ("dope", "published", 32_400_000),
+        ("dope-plus", "theory", 3_600_000),
+        ("dope-plus", "published", 32_400_000),
+        ("optpess-lp", "theory", 172_800_000),
+        ("optpess-lp", "published", 172_800_000),
+    ],
+)
+def test_log_terms_by_hand(algorithm: Algorithm, preset: Preset, inside: int) -> None:
+    """S = 3, A = 2, H = 6, K = 1000, δ = 0.01."""
+    found = Constants(algorithm, preset, 1000, 0.01, 6, 1.0, 6.0, 1.0).log_term(3, 2)
+    assert found == pytest.approx(math.log(inside))
+
+
+def test_the_warm_up_by_hand() -> None:
     assert empirical.warm_up_episodes(3, 2, 6, 2.4) == 675
 
 
 def test_the_true_transitions_stay_within_the_widths() -> None:
-    """The union bound in the docstring of `dope_log_term`, at a risk where a missing factor would show.
+    """The union bound in the docstring of `log_term`, at a risk where a missing factor would show.
 
-    One row, D = 6 successors, after every of 400 visits; each of 2000 runs may fail with probability 0.3 at most.
+    One row, D = 6 successors, after every of 400 visits; each of 1000 runs may fail with probability 0.3 at most.
     """
     rng = np.random.default_rng(0)
     truth = np.array([0.5, 0.3, 0.1, 0.06, 0.03, 0.01])
-    runs, steps = 2000, 400
-    log_term = empirical.dope_log_term(6, 1, steps, 1, 0.3)
+    runs, steps = 1000, 400
+    log_term = Constants("dope", "theory", 1, 0.3, steps, 1.0, 1.0, 1.0).log_term(6, 1)
     drawn = rng.random((runs, steps, 1)) < np.cumsum(truth)
     counts = np.diff(drawn.astype(np.int64), axis=2, prepend=0).cumsum(axis=1)
     visits = np.broadcast_to(np.arange(1, steps + 1), (runs, steps))

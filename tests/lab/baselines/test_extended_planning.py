@@ -14,7 +14,7 @@ from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.empirical_model import estimate, known_support
 from surefoot.lab.baselines.extended_planning import GAP, Plan, PlanningProblem, plan_extended, policy_values
-from surefoot.lab.bench.extended_program import extended_lp
+from surefoot.lab.bench.planning import extended_lp
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
@@ -26,13 +26,15 @@ TOLERANCE = 1e-6
 def random_problem(
     rng: np.random.Generator, discount: float, horizon: int, frugality: float
 ) -> tuple[PlanningProblem, Floats]:
-    """A problem whose budget lies at `frugality` between the least and the largest cost of a step, and P̂."""
+    """A problem whose budget lies at `frugality` between the least and the largest cost of a step, and P̂; every other
+    one has rewards and costs of its own in the last step."""
     states, actions = int(rng.integers(1, 5)), int(rng.integers(1, 4))
     kernel = random_distributions(rng, (states, actions, states), 0.6)
     support = known_support(np.where(kernel > 0, 0, -1))
     counts = rng.integers(0, 6, support.possible.shape) * support.possible
     cost = rng.random((1, states, actions)) - rng.random()
     steps = (discount ** np.arange(horizon)).sum()
+    last = rng.random((states, actions)) - 0.3, cost[0].min() + rng.random((states, actions)) * np.ptp(cost)
     problem = PlanningProblem(
         rng.random((states, actions)) - 0.3,
         cost,
@@ -42,6 +44,7 @@ def random_problem(
         support.possible,
         discount,
         horizon,
+        last if rng.random() < 0.5 else None,
     )
     return problem, estimate(counts, support.possible)
 
@@ -109,6 +112,7 @@ def mixture_values(problem: PlanningProblem, probability: Floats, plan: Plan) ->
 def test_policy_values_are_those_of_a_long_discounted_task(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem, probability = random_problem(rng, 0.5, 60, 0.5)
+    problem = replace(problem, last=None)
     states, actions = problem.reward.shape
     kernel = np.zeros((states, actions, states))
     s, a, d = np.nonzero(problem.possible)
@@ -128,17 +132,14 @@ def two_armed(budget: float, **changes: object) -> PlanningProblem:
     return replace(problem, **changes)  # type: ignore[arg-type]
 
 
-def test_a_budget_is_spent_by_mixing_two_policies() -> None:
+def test_a_budget_is_spent_by_mixing_two_policies_and_an_idle_one_has_no_price() -> None:
     plan = plan_extended(two_armed(1.5), np.ones((1, 2, 1)), np.zeros((1, 2, 1)))
     assert plan is not None
     assert (plan.reward, plan.cost, plan.price) == (1.5, 1.5, 1.0)
     assert plan.weights @ plan.actions.sum(axis=(1, 2)) == 1.5
-
-
-def test_an_idle_budget_has_no_price() -> None:
-    plan = plan_extended(two_armed(4.0), np.ones((1, 2, 1)), np.zeros((1, 2, 1)))
-    assert plan is not None
-    assert (plan.reward, plan.price, len(plan.weights)) == (4.0, 0.0, 1)
+    idle = plan_extended(two_armed(4.0), np.ones((1, 2, 1)), np.zeros((1, 2, 1)))
+    assert idle is not None
+    assert (idle.reward, idle.price, len(idle.weights)) == (4.0, 0.0, 1)
 
 
 def test_no_plan_is_within_an_impossible_budget() -> None:

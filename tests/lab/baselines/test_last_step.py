@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
+from test_extended_planning import random_problem
 
 import surefoot as sf
 from random_tasks import random_distributions, seeds
@@ -18,35 +18,17 @@ from surefoot.lab.baselines.dope import VISIT_GROWTH
 from surefoot.lab.baselines.dope_planning import Constants, FiniteHorizonPlanner
 from surefoot.lab.baselines.empirical_model import estimate, known_support
 from surefoot.lab.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
-from surefoot.lab.bench.extended_program import extended_lp
 from surefoot.lab.experiments.baselines.run import train_benchmark
 from surefoot.lab.experiments.baselines.settings import BENCHMARKS, BaselinesSettings
-
-STEPS = 3
-
-
-def random_problem(seed: int) -> tuple[PlanningProblem, Floats, np.random.Generator]:
-    """A few steps, other rewards and costs in the last one, a budget between the least and the largest cost; P̂."""
-    rng = np.random.default_rng(seed)
-    kernel = random_distributions(rng, (3, 2, 3), 0.7)
-    support = known_support(np.where(kernel > 0, 0, -1))
-    counts = rng.integers(0, 9, support.possible.shape) * support.possible
-    reward, cost, last_cost = rng.random((3, 2)), rng.random((1, 3, 2)), rng.random((3, 2))
-    problem = PlanningProblem(
-        *(reward, cost, float(rng.uniform(0.8, 2.0)), random_distributions(rng, (3,))),
-        *(support.successors, support.possible, float(rng.choice([1.0, 0.7])), STEPS, (rng.random((3, 2)), last_cost)),
-    )
-    return problem, estimate(counts, support.possible), rng
 
 
 def by_enumeration(problem: PlanningProblem, probability: Floats, policy: Floats) -> tuple[float, float]:
     """(reward, cost) of action probabilities [H, S, A], summed over all histories."""
-    assert problem.last is not None
-    total = np.zeros(2)
+    every, total = (problem.reward, problem.cost[0]), np.zeros(2)
     histories = [(chance, state) for state, chance in enumerate(problem.start)]
     for h in range(problem.horizon):
         following = []
-        tables = problem.last if h == problem.horizon - 1 else (problem.reward, problem.cost[0])
+        tables = problem.last if problem.last and h == problem.horizon - 1 else every
         for chance, s in histories:
             for a, share in enumerate(policy[h, s]):
                 total += chance * share * problem.discount**h * np.array([table[s, a] for table in tables])
@@ -57,23 +39,13 @@ def by_enumeration(problem: PlanningProblem, probability: Floats, policy: Floats
     return float(total[0]), float(total[1])
 
 
-@settings(max_examples=40)
-@given(seed=seeds, width=st.sampled_from([0.0, 0.1, 1.0]))
-def test_plans_count_the_last_step_as_it_is(seed: int, width: float) -> None:
-    problem, probability, rng = random_problem(seed)
-    policy = random_distributions(rng, (STEPS, 3, 2))
+@given(seed=seeds)
+def test_values_are_sums_over_all_histories(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem, probability = random_problem(rng, 0.7, 3, 0.5)
+    policy = random_distributions(rng, (3, *problem.reward.shape))
     found = policy_values(problem, probability, policy)
     assert found == pytest.approx(by_enumeration(problem, probability, policy), abs=1e-12)
-    widths = np.full(probability.shape, width)
-    plan, exact = plan_extended(problem, probability, widths), extended_lp(problem, probability, widths)
-    assert (plan is None) == (exact is None)
-    if plan is None or exact is None:
-        return
-    assert plan.reward == pytest.approx(exact, abs=1e-6)
-    if width == 0:
-        tables = np.eye(2)[plan.actions]
-        values = plan.weights @ [by_enumeration(problem, probability, table) for table in tables]
-        assert values == pytest.approx([plan.reward, plan.cost], abs=1e-9)
 
 
 # ---------------------------------------------------------------------------------------------------- what is promised
@@ -121,8 +93,8 @@ def inside_the_box(rng: np.random.Generator, probability: Floats, widths: Floats
 
 def test_a_plan_keeps_its_budget_on_every_task_inside_the_box() -> None:
     """No bonus in the last step is needed for that; without any bonus it fails."""
-    assert max(excess(seed, kept=1.0) for seed in range(40)) <= 1e-9
-    assert max(excess(seed, kept=0.0) for seed in range(40)) > 1e-3
+    assert max(excess(seed, kept=1.0) for seed in range(12)) <= 1e-9
+    assert max(excess(seed, kept=0.0) for seed in range(12)) > 1e-3
 
 
 # --------------------------------------------------------------------------------------------- as the authors account

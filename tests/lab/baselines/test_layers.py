@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from random_tasks import random_distributions, seeds
 from surefoot.bounds.exact import finite_cells
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.known import KnownModel
-from surefoot.lab.baselines.layers import check_layers
+from surefoot.lab.baselines.known import KnownModel, check_layers
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
@@ -57,68 +56,39 @@ def test_a_task_without_layers_is_refused(name: str) -> None:
         learner(policies, method=name, episodes=1000, risk=0.1, horizon=50, layers=2)
 
 
-# What is changed in a layered task, and what is said of it.
-DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {}
-
-
-def damage(message: str) -> Callable[[Callable[[dict[str, Any]], None]], None]:
-    return lambda change: DAMAGE.update({change.__name__: (change, message)})
-
-
-@damage("a possible transition from state 4 under action 1 to state 10, which is not in the layer that follows")
-def a_layer_is_skipped(arrays: dict[str, Any]) -> None:
-    arrays["transitions"][4, 1] = np.eye(13)[10]
-
-
-@damage("a possible transition from state 11 under action 0 to state 0")
-def the_last_layer_begins_again(arrays: dict[str, Any]) -> None:
-    arrays["transitions"][11, 0] = np.eye(13)[0]
-
-
-@damage("a possible transition from state 12 under action 1 to state 3")
-def the_end_is_left(arrays: dict[str, Any]) -> None:
-    arrays["transitions"][12, 1] = np.eye(13)[3]
-
-
-@damage("a transition from state 6 under action 0 to state 9 unlike that of the first layer")
-def layers_differ(arrays: dict[str, Any]) -> None:
-    arrays["transitions"][6, 0, 9:12] = [0.3, 0.3, 0.4]
-
-
-@damage("an episode that starts in state 5, beyond the first layer")
-def a_late_start(arrays: dict[str, Any]) -> None:
-    arrays["start"][[0, 5]] = 0.5
-
-
-@damage(r"cost\[8, 1\] = 1 where")
-def costs_that_do_not_grow(arrays: dict[str, Any]) -> None:
-    arrays["cost"][0, 8, 1] = 1.0
-
-
-@damage(r"reward\[3, 0\] = 0.5 where 1.33333 makes")
-def a_reward_of_one_step_only(arrays: dict[str, Any]) -> None:
-    arrays["reward"][3, 0] = 0.5
-
-
-@damage(r"cost\[12, 0\] = 0.25 where 0 makes")
-def a_cost_at_the_end(arrays: dict[str, Any]) -> None:
-    arrays["cost"][0, 12, 0] = 0.25
+# What is changed in a layered task of 4 layers, 3 states each, and what is said of it.
+DAMAGE: dict[str, tuple[str, Any, Any, str]] = {
+    "a layer is skipped": (
+        *("transitions", (4, 1), np.eye(13)[10]),
+        "a possible transition from state 4 under action 1 to state 10, which is not in the layer that follows",
+    ),
+    "the last layer begins again": (
+        *("transitions", (11, 0), np.eye(13)[0]),
+        "a possible transition from state 11 under action 0 to state 0",
+    ),
+    "the end is left": (
+        *("transitions", (12, 1), np.eye(13)[3]),
+        "a possible transition from state 12 under action 1 to state 3",
+    ),
+    "layers differ": (
+        *("transitions", (6, 0, slice(9, 12)), [0.3, 0.3, 0.4]),
+        "a transition from state 6 under action 0 to state 9 unlike that of the first layer",
+    ),
+    "a late start": ("start", [0, 5], 0.5, "an episode that starts in state 5, beyond the first layer"),
+    "costs that do not grow": ("cost", (0, 8, 1), 1.0, r"cost\[8, 1\] = 1 where"),
+    "a reward of one step only": ("reward", (3, 0), 0.5, r"reward\[3, 0\] = 0.5 where 1.33333 makes"),
+    "a cost at the end": ("cost", (0, 12, 0), 0.25, r"cost\[12, 0\] = 0.25 where 0 makes"),
+}
 
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_every_part_of_the_structure_is_checked(what: str) -> None:
-    change, message = DAMAGE[what]
-    rng = np.random.default_rng(1)
-    transitions = random_distributions(rng, (STATES, 2, STATES))
+    name, place, value, message = DAMAGE[what]
+    transitions = random_distributions(np.random.default_rng(1), (STATES, 2, STATES))
     task = layered(transitions, np.eye(STATES, 2), 2 * np.eye(STATES, 2, 1), 2.0, np.eye(STATES)[0], HORIZON)
     check_layers(model_of(task), task.discount, HORIZON)
-    arrays = {
-        "transitions": np.array(task.transitions),
-        "reward": np.array(task.reward),
-        "cost": np.array(task.cost),
-        "start": np.array(task.start),
-    }
-    change(arrays)
+    arrays = {each: np.array(getattr(task, each)) for each in ("transitions", "reward", "cost", "start")}
+    arrays[name][place] = value
     damaged = TabularCMDP(**arrays, budget=task.budget, discount=task.discount)
     with pytest.raises(InvalidInput, match=message):
         check_layers(model_of(damaged), task.discount, HORIZON)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grid_baselines import check_abandoned, check_contract, grid_policies, grid_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,13 +30,6 @@ from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import from_arrays
 from surefoot.testing import learner_suite as suite
 from surefoot.training.train import train
-
-
-@cache
-def grid_policies() -> PolicyValueSet:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return train(gridworld(), epsilon=0.02, delta=0.1, seed=0, progress=False, cells=20)
 
 
 @cache
@@ -62,7 +56,7 @@ def exact(task: TabularCMDP, policy: Floats) -> tuple[Floats, Floats]:
     return values @ task.start, occupancy(task, policy) * (q - values[:, :, None])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=seeds, barrier=st.sampled_from([1e-3, 0.1, 3.0]), constraints=st.integers(1, 3))
 def test_no_margin_loses_more_than_half_and_the_barrier_never_falls(
     seed: int, barrier: float, constraints: int
@@ -148,7 +142,7 @@ def test_batches_starts_and_notes_of_the_presets() -> None:
     assert "stays on its first policy" in theory.note
 
     learner = Learner(theory)
-    suite.tell_in_blocks(learner, grid_world("batches_starts_and_notes_of_the_presets"), 700, [50])
+    suite.tell_in_blocks(learner, grid_world("theory"), 700, [50])
     assert learner.deployed.indices.tolist() == [1]
     assert suite.fingerprint(learner.state.method) == suite.fingerprint(theory.start())
     assert [event.kind for event in learner.events] == ["method"]
@@ -159,7 +153,7 @@ def test_confidence_terms_shorten_steps_and_keep_half_of_each_margin() -> None:
     task = gridworld().task([0.3])
     plain = made("lb-sgd-theory", batch=200, confidence=False, barrier=0.01)
     learner = Learner(plain)
-    suite.tell_in_blocks(learner, grid_world("confidence_terms_shorten_steps_and_keep_half_of_each_margin"), 600, [200])
+    suite.tell_in_blocks(learner, grid_world("confidence"), 600, [200])
     steps = [event.data["step"] for event in learner.events if event.kind == "iterate"]
     assert len(steps) == 3
     assert max(steps) <= 0.1**2 / 2.5  # 1/M for the proved smoothness
@@ -176,7 +170,7 @@ def test_confidence_terms_shorten_steps_and_keep_half_of_each_margin() -> None:
 def test_an_iterate_that_seems_infeasible_is_taken_back() -> None:
     """Confidence terms make every iterate of small batches look infeasible: twice the episodes, half the step."""
     learner = Learner(made("lb-sgd-theory", batch=20))
-    suite.tell_in_blocks(learner, grid_world("an_iterate_that_seems_infeasible_is_taken_back"), 60, [7])
+    suite.tell_in_blocks(learner, grid_world("taken back"), 60, [7])
     assert [event.kind for event in learner.events] == ["method", "taken back", "taken back"]
     state = learner.state.method
     assert (state.batch, state.caution, state.current, len(state.iterates)) == (80, 0.25, 0, 1)
@@ -185,9 +179,9 @@ def test_an_iterate_that_seems_infeasible_is_taken_back() -> None:
 def test_it_stops_where_the_barrier_is_flat() -> None:
     near_safe = smoothed_safe_policy(grid_policies())
     learner = Learner(made(**{**AISTATS, "barrier": 1e6, "batch": 100, "first_batch": 100, "start": near_safe}))
-    suite.tell_in_blocks(learner, grid_world("it_stops_where_the_barrier_is_flat"), 100, [100])
+    suite.tell_in_blocks(learner, grid_world("flat"), 100, [100])
     assert learner.events[-1].kind == "stopped"
-    suite.tell_in_blocks(learner, grid_world("it_stops_where_the_barrier_is_flat"), 50, [50])
+    suite.tell_in_blocks(learner, grid_world("flat"), 50, [50])
     assert learner.deployed.indices.tolist() == [1]
 
 
@@ -211,42 +205,23 @@ def test_options_are_checked() -> None:
 # ---------------------------------------------------------------------------------------------- the authors' benchmark
 
 
-def climb(iterations: int, batch: int, seed: int, horizon: int = 39) -> tuple[Any, LogBarrier]:
+@pytest.mark.parametrize(
+    ("iterations", "batch", "left"), [(36, 1000, 0.3), pytest.param(200, 3000, 0.025, marks=pytest.mark.long)]
+)
+def test_two_walls_with_adaptive_steps(iterations: int, batch: int, left: float) -> None:
+    """Two constraints: feasible at every iterate, half of the way within 35 iterations, and near the optimum in the
+    end."""
     task, episodes = two_walls().task([0.1]), iterations * batch
     options = {**AISTATS, "batch": batch, "first_batch": batch, "start": entropy_regularised(task, 1.0, tighten=0.2)}
-    fresh = learner(
-        wall_policies(), method="lb-sgd-published", episodes=episodes, risk=0.05, seed=seed, horizon=horizon, **options
-    )
-    method: Any = fresh.method
-    run = run_learner(fresh, task, episodes=episodes, seed=seed, optimal_reward=1.07483758335)
-    return run, method
-
-
-def test_two_walls_with_adaptive_steps() -> None:
-    """Two constraints: feasible at every iterate, and half of the way within 35 iterations."""
-    run, _ = climb(iterations=36, batch=1000, seed=0)
-    gaps = np.diff(run.regret, prepend=0.0)[::1000]
+    fresh = learner(wall_policies(), method="lb-sgd-published", episodes=episodes, seed=0, horizon=39, **options)
+    run = run_learner(fresh, task, episodes=episodes, seed=0, optimal_reward=1.07483758335)
+    gaps = np.diff(run.regret, prepend=0.0)[::batch]
     assert run.unsafe_episodes == 0
     assert gaps[0] == pytest.approx(1.07483758 - 0.46025809, abs=1e-6)
-    assert gaps[-1] < gaps[0] / 2
-
-
-@pytest.mark.long
-def test_two_walls_to_the_end() -> None:
-    """As published but for the number of iterations: 0.02 from the optimum, and feasible all the way."""
-    run, _ = climb(iterations=200, batch=3000, seed=0)
-    gaps = np.diff(run.regret, prepend=0.0)[::3000]
-    assert run.unsafe_episodes == 0
-    assert gaps[-1] < 0.025
+    assert gaps[-1] < left
 
 
 # ------------------------------------------------------------------------------------------------------- the contract
-
-
-@cache
-def grid_world(setting: str) -> suite.EpisodeSource:
-    """One world for each setting, since a world keeps the episodes of policy number k, whoever asks."""
-    return suite.EpisodeSource(gridworld().task([0.31]), 60, 700)
 
 
 def maker(name: str) -> suite.Make:
@@ -254,18 +229,10 @@ def maker(name: str) -> suite.Make:
     return lambda: Learner(made(name, **options), seed=5)
 
 
+@pytest.mark.short_for(name=["lb-sgd-published"])
 @pytest.mark.parametrize("name", ["lb-sgd-theory", "lb-sgd-published"])
 def test_contract(name: str) -> None:
-    make, world = maker(name), grid_world(name)
-    suite.asking_changes_nothing(make, world, 130)
-    suite.orders_are_told_once_and_in_turn(make, world, 130)
-    suite.malformed_outcomes_are_refused(make, world, 130)
-    suite.deploys_mixtures_of_its_policies(make, world, 130)
-    suite.replaying_gives_the_same_story(make, world, 130)
-    suite.leaving_the_range_voids_the_certificate(make, world, 130)
-    suite.rounding_voids_nothing(make, world)
-    suite.a_breach_falls_alike_in_blocks(make, world, 130)
-    suite.draws_follow_the_weights(make, world, 1)
+    check_contract(maker(name), grid_world(name))
 
 
 @cache
@@ -278,7 +245,7 @@ def estimating(smoothness: str) -> Learner:
     return Learner(made("lb-sgd-published", **options), seed=5)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12), smoothness=st.sampled_from(["bound", "estimated"]))
 def test_blocks_tell_the_same_story(sizes: list[int], smoothness: str) -> None:
     story = told_singly(smoothness)
@@ -287,12 +254,4 @@ def test_blocks_tell_the_same_story(sizes: list[int], smoothness: str) -> None:
 
 
 def test_an_abandoned_episode_is_as_if_it_had_not_been_run() -> None:
-    learner = maker("lb-sgd-published")()
-    suite.tell_in_blocks(learner, grid_world("an_abandoned_episode_is_as_if_it_had_not_been_run"), 32, [32])
-    before = suite.fingerprint(learner.state.method)
-    learner.abandon(learner.ask())
-    assert suite.fingerprint(learner.state.method) == before
-    assert learner.state.episode == 33
-    assert learner.certificate().margin is None
-    suite.tell_in_blocks(learner, grid_world("an_abandoned_episode_is_as_if_it_had_not_been_run"), 1, [1])
-    assert learner.deployed.indices.tolist() == [2]
+    check_abandoned(maker("lb-sgd-published"), 33)

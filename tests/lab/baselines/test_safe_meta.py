@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from grid_baselines import check_abandoned, check_contract, grid_policies, grid_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -16,27 +16,20 @@ from scipy.special import rel_entr
 from random_tasks import random_cmdp, random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.safe_meta import SafeMeta, VisitSums, adapt_policy, closed_form_policy
+from surefoot.lab.baselines.batch_adaptation import BatchAdaptation
+from surefoot.lab.baselines.safe_meta import PRESETS, VisitSums, adapt_policy, add_visits, closed_form_policy, penalties
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
-from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
-from surefoot.training.train import train
 
 NAMES = ("safe-meta-theory", "safe-meta-published")
 
 
-@cache
-def grid_policies() -> PolicyValueSet:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return train(gridworld(), epsilon=0.02, delta=0.1, seed=0, progress=False, cells=20)
-
-
-def made(name: str = "safe-meta-published", **options: Any) -> SafeMeta:
+def made(name: str = "safe-meta-published", **options: Any) -> BatchAdaptation:
     method: Any = learner(grid_policies(), method=name, **options).method
     return method
 
@@ -79,7 +72,7 @@ def _policy(theta: Floats) -> Floats:
     return normalised
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8)
 @given(seed=seeds, constraints=st.integers(1, 2))
 def test_the_closed_form_maximises_the_lagrangian(seed: int, constraints: int) -> None:
     """It is stationary, which is enough since the loss is convex in the policy, and a general solver, which may end
@@ -98,7 +91,7 @@ def test_the_closed_form_maximises_the_lagrangian(seed: int, constraints: int) -
     assert loss(ours) <= best_policy(policy, loss)[1] + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_dual_steps_solve_the_constrained_problem(seed: int) -> None:
     """With many short steps, against a general solver of the problem itself; the constraint binds in most cases."""
     policy, advantages, states, cost_penalty = problem(seed, 1)
@@ -152,7 +145,7 @@ def test_advantages_are_every_visit_means(discounted: bool) -> None:
     task = random_cmdp(np.random.default_rng(2), states=4, actions=3, constraints=2, discount=0.8)
     signals = np.concatenate([task.reward[None], task.cost])
     episodes = Simulator(task, np.full((4, 3), 1 / 3), 6).run(3, np.random.default_rng(2), transitions=True)
-    sums = VisitSums.empty(signals).add(signals, 0.8, discounted, episodes)
+    sums = add_visits(signals, 0.8, discounted, VisitSums.empty(signals), episodes)
     q: dict[tuple[int, int], list[Floats]] = {}
     v: dict[int, list[Floats]] = {}
     presence = np.zeros(4)
@@ -178,15 +171,15 @@ def test_advantages_are_every_visit_means(discounted: bool) -> None:
 
 def test_presets() -> None:
     published, theory = made(), made("safe-meta-theory")
-    assert published.penalties[0] == 0.2
-    assert published.penalties[1].tolist() == [0.2]
+    units = grid_policies().units
+    assert penalties(units, PRESETS[published.name]) == (0.2, [0.2])
     assert published.mixture(published.start()).indices.tolist() == [1]
-    assert published.meta is not None
+    assert isinstance(published.meta, TabularPolicy)
     assert (published.meta.probabilities > 0).all()
     task = gridworld().task([0.4])
     safe = evaluate(task, grid_policies().safe_policy.to_arrays()["probabilities"])
     assert evaluate(task, published.meta).reward == pytest.approx(safe.reward, abs=1e-2)
-    assert theory.penalties[0] == pytest.approx(2 * 0.9 * 10 / 0.1**3)
+    assert penalties(units, PRESETS[theory.name])[0] == pytest.approx(2 * 0.9 * 10 / 0.1**3)
     assert theory.mixture(theory.start()).indices.tolist() == [0]
     assert "safe policy" in theory.note
 
@@ -211,7 +204,7 @@ def test_each_adaptation_begins_at_the_last() -> None:
         orders = learner.ask_block(20)
         outcomes = world.outcomes(learner, orders)
         before = learner.policy(index).to_arrays()["probabilities"]
-        sums = VisitSums.empty(method.signals).add(method.signals, 0.9, False, outcomes)
+        sums: Any = method.add(method.empty, outcomes)
         learner.tell_block(orders, outcomes)
         expected, _ = adapt_policy(
             before,
@@ -242,12 +235,6 @@ def test_options_are_checked() -> None:
 # -------------------------------------------------------------------------------------------------------- the contract
 
 
-@cache
-def grid_world(setting: str) -> suite.EpisodeSource:
-    """One world for each setting, since a world keeps the episodes of policy number k, whoever asks."""
-    return suite.EpisodeSource(gridworld().task([0.31]), 60, 200)
-
-
 def maker(name: str) -> suite.Make:
     return lambda: Learner(made(name, batch=33), seed=5)
 
@@ -255,16 +242,7 @@ def maker(name: str) -> suite.Make:
 @pytest.mark.short_for(name=["safe-meta-published"])
 @pytest.mark.parametrize("name", NAMES)
 def test_contract(name: str) -> None:
-    make, world = maker(name), grid_world(name + " contract")
-    suite.asking_changes_nothing(make, world, 130)
-    suite.orders_are_told_once_and_in_turn(make, world, 130)
-    suite.malformed_outcomes_are_refused(make, world, 130)
-    suite.deploys_mixtures_of_its_policies(make, world, 130)
-    suite.replaying_gives_the_same_story(make, world, 130)
-    suite.leaving_the_range_voids_the_certificate(make, world, 130)
-    suite.rounding_voids_nothing(make, world)
-    suite.a_breach_falls_alike_in_blocks(make, world, 130)
-    suite.draws_follow_the_weights(make, world, 1)
+    check_contract(maker(name), grid_world(name + " contract"))
 
 
 @cache
@@ -272,7 +250,7 @@ def told_singly(name: str) -> suite.Story:
     return suite.tell_singly(maker(name)(), grid_world(name + " contract"), 130)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4)
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12), name=st.sampled_from(NAMES))
 def test_blocks_tell_the_same_story(sizes: list[int], name: str) -> None:
     story = told_singly(name)
@@ -281,13 +259,4 @@ def test_blocks_tell_the_same_story(sizes: list[int], name: str) -> None:
 
 
 def test_an_abandoned_episode_is_as_if_it_had_not_been_run() -> None:
-    world = grid_world("abandoned")
-    learner = maker("safe-meta-published")()
-    suite.tell_in_blocks(learner, world, 32, [32])
-    before = suite.fingerprint(learner.state.method)
-    learner.abandon(learner.ask())
-    assert suite.fingerprint(learner.state.method) == before
-    assert learner.state.episode == 33
-    assert learner.certificate().margin is None
-    suite.tell_in_blocks(learner, world, 1, [1])
-    assert learner.deployed.indices.tolist() == [2]
+    check_abandoned(maker("safe-meta-published"), 33)

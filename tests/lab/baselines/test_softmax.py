@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from grid_baselines import grid_policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -31,8 +32,6 @@ from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.preflight import UncertifiedWarning
-from surefoot.training.train import train
 
 
 def signals_of(task: TabularCMDP) -> Floats:
@@ -54,22 +53,6 @@ def test_the_published_start_on_two_walls() -> None:
     assert values.cost == pytest.approx([1.68814960, 1.8], abs=1e-7)
     tightened = entropy_regularised(two_walls().task([0.1]), 1.0, tighten=0.2)
     assert policy.probabilities == pytest.approx(tightened.probabilities, abs=1e-12)
-    assert policy.probabilities == pytest.approx(by_soft_iteration(task, 1.0), abs=1e-6)
-
-
-def by_soft_iteration(task: TabularCMDP, weight: float) -> Floats:
-    """The same by plain value iteration inside a plain search for the multipliers."""
-
-    def soft(multipliers: Floats) -> tuple[Floats, float]:
-        signal = task.reward - np.tensordot(multipliers, task.cost, 1)
-        value = np.zeros(task.n_states)
-        for _ in range(200):
-            q = signal + task.discount * (task.rows @ value).reshape(signal.shape)
-            value = weight * np.logaddexp.reduce(q / weight, axis=1)
-        return np.exp((q - value[:, None]) / weight), float(task.start @ value + multipliers @ task.budget)
-
-    found = minimize(lambda each: soft(each)[1], [0.0, 0.0], bounds=[(0, None)] * 2, method="L-BFGS-B", tol=1e-14)
-    return soft(found.x)[0]
 
 
 def test_the_published_start_on_the_gridworld_is_what_the_authors_iteration_rests_at() -> None:
@@ -129,9 +112,7 @@ def test_tasks_without_a_feasible_policy_are_named() -> None:
 
 
 def test_starts_of_a_policy_set() -> None:
-    family = gridworld()
-    with pytest.warns(UncertifiedWarning):
-        policies = train(family, epsilon=0.02, delta=0.1, seed=0, progress=False, cells=20)
+    family, policies = gridworld(), grid_policies()
     smooth = smoothed_safe_policy(policies)
     assert (smooth.probabilities > 0).all()
     for entry in policies.entries:

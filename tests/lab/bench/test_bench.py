@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import random_tasks
 from surefoot.errors import SurefootError
 from surefoot.lab.bench import stepping, tabular
-from surefoot.lab.bench.pump import AVERAGE, plain_days
 from surefoot.lab.bench.rows import BenchRow, Sizes, agree
 from surefoot.lab.bench.run import run
+from surefoot.lab.bench.simulators import AVERAGE, plain_days
 from surefoot.lab.pump.days import sample_days
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.tabular.evaluate import evaluate
@@ -28,35 +28,17 @@ from surefoot.tasks.gridworld_tasks import gridworld
 TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4)
 
 
-Stages = list[tuple[str, int, int]]
-
-
-@pytest.fixture(scope="module")
-def bench() -> tuple[list[BenchRow], Stages]:
-    """Rows, and the progress that was told on the way."""
-    seen: Stages = []
-    return run(True, lambda *stage: seen.append(stage), TINY), seen
-
-
-@pytest.fixture
-def rows(bench: tuple[list[BenchRow], Stages]) -> list[BenchRow]:
-    return bench[0]
-
-
-def test_every_comparison_has_its_row(rows: list[BenchRow]) -> None:
+def test_every_comparison_has_its_row() -> None:
+    """As plain data, and progress names the stages."""
+    seen: list[tuple[str, int, int]] = []
+    rows = run(True, lambda *stage: seen.append(stage), TINY)
+    assert [(done, total) for _, done, total in seen] == [(done, 9) for done in range(9)]
     assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 5
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
     assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 8
     assert "(N log N)^" in rows[-9].note
-
-
-def test_rows_are_plain_data(rows: list[BenchRow]) -> None:
     assert json.loads(json.dumps([row.as_dict() for row in rows], allow_nan=False))[0]["what"] == rows[0].what
-
-
-def test_progress_names_the_stages(bench: tuple[list[BenchRow], Stages]) -> None:
-    assert [(done, total) for _, done, total in bench[1]] == [(done, 9) for done in range(9)]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +51,7 @@ def test_ratio_text(ratio: float | None, at_least: bool, text: str) -> None:
 
 def test_a_linear_program_that_does_not_end_is_a_lower_bound() -> None:
     """With no time at all the plain side is stopped, and the row says so."""
-    (row,) = tabular.large_task(Sizes(1, 1, 1, 1, (1,), 40, 1e-3, 1, 1, 1, 1))
+    (row,) = tabular.large_task(Sizes(1, 1, 1, 1, (1,), 20, 1e-3, 1, 1, 1, 1))
     assert row.at_least
     assert row.ratio_text.startswith("at least")
     assert row.plain.startswith("stopped after")
@@ -111,9 +93,9 @@ def test_the_environment_is_an_ordinary_one() -> None:
 
 
 def test_the_environment_follows_the_task() -> None:
-    """Every frequency of 40,000 draws of one transition within 5 standard errors of its probability."""
+    """Every frequency of 10,000 draws of one transition within 5 standard errors of its probability."""
     task = gridworld().task([0.3])
-    environment, state, action, draws = stepping.TabularEnv(task, horizon=1), 17, 2, 40_000
+    environment, state, action, draws = stepping.TabularEnv(task, horizon=1), 17, 2, 10_000
     environment.reset(seed=1)
     found = np.zeros(task.n_states)
     for _ in range(draws):
@@ -139,8 +121,8 @@ def test_stepped_rewards_are_discounted_sums() -> None:
 def test_stepped_rewards_have_the_exact_mean() -> None:
     task = gridworld().task([0.3])
     policy = solve(task).policy
-    rewards = stepping.env_rewards(stepping.TabularEnv(task, 132), policy, task.discount, 400, seed=0)
-    assert abs(rewards.mean() - evaluate(task, policy).reward) < 4 * rewards.std() / np.sqrt(400) + 1e-4
+    rewards = stepping.env_rewards(stepping.TabularEnv(task, 132), policy, task.discount, 150, seed=0)
+    assert abs(rewards.mean() - evaluate(task, policy).reward) < 4 * rewards.std() / np.sqrt(150) + 1e-4
 
 
 @pytest.mark.parametrize("side", [8, 12])
@@ -154,7 +136,7 @@ def test_the_large_task_is_solved_the_same_way_by_three_solvers(side: int) -> No
 
 
 def test_the_large_task_has_a_budget_that_binds() -> None:
-    solution = solve(tabular.slip_grid(40))
+    solution = solve(tabular.slip_grid(20))
     assert solution.values.margin[0] == pytest.approx(0.0, abs=1e-6)
     assert solution.dual[0] > 0.01
 

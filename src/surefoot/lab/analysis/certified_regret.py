@@ -128,7 +128,7 @@ def _best_responses(affine: AffineTables, units: Units, prices: Floats, centre: 
     paid = [(weights @ part.reshape(weights.shape[1], -1)) for part in (affine.signal_base, *affine.signal_slope)]
     moves = [affine.matrix(entries) for entries in (affine.base, *affine.slope)]
 
-    def improved(values: Floats) -> Floats:
+    def bellman(values: Floats) -> Floats:
         """TV"""
         base, *slopes = (own + discount * (move @ values.T).T for own, move in zip(paid, moves, strict=True))
         for k, slope in enumerate(slopes):
@@ -139,10 +139,10 @@ def _best_responses(affine: AffineTables, units: Units, prices: Floats, centre: 
     values = np.zeros((len(prices), shape[0]))
     if units.horizon is not None:
         for _ in range(units.horizon):
-            values = improved(values)
+            values = bellman(values)
         return values
     while True:
-        before, values = values, improved(values)
+        before, values = values, bellman(values)
         change = values - before
         if np.abs(change).max() <= (1 - discount) * ACCURACY * max(1e-300, float(np.abs(values).max())):
             bound: Floats = before + np.maximum(change, 0.0).max(axis=1)[:, None] / (1 - discount)

@@ -3,17 +3,16 @@ them is made and not before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Any
 
 from surefoot.arrays import check_int, number
 from surefoot.control.mlp_policy import CategoricalPolicy, MLPPolicy
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.rollout_buffer import AdaptedNetworks, RolloutBuffer
+from surefoot.lab.baselines.batch_adaptation import Adaptations
+from surefoot.lab.baselines.rollout_buffer import RolloutBuffer
 from surefoot.learning.method import Method
 from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -33,10 +32,8 @@ class BatchRules:
     trace: float = 0.95
 
     def __post_init__(self) -> None:
-        check_int("batch", self.batch)
-        for name in ("discount", "trace"):
-            if not 0 <= number(name, getattr(self, name)) <= 1:
-                raise InvalidInput(f"{name} must lie in [0, 1], got {getattr(self, name)!r}")
+        for field in fields(self):
+            _check_rule(field.name, getattr(self, field.name))
 
 
 @dataclass(frozen=True)
@@ -46,20 +43,12 @@ class CpoRules(BatchRules):
     divergence: float = 0.01
     damping: float = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive(self, "divergence", "damping")
-
 
 @dataclass(frozen=True)
 class MetaCpoRules(BatchRules):
     """Of meta-CPO: an inner step x has ½‖x‖² ≤ `divergence`, and no meta-update diverges further."""
 
     divergence: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive(self, "divergence")
 
 
 @dataclass(frozen=True)
@@ -69,12 +58,6 @@ class PenaltyRules(BatchRules):
 
     penalty: float = 0.5
     rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive(self, "rate")
-        if not number("penalty", self.penalty) >= 0:
-            raise InvalidInput(f"penalty must not be negative, got {self.penalty!r}")
 
 
 @dataclass(frozen=True)
@@ -98,26 +81,26 @@ class SafeMetaRules(BatchRules):
     divergence: float = 3.0
     saturating: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("steps", self.steps)
-        _check_positive(self, "reward_penalty", "rate", "dual_step", "most", "divergence")
-        if not number("cost_penalty", self.cost_penalty) >= 0:
-            raise InvalidInput(f"cost_penalty must not be negative, got {self.cost_penalty!r}")
 
-
-def _check_positive(rules: BatchRules, *names: str) -> None:
-    for name in names:
-        if not number(name, getattr(rules, name)) > 0:
-            raise InvalidInput(f"{name} must be positive, got {getattr(rules, name)!r}")
+def _check_rule(name: str, value: Any) -> None:
+    """Counts, parts of 1, penalties that may be 0, and the rest, which is positive."""
+    if name in ("batch", "steps"):
+        check_int(name, value)
+    elif name in ("discount", "trace"):
+        if not 0 <= number(name, value) <= 1:
+            raise InvalidInput(f"{name} must lie in [0, 1], got {value!r}")
+    elif name in ("penalty", "cost_penalty"):
+        if not number(name, value) >= 0:
+            raise InvalidInput(f"{name} must not be negative, got {value!r}")
+    elif name != "saturating" and not number(name, value) > 0:
+        raise InvalidInput(f"{name} must be positive, got {value!r}")
 
 
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _lazy_factory(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
-    """`make` of a method whose module, with a function `adapt`, is imported then; options are the fields of its rules,
-    and `start`, the policy that is adapted first."""
+def _row(name: str, rules: type[BatchRules], why: str, colour: int) -> MethodSpec:
+    """Its options are the fields of its rules, and `start`, the policy that is adapted first."""
 
     def make(policies: PolicyValueSet, terms: MethodArgs, *, start: Any = None, **options: Any) -> Method:
         for needed in ("jax", "optax"):
@@ -126,25 +109,20 @@ def _lazy_factory(module: str, kind: type[BatchRules]) -> Callable[..., Method]:
                     f"method {terms.name!r} learns networks and needs {needed}, which is not installed: "
                     "pip install 'surefoot[control]'"
                 )
-        rules = kind(**options)
-        learner, steps = (import_module(f"surefoot.lab.baselines.{each}") for each in (module, "weighed_steps"))
-        made: Method = steps.adapting(policies, terms, start, rules, partial(learner.adapt, rules=rules))
+        network_method = resolve_name("surefoot.lab.baselines.network_adaptation:network_method")
+        made: Method = network_method(name, policies, terms, start, rules(**options))
         return made
 
-    return make
-
-
-def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int) -> MethodSpec:
     return MethodSpec(
         name,
-        _lazy_factory(module, rules),
+        make,
         certified=False,
         why=why,
         needs="networks",
         costs="an update of the network in JAX for every batch of 40 episodes, after meta-training where there is one",
         observes="steps",
         options=("start", *(field.name for field in fields(rules))),
-        state=(AdaptedNetworks, RolloutBuffer, MLPPolicy, CategoricalPolicy),
+        state=(Adaptations, RolloutBuffer, MLPPolicy, CategoricalPolicy),
         takes_risk=False,
         colour=colour,
     )
@@ -153,14 +131,8 @@ def _row(name: str, module: str, rules: type[BatchRules], why: str, colour: int)
 MODEL = "a linear model of the cost is kept within the budget, not the cost"
 
 SPECS = (
-    _row(
-        "safe-meta-control",
-        "safe_meta_networks",
-        SafeMetaRules,
-        "a surrogate from samples is kept within the budget, not the cost",
-        20,
-    ),
-    _row("meta-cpo", "meta_cpo", MetaCpoRules, MODEL, 21),
-    _row("maml-penalty", "maml_penalty", PenaltyRules, "a penalty on the cost keeps no budget", 22),
-    _row("cpo-online", "cpo_online", CpoRules, MODEL, 23),
+    _row("safe-meta-control", SafeMetaRules, "a surrogate from samples is kept within the budget, not the cost", 20),
+    _row("meta-cpo", MetaCpoRules, MODEL, 21),
+    _row("maml-penalty", PenaltyRules, "a penalty on the cost keeps no budget", 22),
+    _row("cpo-online", CpoRules, MODEL, 23),
 )

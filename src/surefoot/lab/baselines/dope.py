@@ -24,18 +24,18 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.dope_planning import (
+    WARM_UP,
     Algorithm,
     Constants,
     FiniteHorizonPlanner,
     Preset,
+    RelaxedOccupancy,
     Widths,
     planning_problem,
     total_weight,
 )
 from surefoot.lab.baselines.empirical_model import Counts, Support, known_support
-from surefoot.lab.baselines.known import KnownModel, known_model
-from surefoot.lab.baselines.layers import check_layers
-from surefoot.lab.baselines.occupancy_planning import WARM_UP, RelaxedOccupancy
+from surefoot.lab.baselines.known import KnownModel, check_layers, known_model, tables_spec
 from surefoot.learning.certified.method import next_decision
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
@@ -272,13 +272,13 @@ class OptimisticPlanning(Method):
             grown = self._first_grown(state, self.visit_growth, states[:used], actions[:used])
             used = grown or used
         counts = state.counts + self.support.count(states[:used], actions[:used])
-        return self._moved(replace(state, counts=counts), episode, used, due=grown > 0)
+        return self._plan_if_due(replace(state, counts=counts), episode, used, due=grown > 0)
 
     def abandon(self, state: PlanningState, episode: int, drawn: int) -> Step:
         if not self.plans:
             return Step(state, 1)
         state, alarm = self._void_certificate(state, episode + 1, "runs with an abandoned episode")
-        step = self._moved(state, episode, 1)
+        step = self._plan_if_due(state, episode, 1)
         return replace(step, events=alarm + step.events)
 
     def certificate(self, state: PlanningState) -> Certificate:
@@ -298,8 +298,7 @@ class OptimisticPlanning(Method):
             visits = so_far[-1]
         return 0
 
-    def _moved(self, state: PlanningState, episode: int, used: int, due: bool = False) -> Step:
-        """Plan if it is time to."""
+    def _plan_if_due(self, state: PlanningState, episode: int, used: int, due: bool = False) -> Step:
         now = episode + used
         if not due and now < state.next_plan:
             return Step(state, used)
@@ -361,32 +360,29 @@ def _policy(compact: Compact, safe: TabularPolicy, layout: Layout) -> Policy:
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _row(algorithm: Algorithm, preset: Preset, why: str, colour: int, certified: bool = False) -> MethodSpec:
-    return MethodSpec(
+def _row(algorithm: Algorithm, preset: Preset, why: str, colour: int, **proof: Any) -> MethodSpec:
+    return tables_spec(
         f"{algorithm}-{preset}",
         partial(dope_method, algorithm, preset),
-        certified=certified,
         why=why,
-        proof=("section 10",) if certified else (),
-        needs="tables",
         costs="a plan on the empirical model whenever some count of visits has grown: steps × states² × actions",
-        observes="transitions",
         options=tuple(field.name for field in fields(PlanningOptions)),
         state=(PlanningState, Compact),
-        needs_cover=True,
         needs_episodes=True,
         colour=colour,
+        **proof,
     )
 
 
 _PROVED = "its theorem promises zero violation on layered tasks, and while it plays the safe policy"
+_CERTIFIED: dict[str, Any] = {"certified": True, "proof": ("section 10",)}
 _TUNED = "the constants of its authors' code: no proof"
 
 SPECS = (
-    _row("dope", "theory", _PROVED, 16, certified=True),
+    _row("dope", "theory", _PROVED, 16, **_CERTIFIED),
     _row("dope", "published", _TUNED, 11),
     _row("dope-plus", "theory", "reconstructed: nothing is claimed for it", 14),
     _row("dope-plus", "published", _TUNED, 9),
-    _row("optpess-lp", "theory", _PROVED, 17, certified=True),
+    _row("optpess-lp", "theory", _PROVED, 17, **_CERTIFIED),
     _row("optpess-lp", "published", _TUNED, 12),
 )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, Integers, check_indices
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.layers import base_states
+from surefoot.lab.baselines.known import base_states
 
 Counts = NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def known_support(classes: Integers, layers: int | None = None, ends: bool = Fal
 
     Args:
         layers: state h·S + s is state s in layer h and the last state ends every episode; the support is the one
-            between the first two layers (`layers.check_layers` refuses tasks whose others differ).
+            between the first two layers (`known.check_layers` refuses tasks whose others differ).
         ends: an episode counts as ended in a state that cannot be left.
     """
     if layers is not None:
@@ -137,12 +137,6 @@ def script_widths(probability: Floats, visits: Counts, log_term: float) -> Float
     return widths
 
 
-def total_width(widths: Floats) -> Floats:
-    """DOPE's β̄(s, a) = Σ_{s'} β(s, a, s') [S, A], over the known support only."""
-    total: Floats = widths.sum(axis=2)
-    return total
-
-
 def script_total_width(widths: Floats, visits: Counts, possible: NDArray[np.bool_], log_term: float) -> Floats:
     """β̄(s, a) [S, A] of the factored script of DOPE's authors: over all S states, each impossible one 14 L/(3 (n∨1)).
 
@@ -185,35 +179,6 @@ def hoeffding_width(visits: Counts, log_term: float) -> Floats:
     """OptPess-LP's β(s, a) = √(L/(n∨1)) [S, A]."""
     width: Floats = np.sqrt(log_term / np.maximum(visits, 1))
     return width
-
-
-def dope_log_term(states: int, actions: int, horizon: int, episodes: int, risk: float) -> float:
-    """L = log(2SAHK/δ), DOPE's theorem.
-
-    The factor S for the successors is not in it. It need not be: the width at L is, for n ≥ 4, the Maurer-Pontil width
-    that either side leaves with probability 2 e^{-1.5 L}, and it exceeds 1 before. Over both sides, s, a, s' and n ≤ HK
-    that is 4 S²A HK e^{-1.5 L} = √2 δ^1.5 √(S/(AHK)), less than δ unless S > AHK/(2δ).
-    """
-    return math.log(2 * states * actions * horizon * episodes / risk)
-
-
-def dope_code_log_term(states: int, horizon: int, episodes: int, risk: float) -> float:
-    """L = log(6S²HK/δ), the code of DOPE's authors."""
-    return math.log(6 * states**2 * horizon * episodes / risk)
-
-
-def dope_plus_log_term(states: int, actions: int, horizon: int, episodes: int, risk: float) -> float:
-    """L = log(SAHK/δ) for DOPE+ (reconstructed)."""
-    return math.log(states * actions * horizon * episodes / risk)
-
-
-def optpess_log_term(states: int, horizon: int, episodes: int, risk: float) -> float:
-    """L = log(32S²HK/δ) for OptPess-LP, as in the factored script of DOPE's authors.
-
-    Not from a theorem, but enough for one: some |P̂ - P| exceeds √(L/n) for some s, a, s' and n ≤ HK with probability
-    at most 2 S²A HK e^{-2L} = A δ²/(512 S² HK), less than δ.
-    """
-    return math.log(32 * states**2 * horizon * episodes / risk)
 
 
 def warm_up_episodes(states: int, actions: int, horizon: float, margin: float) -> int:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -34,11 +34,11 @@ from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.known import known_model
+from surefoot.lab.baselines.known import known_model, tables_spec
 from surefoot.lab.baselines.softmax import GradientSums, as_start_policy, published_start, smoothed_safe_policy, softmax
 from surefoot.learning.event import Event
 from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Observes, Step
-from surefoot.learning.spec import MethodArgs, MethodSpec
+from surefoot.learning.spec import MethodArgs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 
@@ -236,9 +236,9 @@ class LogBarrier(Method):
             along = np.abs((slopes[1:] * ascent).sum(axis=(1, 2))) / length
             along = along + slope_width if rules.confidence else along
             step = state.caution * adaptive_step(length, lower, along, self._smoothness(state), eta)
-        return self._moved(state, told, state.logits + step * ascent, step, margin, lower)
+        return self._next_iterate(state, told, state.logits + step * ascent, step, margin, lower)
 
-    def _moved(
+    def _next_iterate(
         self, state: Climb, told: int, logits: Floats, step: float, margin: Floats, lower: Floats
     ) -> tuple[Climb, Event]:
         latest = TabularPolicy(softmax(logits))
@@ -347,26 +347,22 @@ class LogBarrier(Method):
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _row(name: str, why: str, colour: int) -> MethodSpec:
-    return MethodSpec(
-        name,
-        lb_sgd_method,
-        certified=False,
-        why=why,
-        needs="tables",
-        costs="a gradient step for every batch of episodes; the theorem's batches exceed most runs",
-        observes="transitions",
-        options=("start", *(field.name for field in fields(BarrierRules))),
-        state=(Climb, GradientSums, TabularPolicy),
-        needs_cover=True,
-        needs_episodes=True,
-        colour=colour,
-    )
-
+_row = partial(
+    tables_spec,
+    make=lb_sgd_method,
+    costs="a gradient step for every batch of episodes; the theorem's batches exceed most runs",
+    options=("start", *(field.name for field in fields(BarrierRules))),
+    state=(Climb, GradientSums, TabularPolicy),
+    needs_episodes=True,
+)
 
 SPECS = (
-    _row("lb-sgd-theory", "its theorem's constants, but its first policy is safe by a bound of our own only", 15),
-    _row("lb-sgd-published", "fixed steps and batches without confidence terms: no proof", 10),
+    _row(
+        "lb-sgd-theory",
+        why="its theorem's constants, but its first policy is safe by a bound of our own only",
+        colour=15,
+    ),
+    _row("lb-sgd-published", why="fixed steps and batches without confidence terms: no proof", colour=10),
 )
 
 

@@ -18,14 +18,14 @@ import numpy as np
 
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.world import World
-from surefoot.control.critics import Critics, fit_critics, new_critics
+from surefoot.control.critics import advantages_and_targets, fit_critics, new_critics
 from surefoot.control.improvement import Batch, Collector, steps_worth
-from surefoot.control.networks import Actor, Normaliser, actor_of, divergence, new_actor, numpy_policy
+from surefoot.control.networks import Actor, Normaliser, actor_of, new_actor, numpy_policy
 from surefoot.control.trust_region import Region
 from surefoot.errors import InvalidInput
+from surefoot.lab.baselines.advantages import Samples, samples_of
 from surefoot.lab.baselines.control_specs import BatchRules
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
-from surefoot.lab.baselines.weighed_steps import Samples, Steps, advantages_and_returns, samples_of
 from surefoot.progress import Progress, silent
 
 
@@ -88,7 +88,7 @@ class MetaLearner(NamedTuple):
     update: Callable[[Actor, Experience, Any, Any, MetaSettings], tuple[Actor | None, Any]]
 
 
-def meta_trained(
+def meta_train(
     world: World,
     groups: Sequence[int],
     learner: MetaLearner,
@@ -103,9 +103,9 @@ def meta_trained(
     whose normaliser it then keeps."""
     lanes = _lanes(world, groups)
     meta = actor_of(start) if start is not None else new_actor(world.shapes, settings.hidden, rng, settings.log_std)
-    seen = _Watching(world, lanes, rules, settings, rng)
+    seen = _TaskRunner(world, lanes, rules, settings, rng)
     if start is not None:
-        seen.normaliser = Normaliser.kept(start.shift, start.scale, settings.normaliser_steps)
+        seen.normaliser = Normaliser.from_policy(start.shift, start.scale, settings.normaliser_steps)
     adapt_all = jax.jit(jax.vmap(partial(learner.adapt, rules=rules)))
     history, memory, accepted = [], None, 0
     for iteration in range(settings.iterations):
@@ -134,12 +134,6 @@ def pool_samples(samples: Samples) -> Samples:
     return flat._replace(excess=samples.excess)
 
 
-@jax.jit
-def apart(old: Actor, new: Actor, inputs: jax.Array) -> jax.Array:
-    """Mean divergence."""
-    return jnp.mean(divergence(old, new, inputs))
-
-
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
@@ -165,7 +159,7 @@ def _no_step_error(rules: BatchRules, settings: MetaSettings) -> InvalidInput:
     )
 
 
-class _Watching:
+class _TaskRunner:
     """Runs policies on all tasks at once; keeps the normaliser, and critics for each stage of adaptation."""
 
     def __init__(
@@ -173,7 +167,8 @@ class _Watching:
     ) -> None:
         self.world, self.lanes, self.rules, self.settings, self.rng = world, lanes, rules, settings, rng
         self.normaliser = Normaliser.new(world.shapes.observation)
-        self.critics = [self._new_critics() for _ in range(settings.local + 1)]
+        signals = 1 + len(world.units.budget)
+        self.critics = [new_critics(world.shapes.observation, signals, rng) for _ in range(settings.local + 1)]
         self.steps = max(settings.batch // lanes.shape[1], world.units.episode_length)
         self._observations: list[Floats] = []
 
@@ -184,7 +179,10 @@ class _Watching:
         batch = Collector(self.world, self.rng).collect(policy, self.steps)
         self._observations.append(batch.observations.reshape(-1, batch.observations.shape[-1]))
         inputs, after = (self.normaliser(part) for part in (batch.observations, batch.after))
-        advantages, targets = advantages_and_returns(_steps(batch), self.critics[stage], inputs, after, self.rules)
+        ends = batch.terminated, batch.ended
+        advantages, targets = advantages_and_targets(
+            self.critics[stage], batch.paid, inputs, after, *ends, self.rules.discount, self.rules.trace
+        )
         flat_inputs, flat_targets = (part.reshape(-1, part.shape[-1]) for part in (inputs, targets))
         self.critics[stage] = fit_critics(self.critics[stage], flat_inputs, flat_targets, self.rng)
         sums, excess = zip(*(self._of_task(batch, lanes) for lanes in self.lanes), strict=True)
@@ -198,11 +196,8 @@ class _Watching:
         """Let the normaliser see what was observed, between two iterations only: samples of one are all alike."""
         if self.normaliser.count < self.settings.normaliser_steps:
             for observations in self._observations:
-                self.normaliser = self.normaliser.seen(observations)
+                self.normaliser = self.normaliser.update(observations)
         self._observations = []
-
-    def _new_critics(self) -> Critics:
-        return new_critics(self.world.shapes.observation, 1 + len(self.world.units.budget), self.rng)
 
     def _of_task(self, batch: Batch, lanes: Integers) -> tuple[Floats, Floats]:
         """Mean sums [1+m] and excess [m] of a task's episodes that ended."""
@@ -215,11 +210,6 @@ class _Watching:
 def _of_lanes(part: Any, lanes: Integers) -> Any:
     """Of [T, n, ...] what is of these lanes, in a row [T·L, ...]."""
     return part[:, lanes].reshape(-1, *part.shape[2:])
-
-
-def _steps(batch: Batch) -> Steps:
-    paid = np.concatenate([batch.reward[..., None], batch.cost], axis=-1)
-    return Steps(batch.observations, batch.after, batch.actions, paid, batch.terminated, batch.ended)
 
 
 class _OnePerTask:

@@ -18,25 +18,24 @@ every state, hardly anything can be reached.
 - `safe-meta-theory` has λ = λ_c = 2γ·range/(1-γ)³, for which the surrogate bounds the true cost if KL is the largest
   over states and the advantages are exact (Schulman et al. 2015). Reconstructed: the paper's own constants were not
   available. It hardly moves, and with advantages from samples nothing is proved.
-
-An abandoned episode is as if it had not been run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import rel_entr, softmax
 
-from surefoot.arrays import Floats, Integers
+from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes, add_in_order
-from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.known import known_model
+from surefoot.lab.baselines.batch_adaptation import Adaptations, BatchAdaptation
+from surefoot.lab.baselines.known import known_model, tables_spec
 from surefoot.lab.baselines.softmax import (
     add_by_place,
     as_start_policy,
@@ -44,9 +43,7 @@ from surefoot.lab.baselines.softmax import (
     safe_table,
     visits_and_returns,
 )
-from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Observes, Step
-from surefoot.learning.spec import MethodArgs, MethodSpec
+from surefoot.learning.spec import MethodArgs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 
@@ -90,7 +87,9 @@ PRESETS: Mapping[str, AdaptationRules] = {
 }
 
 
-def safe_meta_method(policies: PolicyValueSet, terms: MethodArgs, *, start: Any = None, **options: Any) -> SafeMeta:
+def safe_meta_method(
+    policies: PolicyValueSet, terms: MethodArgs, *, start: Any = None, **options: Any
+) -> BatchAdaptation:
     """Safe Meta-RL by the name of its preset; neither the number of episodes nor the risk enters its constants.
 
     Args:
@@ -98,14 +97,26 @@ def safe_meta_method(policies: PolicyValueSet, terms: MethodArgs, *, start: Any 
         options: the fields of `AdaptationRules`.
     """
     rules = replace(PRESETS[terms.name], **options)
-    known_model(policies, terms.name)  # refuses sets that lack it
-    safe_table(policies)
+    model = known_model(policies, terms.name)
+    safe_table(policies)  # refuses other policies
     meta = None
     if start is not None:
         meta = as_start_policy(policies, start)
     elif terms.name == "safe-meta-published":
         meta = published_start(policies, PUBLISHED_ENTROPY)
-    return SafeMeta(terms.name, policies, rules, meta)
+    own = "the safe policy" if meta is None else "a meta-policy that is not the safe policy itself"
+    signals = np.concatenate([model.reward[None], model.cost])
+    return BatchAdaptation(
+        terms.name,
+        policies,
+        meta,
+        rules.batch,
+        "transitions",
+        f"{terms.name} adapts {own}; meta-training is replaced by what training found to be safe",
+        VisitSums.empty(signals),
+        partial(add_visits, signals, policies.units.discount, rules.discounted),
+        partial(adapt_tables, policies.units, rules),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- the method
@@ -134,18 +145,6 @@ class VisitSums:
         constraints, states, actions = len(signals) - 1, *signals.shape[1:]
         return cls(0, np.zeros(constraints), np.zeros_like(signals), np.zeros((states, actions)), np.zeros(states))
 
-    def add(self, signals: Floats, discount: float, discounted: bool, outcomes: Outcomes) -> VisitSums:
-        visited, to_go = visits_and_returns(signals, discount, outcomes)
-        per_step = discount ** np.arange(visited.shape[1]) if discounted else np.ones(visited.shape[1])
-        steps = np.broadcast_to(per_step, visited.shape)
-        return VisitSums(
-            self.count + len(outcomes),
-            add_in_order(self.cost, to_go[1:, :, 0].T),
-            np.stack([add_by_place(*each, visited) for each in zip(self.returns, to_go, strict=True)]),
-            add_by_place(self.visits, np.ones(visited.shape), visited),
-            add_by_place(self.presence, steps, visited // signals.shape[2]),
-        )
-
     def advantages(self) -> Floats:
         """[1+m, S, A] every-visit estimates Q - V; 0 where (s, a) was not visited."""
         q = self.returns / np.maximum(self.visits, 1)
@@ -153,89 +152,46 @@ class VisitSums:
         return np.where(self.visits > 0, q - v[:, :, None], 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Adaptations:
-    """State: the safe policy and every policy since, the position of the one that is run, and its episodes so far."""
+def add_visits(signals: Floats, discount: float, discounted: bool, sums: VisitSums, outcomes: Outcomes) -> VisitSums:
+    """The sums with these episodes, for signals [1+m, S, A] of reward and costs."""
+    visited, to_go = visits_and_returns(signals, discount, outcomes)
+    per_step = discount ** np.arange(visited.shape[1]) if discounted else np.ones(visited.shape[1])
+    steps = np.broadcast_to(per_step, visited.shape)
+    return VisitSums(
+        sums.count + len(outcomes),
+        add_in_order(sums.cost, to_go[1:, :, 0].T),
+        np.stack([add_by_place(*each, visited) for each in zip(sums.returns, to_go, strict=True)]),
+        add_by_place(sums.visits, np.ones(visited.shape), visited),
+        add_by_place(sums.presence, steps, visited // signals.shape[2]),
+    )
 
-    policies: tuple[TabularPolicy, ...]
-    sums: VisitSums
 
-    @property
-    def current(self) -> int:
-        return len(self.policies) - 1
+def adapt_tables(
+    units: Units, rules: AdaptationRules, policy: TabularPolicy, sums: VisitSums, _: int
+) -> tuple[TabularPolicy, dict[str, Any]]:
+    """The policy adapted to what its episodes showed, and what the event of it tells."""
+    cost = sums.cost / sums.count
+    adapted, multipliers = adapt_policy(
+        policy.probabilities,
+        sums.advantages(),
+        sums.presence / sums.presence.sum(),
+        (1 - units.discount) * (units.budget + rules.allowance - cost),
+        *penalties(units, rules),
+        discount=units.discount,
+        dual_step=rules.dual_step,
+        dual_steps=rules.dual_steps,
+    )
+    return TabularPolicy(adapted), {"cost": cost.tolist(), "multipliers": multipliers.tolist()}
 
 
-@dataclass(frozen=True, eq=False)
-class SafeMeta(Method):
-    """Safe Meta-RL with the constants of `rules`, from the meta-policy `meta`; None for the safe policy."""
-
-    name: str
-    policies: PolicyValueSet
-    rules: AdaptationRules
-    meta: TabularPolicy | None
-    observes: ClassVar[Observes] = "transitions"
-
-    @property
-    def note(self) -> str:
-        meta = "the safe policy" if self.meta is None else "a meta-policy that is not the safe policy itself"
-        return f"{self.name} adapts {meta}; meta-training is replaced by what training found to be safe"
-
-    def start(self) -> Adaptations:
-        own = () if self.meta is None else (self.meta,)
-        return Adaptations((TabularPolicy(safe_table(self.policies)), *own), VisitSums.empty(self.signals))
-
-    def mixture(self, state: Adaptations) -> Mixture:
-        return Mixture(np.array([state.current]), np.array([1.0]))
-
-    def policy(self, state: Adaptations, index: int) -> Policy:
-        return self.policies.safe_policy if index == SAFE else state.policies[index]
-
-    def update(self, state: Adaptations, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        used = min(len(outcomes), self.rules.batch - state.sums.count)
-        sums = state.sums.add(self.signals, self.units.discount, self.rules.discounted, outcomes[:used])
-        if sums.count < self.rules.batch:
-            return Step(replace(state, sums=sums), used)
-        adapted, multipliers = self._adapt_policy(state.policies[-1].probabilities, sums)
-        policies = (*state.policies, TabularPolicy(adapted))
-        data = {"cost": (sums.cost / sums.count).tolist(), "multipliers": multipliers.tolist()}
-        event = Event(episode + used, "adapted", f"policy {len(policies) - 1} from {sums.count} episodes", data)
-        return Step(Adaptations(policies, VisitSums.empty(self.signals)), used, (event,))
-
-    def abandon(self, state: Adaptations, episode: int, drawn: int) -> Step:
-        return Step(state, 1)
-
-    def certificate(self, state: Adaptations) -> Certificate:
-        return Certificate(0, 0, None)
-
-    def _adapt_policy(self, policy: Floats, sums: VisitSums) -> tuple[Floats, Floats]:
-        room = self.units.budget + self.rules.allowance - sums.cost / sums.count
-        return adapt_policy(
-            policy,
-            sums.advantages(),
-            sums.presence / sums.presence.sum(),
-            (1 - self.units.discount) * room,
-            *self.penalties,
-            discount=self.units.discount,
-            dual_step=self.rules.dual_step,
-            dual_steps=self.rules.dual_steps,
-        )
-
-    @cached_property
-    def signals(self) -> Floats:
-        """[1+m, S, A] reward and costs."""
-        model = known_model(self.policies, self.name)
-        return np.concatenate([model.reward[None], model.cost])
-
-    @cached_property
-    def penalties(self) -> tuple[float, Floats]:
-        """(λ, λ_c [m])."""
-        units, rules = self.units, self.rules
-        low, high = units.reward_range
-        constant = 2 * units.discount / (1 - units.discount) ** 3
-        reward = constant * (high - low) if rules.reward_penalty is None else rules.reward_penalty
-        widths = np.ptp(units.cost_range, axis=1)
-        cost = constant * widths if rules.cost_penalty is None else np.full(len(widths), rules.cost_penalty)
-        return reward, cost
+def penalties(units: Units, rules: AdaptationRules) -> tuple[float, Floats]:
+    """(λ, λ_c [m])."""
+    low, high = units.reward_range
+    constant = 2 * units.discount / (1 - units.discount) ** 3
+    reward = constant * (high - low) if rules.reward_penalty is None else rules.reward_penalty
+    widths = np.ptp(units.cost_range, axis=1)
+    cost = constant * widths if rules.cost_penalty is None else np.full(len(widths), rules.cost_penalty)
+    return reward, cost
 
 
 def adapt_policy(
@@ -295,24 +251,20 @@ def closed_form_policy(
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _row(name: str, why: str, colour: int) -> MethodSpec:
-    return MethodSpec(
-        name,
-        safe_meta_method,
-        certified=False,
-        why=why,
-        needs="tables",
-        costs="steps on the dual for every batch of episodes",
-        observes="transitions",
-        options=("start", *(field.name for field in fields(AdaptationRules))),
-        state=(Adaptations, VisitSums, TabularPolicy),
-        needs_cover=True,
-        takes_risk=False,
-        colour=colour,
-    )
-
+_row = partial(
+    tables_spec,
+    make=safe_meta_method,
+    costs="steps on the dual for every batch of episodes",
+    options=("start", *(field.name for field in fields(AdaptationRules))),
+    state=(Adaptations, VisitSums, TabularPolicy),
+    takes_risk=False,
+)
 
 SPECS = (
-    _row("safe-meta-theory", "reconstructed, and its bound is for exact advantages, not for those of samples", 13),
-    _row("safe-meta-published", "the constants behind the paper's figure: no proof", 8),
+    _row(
+        "safe-meta-theory",
+        why="reconstructed, and its bound is for exact advantages, not for those of samples",
+        colour=13,
+    ),
+    _row("safe-meta-published", why="the constants behind the paper's figure: no proof", colour=8),
 )

@@ -16,8 +16,8 @@ from surefoot.deploy.journal import Entry, Journal
 from surefoot.deploy.replay import Replay, header
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
-from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration
-from surefoot.lab.bench.trained import gridworld_policy_set
+from surefoot.lab.bench.planning import gridworld_policy_set
+from surefoot.lab.bench.rows import BenchRow, Sizes, Timed, agree, times_row
 from surefoot.learning.learner import Learner, counter_uniforms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -74,16 +74,15 @@ def _verify(policies: PolicyValueSet, episodes: int) -> BenchRow:
         long_journal(path, made, episodes)
         in_blocks, row_by_row = _busy(lambda: verify(path, ours)), _busy(lambda: _follow_singly(path, plain))
     agree("evidence", ours.state.method.evidence.capital, plain.state.method.evidence.capital, 0.0)
-    what = f"verify a journal of {episodes:,} episodes"
-    sides = f"{duration(in_blocks)} (in blocks)", f"{duration(row_by_row)} (row by row)"
-    return BenchRow(what, *sides, row_by_row / in_blocks, "without a key, processor time")
+    what, note = f"verify a journal of {episodes:,} episodes", "without a key, processor time"
+    return times_row(what, in_blocks, row_by_row, "(in blocks)", "(row by row)", note)
 
 
-def _busy(work: Callable[[], object]) -> float:
-    """Seconds of processor time."""
+def _busy(work: Callable[[], object]) -> Timed:
+    """In processor time."""
     began = time.process_time()
-    work()
-    return time.process_time() - began
+    result = work()
+    return Timed(time.process_time() - began, result)
 
 
 def _follow_singly(path: Path, made: Learner) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,20 +67,19 @@ FULL = Sizes(500, 100_000, 500, 5_000, (100_000, 200_000, 400_000, 1_000_000), 1
 QUICK = Sizes(100, 20_000, 100, 2_000, (50_000, 100_000, 200_000), 40, 30.0, 2, 500, 100_000, 8)
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
     seconds: float
     result: Any
 
 
 def race(ours: Callable[[], Any], plain: Callable[[], Any], repeats: int) -> tuple[Timed, Timed]:
     """The best time of each side; they take turns, so that what else the machine does hits both."""
-    turns = [(timed(ours), timed(plain)) for _ in range(repeats)]
+    turns = [(measure(ours), measure(plain)) for _ in range(repeats)]
     best, best_plain = (min(side, key=lambda timed: timed.seconds) for side in zip(*turns, strict=True))
     return best, best_plain
 
 
-def timed(work: Callable[[], Any]) -> Timed:
+def measure(work: Callable[[], Any]) -> Timed:
     began = time.perf_counter()
     result = work()
     return Timed(time.perf_counter() - began, result)
@@ -90,6 +89,20 @@ def agree(what: str, ours: Any, plain: Any, tolerance: float) -> None:
     """A ratio between two ways that compute different things would mean nothing."""
     if np.shape(ours) != np.shape(plain) or not np.all(np.abs(np.subtract(ours, plain)) <= tolerance):
         raise SurefootError(f"the two ways disagree on the {what}: {ours} and {plain}, allowed {tolerance:g}")
+
+
+def times_row(what: str, ours: Timed, plain: Timed, how: str, how_plain: str, note: str, each: int = 1) -> BenchRow:
+    """How long both ways took, for each of so many."""
+    ours_text = f"{duration(ours.seconds / each)} {how}"
+    plain_text = f"{duration(plain.seconds / each)} {how_plain}"
+    return BenchRow(what, ours_text, plain_text, plain.seconds / ours.seconds, note)
+
+
+def speeds_row(what: str, unit: str, ours: tuple[float, str], plain: tuple[float, str], note: str) -> BenchRow:
+    """How many steps per second both ways make, in thousands or millions of them (`unit` k or M)."""
+    scale = {"k": 1e3, "M": 1e6}[unit]
+    ours_text, plain_text = (f"{speed / scale:.3g} {unit} steps/s ({how})" for speed, how in (ours, plain))
+    return BenchRow(what, ours_text, plain_text, ours[0] / plain[0], note)
 
 
 def duration(value: float) -> str:

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from surefoot.lab.bench import rows
-from surefoot.lab.bench.boxes import boxes
 from surefoot.lab.bench.deployment import deployment
 from surefoot.lab.bench.planning import planning
-from surefoot.lab.bench.pump import pump
-from surefoot.lab.bench.robots import robots
 from surefoot.lab.bench.rows import BenchRow, Sizes
-from surefoot.lab.bench.tabular import covers, episodes, large_task, linear_programs
+from surefoot.lab.bench.simulators import pump, robots
+from surefoot.lab.bench.tabular import boxes, covers, episodes, large_task, linear_programs
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, in all)
 

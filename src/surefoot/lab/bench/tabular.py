@@ -1,4 +1,4 @@
-"""The tabular core against the plain way: linear programs, episodes, the cover, one large task."""
+"""The tabular core against the plain way: linear programs, episodes, the cover, one large task, bounds over boxes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import scipy.sparse as sp
 from scipy.optimize import OptimizeResult, linprog
 
 from surefoot.arrays import Floats
-from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration, race, timed
+from surefoot.errors import SurefootError
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, duration, measure, race, speeds_row, times_row
 from surefoot.report.table import MISSING
 from surefoot.tabular.evaluate import evaluate
+from surefoot.tabular.expansion import box_values
 from surefoot.tabular.model import TabularCMDP
+from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
+from surefoot.tasks.affine_detection import affine_tables
+from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.grid import targets
 from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import family
 from surefoot.training.cover import greedy_cover
 
 SEED = 0
+SIDE = 20  # of the grid whose boxes are bounded
 # Noise levels of the gridworld at which some policy is feasible; the limit is 0.4359.
 FEASIBLE_NOISE = (0.0, 0.43)
 # linprog meets constraints only to 1e-7, which the multipliers here turn into this much reward.
@@ -35,26 +42,20 @@ UNFINISHED = {1: "stopped after ", 4: "gave up after "}
 
 def linear_programs(sizes: Sizes) -> list[BenchRow]:
     """The optimal oracle over many gridworld tasks: warm-started programs against one cold program each."""
-    rng, family = np.random.default_rng(SEED), gridworld()
+    rng, grids = np.random.default_rng(SEED), gridworld()
     noises = {
         "noise uniform on [0, 0.43]": rng.uniform(*FEASIBLE_NOISE, (sizes.tasks, 1)),
-        "noise from the distribution": family.sample(sizes.tasks, rng),
+        "noise from the distribution": grids.sample(sizes.tasks, rng),
     }
     rows = []
     for where, parameters in noises.items():
-        cmdps = [family.task(parameter) for parameter in parameters]
+        cmdps = [grids.task(parameter) for parameter in parameters]
         ours, plain = race(partial(solve_many, cmdps), partial(_programs, cmdps), sizes.repeats)
         rewards = [solution.values.reward for solution in ours.result], [-program.fun for program in plain.result]
         agree("optimal rewards", *rewards, LINPROG_TOLERANCE)
-        rows.append(
-            BenchRow(
-                f"{sizes.tasks} gridworld tasks, {where}",
-                f"{duration(ours.seconds / sizes.tasks)} a task (solve_many)",
-                f"{duration(plain.seconds / sizes.tasks)} a task (linprog, HiGHS)",
-                plain.seconds / ours.seconds,
-                "ours includes the exact value of every policy",
-            )
-        )
+        what, note = f"{sizes.tasks} gridworld tasks, {where}", "ours includes the exact value of every policy"
+        how = "a task (solve_many)", "a task (linprog, HiGHS)"
+        rows.append(times_row(what, ours, plain, *how, note, each=sizes.tasks))
     return rows
 
 
@@ -85,7 +86,7 @@ def episodes(sizes: Sizes) -> list[BenchRow]:
     policy, horizon = solve(task).policy, task.units.episode_length
     steps = f"gridworld episodes of {horizon} steps"
 
-    def simulated() -> Floats:
+    def simulate() -> Floats:
         return Simulator(task, policy, horizon).run(sizes.episodes, np.random.default_rng(SEED)).reward
 
     try:
@@ -93,7 +94,7 @@ def episodes(sizes: Sizes) -> list[BenchRow]:
     except ModuleNotFoundError as absent:
         return [BenchRow(steps, "skipped", MISSING, None, f"{absent.name} is not installed: pip install {absent.name}")]
     ours, plain = race(
-        simulated,
+        simulate,
         lambda: env_rewards(TabularEnv(task, horizon), policy, task.discount, sizes.plain_episodes, SEED),
         sizes.repeats,
     )
@@ -103,15 +104,8 @@ def episodes(sizes: Sizes) -> list[BenchRow]:
         agree("mean reward of the episodes", rewards.mean(), exact, error)
     speed = sizes.episodes * horizon / ours.seconds
     plain_speed = sizes.plain_episodes * horizon / plain.seconds
-    return [
-        BenchRow(
-            steps,
-            f"{speed / 1e6:.3g} M steps/s (Simulator)",
-            f"{plain_speed / 1e6:.2g} M steps/s (Gymnasium loop)",
-            speed / plain_speed,
-            "one thread; ours includes building the table",
-        )
-    ]
+    sides = (speed, "Simulator"), (plain_speed, "Gymnasium loop")
+    return [speeds_row(steps, "M", *sides, "one thread; ours includes building the table")]
 
 
 # ---------------------------------------------------------------------------------------------------- greedy cover
@@ -127,21 +121,14 @@ def covers(sizes: Sizes) -> list[BenchRow]:
         sizes.repeats,
     )
     agree("centres", ours.result, plain.result, 0)
-    rows = [
-        BenchRow(
-            f"greedy cover of {sizes.matrix:,} tasks",
-            f"{duration(ours.seconds)} (sorted windows)",
-            f"{duration(plain.seconds)} (matrix of pairs)",
-            plain.seconds / ours.seconds,
-            f"the same {len(ours.result)} centres",
-        )
-    ]
+    what, note = "greedy cover of {:,} tasks", f"the same {len(ours.result)} centres"
+    rows = [times_row(what.format(sizes.matrix), ours, plain, "(sorted windows)", "(matrix of pairs)", note)]
     seconds = []
     for size in sizes.covers:
         cover = partial(greedy_cover, rng.random(size), COVER_RADIUS, uncovered=UNCOVERED)
-        seconds.append(min(timed(cover).seconds for _ in range(sizes.repeats)))
+        seconds.append(min(measure(cover).seconds for _ in range(sizes.repeats)))
         growth = _growth(sizes.covers, seconds) if size == sizes.covers[-1] else ""
-        rows.append(BenchRow(f"greedy cover of {size:,} tasks", duration(seconds[-1]), MISSING, None, growth))
+        rows.append(BenchRow(what.format(size), duration(seconds[-1]), MISSING, None, growth))
     return rows
 
 
@@ -157,8 +144,8 @@ def _growth(sizes: tuple[int, ...], seconds: list[float]) -> str:
 def large_task(sizes: Sizes) -> list[BenchRow]:
     """The optimal policy of one large sparse task: its Lagrangian dual against the linear program."""
     task = slip_grid(sizes.side)
-    ours = timed(lambda: solve(task))
-    plain = timed(lambda: occupancy_program(task, sizes.time_limit))
+    ours = measure(lambda: solve(task))
+    plain = measure(lambda: occupancy_program(task, sizes.time_limit))
     unfinished = UNFINISHED.get(plain.result.status, "")
     if not unfinished:
         agree("optimal reward", ours.result.values.reward, -plain.result.fun, LINPROG_TOLERANCE)
@@ -195,3 +182,38 @@ def slip_grid(side: int, discount: float = 0.99, slip: float = 0.2, hazards: flo
         start=np.full(states, 1 / states),
         discount=discount,
     )
+
+
+# ---------------------------------------------------------------------------------------------------- bounds over boxes
+
+
+def boxes(sizes: Sizes) -> list[BenchRow]:
+    """Ours bounds the values of a policy for every task of every box; the plain way only evaluates the middle ones."""
+    tasks = family(lambda parameter: slip_grid(SIDE, slip=parameter[0]), Uniform(0.0, 0.3))
+    affine = affine_tables(tasks)
+    if affine is None:
+        raise SurefootError("the grid must be affine in its slip, and was not found to be")
+    policy = TabularPolicy(np.random.default_rng(0).dirichlet(np.ones(4), SIDE * SIDE))
+    edges = np.linspace(0.1, 0.12, sizes.tasks + 1)
+    low, high = edges[:-1, None], edges[1:, None]
+    middle = [tasks.task(centre) for centre in (low + high) / 2]
+
+    def plain() -> Floats:
+        return np.array([dense_reward(task, policy) for task in middle])
+
+    def ours() -> tuple[Floats, Floats]:
+        return box_values(affine, middle[0], policy, low, high)
+
+    bounds, values = race(ours, plain, sizes.repeats)
+    lower, upper = (side[:, 0, 0] for side in bounds.result)
+    agree("rewards at the centres of boxes", (lower + upper) / 2, values.result, 1e-6)
+    what = f"bounds on values over {sizes.tasks} boxes, {SIDE * SIDE} states"
+    how = "(every task of every box)", "(one task of each, dense solves)"
+    return [times_row(what, bounds, values, *how, f"bounds at most {float((upper - lower).max()):.1e} apart")]
+
+
+def dense_reward(task: TabularCMDP, policy: TabularPolicy) -> float:
+    """ρ·(I - γP)⁻¹ r"""
+    chain = np.einsum("sa,sat->st", policy.probabilities, task.rows.toarray().reshape(len(task.start), 4, -1))
+    reward = (policy.probabilities * task.reward).sum(axis=1)
+    return float(task.start @ np.linalg.solve(np.eye(len(chain)) - task.discount * chain, reward))

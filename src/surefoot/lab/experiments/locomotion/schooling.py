@@ -10,9 +10,9 @@ import numpy as np
 
 from surefoot.control.improvement import Settings as Loop
 from surefoot.control.trust_region import Region
-from surefoot.lab.baselines import maml_penalty, meta_cpo, safe_meta_networks
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
-from surefoot.lab.baselines.meta_training import MetaLearner, MetaSettings, MetaTrained, meta_trained
+from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_train
+from surefoot.lab.baselines.network_adaptation import META_LEARNERS
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
 from surefoot.lab.experiments.locomotion.families import LocomotionFamily
 from surefoot.oracles.exact import ParameterDistance
@@ -83,23 +83,23 @@ def meta_policies(
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
     settings = _meta_settings(share)
-    learners: dict[str, tuple[MetaLearner, BatchRules]] = {
-        "safe-meta-control": (safe_meta_networks.LEARNER, SafeMetaRules()),
-        "meta-cpo": (meta_cpo.LEARNER, MetaCpoRules()),
-        "maml-penalty": (maml_penalty.LEARNER, PenaltyRules()),
+    default: dict[str, BatchRules] = {
+        "safe-meta-control": SafeMetaRules(),
+        "meta-cpo": MetaCpoRules(),
+        "maml-penalty": PenaltyRules(),
     }
     return {
-        name: meta_trained(
+        name: meta_train(
             world,
             groups,
-            learner,
+            META_LEARNERS[name],
             settings=settings,
             rules=family.rules.get(name, rules),
             rng=np.random.default_rng([seed, k]),
             start=safe,
             progress=partial(_of_learner, progress, name),
         )
-        for k, (name, (learner, rules)) in enumerate(learners.items())
+        for k, (name, rules) in enumerate(default.items())
     }
 
 
