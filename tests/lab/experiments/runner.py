@@ -19,7 +19,7 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.lab.experiments.locomotion.families import LocomotionFamily
+from surefoot.lab.experiments.locomotion.settings import LocomotionFamily
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution

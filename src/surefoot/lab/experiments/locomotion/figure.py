@@ -47,7 +47,7 @@ def gain_and_cost(families: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def look(name: str, certified: bool) -> dict[str, Any]:
+def line_style(name: str, certified: bool) -> dict[str, Any]:
     """Colour and stroke of a method, the same in every figure."""
     drawn = _stroke(name)
     return {
@@ -123,7 +123,7 @@ def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
 def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
     moving = _moving(family)
     for order, (name, own) in enumerate(moving.items(), start=2):
-        curve, drawn = own["curve"], look(name, own["certified"])
+        curve, drawn = own["curve"], line_style(name, own["certified"])
         low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
         if is_clear(name, moving, what):
             axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
@@ -186,7 +186,7 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
     methods = {name: own["certified"] for family in families.values() for name, own in family["methods"].items()}
     moving = {name for family in families.values() for name in _moving(family)}
     ordered = sorted((item for item in methods.items() if item[0] in moving), key=lambda item: not item[1])
-    handles = [Line2D([], [], **look(name, certified)) for name, certified in ordered]
+    handles = [Line2D([], [], **line_style(name, certified)) for name, certified in ordered]
     for handle, (name, _) in zip(handles, ordered, strict=True):
         handle.set_label(f"{handle.get_label()}{_where(name, families)}")
     staying = [name for name in methods if name not in moving]
