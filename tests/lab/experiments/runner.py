@@ -96,7 +96,7 @@ def policy_set() -> PolicyValueSet:
         safe=pushing(LEVELS[0]),
         candidates={f"push {level:g}": pushing(level) for level in LEVELS[1:]},
         seed=0,
-        envelopes=Envelopes(cells=30, holdout=80, uncovered=0.06, episodes=150),
+        envelopes=Envelopes(cells=20, holdout=60, uncovered=0.1, episodes=100),
         signals=LearnedSignals(tasks=16, episodes=8),
         progress=False,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,26 +17,17 @@ from unittest import mock
 import numpy as np
 import pytest
 from kept_results import kept
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from runner import BUDGET, FAMILY, JITTER, LEVELS, Runner, policy_set, pushing, true_values
 from scipy.optimize import linprog
 
 from bandit_world import BanditTask
-from surefoot.cli import commands
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.baselines.rollout_buffer import safe_network
-from surefoot.lab.experiments.frame import redraw
+from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.judging import best
-from surefoot.lab.experiments.locomotion import policy_sets, run
-from surefoot.lab.experiments.locomotion.figure import gain_and_cost, line_style
-from surefoot.lab.experiments.locomotion.page import (
-    _meta_policy_sentences,
-    _step_size_sentence,
-    family_table,
-    page,
-    tables,
-)
+from surefoot.lab.experiments.locomotion import figure, page, policy_sets, run
 from surefoot.lab.experiments.locomotion.policy_sets import (
     HELD_OUT,
     SAMPLE,
@@ -46,19 +35,8 @@ from surefoot.lab.experiments.locomotion.policy_sets import (
     FamilyPolicies,
     Origin,
     load_shipped,
-    simulated_steps,
 )
-from surefoot.lab.experiments.locomotion.run import (
-    SharedEpisodes,
-    TaskRuns,
-    adapt_to_task,
-    learning_episodes,
-    run_method,
-    summarise_family,
-    summary,
-    totals,
-    verdict,
-)
+from surefoot.lab.experiments.locomotion.run import SharedEpisodes, TaskRuns, adapt_to_task, learning_episodes
 from surefoot.lab.experiments.locomotion.settings import (
     ADAPTING,
     DEFAULT_METHODS,
@@ -74,6 +52,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
 from surefoot.simulate.run import Spans
+from test_cli import surefoot
 
 DOCS = Path(__file__).parents[3] / "docs"
 METHODS = tuple(name for name in DEFAULT_METHODS if name not in NETWORKS)
@@ -102,6 +81,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody looks at figures: drawing takes longest."""
+    monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
+
+
 def small(**changes: Any) -> LocomotionSettings:
     given = {"families": ("runner",), "tasks": 4, "episodes": 1500, "methods": METHODS, "risk": 0.2, "watched": 60}
     return LocomotionSettings(**{**given, "judged": 400, "judged_others": 200, "judged_idle": 100, **changes})
@@ -110,26 +95,17 @@ def small(**changes: Any) -> LocomotionSettings:
 # ------------------------------------------------------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"families": ("mars",)}, "families"),
-        ({"methods": ("pce", "nobody")}, "nobody"),
-        ({"tasks": 0}, "tasks"),
-        ({"watched": 0}, "watched"),
-        ({"judged": 1}, "judged"),
-        ({"judged_idle": 1}, "judged_idle"),
-        ({"network_tasks": -1}, "network_tasks"),
-        ({"network_episodes": 0}, "network_episodes"),
-        ({"experts": -1}, "experts"),
-        ({"risk": 1.5}, "risk"),
-        ({"share": 0.0}, "share"),
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_settings_are_checked(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        small(**given)
+BAD = {
+    **{"families": ("mars",), "methods": ("pce", "nobody"), "risk": 1.5, "share": 0.0, "seed": -1},
+    **{"tasks": 0, "watched": 0, "judged": 1, "judged_idle": 1},
+    **{"network_tasks": -1, "network_episodes": 0, "experts": -1},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_settings_are_checked(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{name} must"):
+        small(**{name: BAD[name]})
 
 
 @pytest.mark.long
@@ -160,12 +136,12 @@ def test_published_radii_and_weights_by_hand() -> None:
 def test_published_raises_every_350_episodes_and_drops_what_is_far_off() -> None:
     where = small(episodes=1100)
     source = SharedEpisodes(Runner(np.array([1.0])), policies(), where, [0])
-    spans = run_method(policies(), ON_ROBOTS, source, where, 0, {})
+    spans = run.run_method(policies(), ON_ROBOTS, source, where, 0, {})
     assert [begin for begin, _ in _merged(spans)] == [0, 350, 700, 1050]
     assert spans[-1][0] == 1100
     strict = replace(HOPPER, reward_radius=lambda count: np.full(len(count), 1e-3))
     with mock.patch.object(published, "HOPPER", strict):
-        spans = run_method(policies(), ON_ROBOTS, source, where, 0, {})
+        spans = run.run_method(policies(), ON_ROBOTS, source, where, 0, {})
     assert _merged(spans) == [(0, {("", 0): 1.0})]  # every candidate fails its first test, on the safe policy
 
 
@@ -251,7 +227,7 @@ def test_a_summary_by_hand() -> None:
     other = task_runs([[1, 0, 0]], [0], MEAN)
     best_of_set = linprog([-1, -2, -4], A_ub=[[0.1, 0.4, 0.9]], b_ub=[0.5], A_eq=[[1, 1, 1]], b_eq=[1])
     assert task.possible_gain == pytest.approx(-best_of_set.fun - 1, abs=1e-6)
-    found = summary([task, other], "own", BUDGET, certified=True, learned=7)
+    found = run.summary([task, other], "own", BUDGET, certified=True, learned=7)
     assert found["share_final"] == pytest.approx(1 / 3, abs=1e-6)
     assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.36 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
     assert found["reward_final"] == 1.5
@@ -272,8 +248,8 @@ def test_a_summary_by_hand() -> None:
 )
 def test_too_close_to_tell_is_undecided(error: float, expected: str) -> None:
     own = task_runs([[0, 0.6, 0.4]], [0], MEAN, error)  # costs 0.6
-    assert verdict(*own.excess(own.deployed["own"].rows, BUDGET)) == expected
-    found = summary([own], "own", BUDGET, certified=False, learned=7)
+    assert run.verdict(*own.excess(own.deployed["own"].rows, BUDGET)) == expected
+    found = run.summary([own], "own", BUDGET, certified=False, learned=7)
     assert (found["unsafe_tasks"], found["undecided_tasks"]) == (expected == "unsafe", expected == "undecided")
     assert found["share_final"] == pytest.approx(1)  # what is bought with cost does not count
 
@@ -281,7 +257,7 @@ def test_too_close_to_tell_is_undecided(error: float, expected: str) -> None:
 def test_totals_are_sums() -> None:
     own = {"certified": True, "tasks": 3, "moved": 2, "unsafe_tasks": 1, "undecided_tasks": 2}
     families = {"a": {"methods": {"x": own, "y": own}}, "b": {"methods": {"x": {**own, "certified": False}}}}
-    found = totals(families)
+    found = run.totals(families)
     assert {key: found["x"][key] for key in own} == {
         "certified": False, "tasks": 6, "moved": 4, "unsafe_tasks": 2, "undecided_tasks": 4,
     }  # fmt: skip
@@ -316,7 +292,7 @@ def test_a_run_writes_what_it_says(folder: Path) -> None:
     assert own["pce"]["training_steps"] == 2000 + 1000 + 3 * 500
     assert own["safe-only"]["training_steps"] == 4500  # the safe policy begins with an expert's
     simulated = results["families"]["runner"]["origin"]["simulated"]
-    assert simulated == simulated_steps(FAMILY.tasks(), FAMILY.envelopes, FAMILY.signals, 5)
+    assert simulated == policy_sets.simulated_steps(FAMILY.tasks(), FAMILY.envelopes, FAMILY.signals, 5)
     bounds = simulated[SAMPLE] + simulated[HELD_OUT]
     steps = {name: own[name]["simulator_steps"] for name in ("pce", "safe-only", "certified-returns", ADAPTING)}
     assert steps == {
@@ -345,61 +321,61 @@ def test_verdicts_and_rewards_are_the_true_ones(folder: Path) -> None:
     assert family["possible_gain"] == pytest.approx(possible, abs=0.03)
 
 
-def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(folder: Path) -> None:
+def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (folder / "report.html").read_text()
     places = ["no certified method", "Figure 4", "Unsafe tasks", "its code, and this", "The policies", "Settings"]
     found = [text.index(place) for place in places]
     assert found == sorted(found)
     assert policies().digest()[:16] in text
-    before = {name: (folder / name).read_bytes() for name in ("figure4.png", "figure4.svg", "report.html")}
-    redraw(folder, page)
-    assert {name: (folder / name).read_bytes() for name in before} == before
+    monkeypatch.setattr(frame, "png", lambda figure: b"")
+    assert render(page.page(frame.read_results(folder)).page) == text
 
 
-@pytest.mark.long
-def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path) -> None:
+def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path, undrawn: None) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["methods"]["paper"]["unsafe_tasks"] = 1
-    assert "unsafe policies were deployed, though certified, by ‘paper’ on 1 of" in render(page(results).page)
+    assert "unsafe policies were deployed, though certified, by ‘paper’ on 1 of" in render(page.page(results).page)
     del results["families"]["again"]
     own = results["families"]["runner"]
     own["methods"], own["refused"] = {"pce": own["methods"]["pce"]}, {ADAPTING: "no signals"}
     results["methods"] = {"pce": results["methods"]["pce"]}
-    text = render(page(results).page)
+    text = render(page.page(results).page)
     assert "was not run: no signals" in text
     assert "certified method ever" not in text
-    assert len(tables(results)["Runner, unknown motors"].rows) == 1
+    assert len(page.tables(results)["Runner, unknown motors"].rows) == 1
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 4])
 def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
     (hopper,) = kept("locomotion")["families"].values()
-    figure = gain_and_cost({str(k): hopper for k in range(count)})
-    FigureCanvasAgg(figure).draw()
-    legend, page = figure.legends[0].get_window_extent(), figure.bbox
-    assert page.x0 <= legend.x0
-    assert legend.x1 <= page.x1
+    drawn = figure.gain_and_cost({str(k): hopper for k in range(count)})
+    drawn.draw_without_rendering()
+    legend, whole = drawn.legends[0].get_window_extent(), drawn.bbox
+    assert whole.x0 <= legend.x0
+    assert legend.x1 <= whole.x1
 
 
 def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:
     families = json.loads((folder / "results.json").read_text())["families"]
-    figure = gain_and_cost(families)
-    gain, cost = figure.axes[0], figure.axes[2]  # row by row
+    drawn = figure.gain_and_cost(families)
+    gain, cost = drawn.axes[0], drawn.axes[2]  # row by row
     for axes, what in ((gain, "gain"), (cost, "cost")):
         lines = {line.get_label(): line for line in axes.lines}
         own = families["runner"]["methods"]
         mean, episode = own[ADAPTING]["curve"][f"{what}_mean"], own[ADAPTING]["curve"]["episode"]
-        drawn = sum(each <= 60 for each in episode)
-        assert list(lines[ADAPTING].get_xdata()) == [*episode[:drawn], 61]  # it learns from 60 and keeps what it has
-        assert list(lines[ADAPTING].get_ydata()) == [*mean[:drawn], mean[-1]]
+        learned = sum(each <= 60 for each in episode)
+        assert list(lines[ADAPTING].get_xdata()) == [*episode[:learned], 61]  # it learns from 60 and keeps what it has
+        assert list(lines[ADAPTING].get_ydata()) == [*mean[:learned], mean[-1]]
         assert list(lines["pce (uncertified)"].get_ydata()) == own["pce"]["curve"][f"{what}_mean"]
         assert lines["safe-only"].get_xdata()[-1] == 1500
         assert "paper" not in lines  # it shares the line of the safe policy
     assert set(next(line for line in gain.lines if line.get_label() == "safe-only").get_ydata()) == {0.0}
     assert any(list(line.get_ydata()) == [BUDGET, BUDGET] for line in cost.lines)
     assert cost.get_xscale() == "log"
-    assert any("paper" in text.get_text() for text in figure.legends[0].get_texts())
-    looks = [line_style(name, KNOWN[name].certified) for name in DEFAULT_METHODS]
+    assert any("paper" in text.get_text() for text in drawn.legends[0].get_texts())
+    looks = [figure.line_style(name, KNOWN[name].certified) for name in DEFAULT_METHODS]
     assert len({(own["color"], own["marker"], own["linestyle"]) for own in looks}) == len(looks)
 
 
@@ -412,21 +388,14 @@ def test_methods_that_cannot_be_had_are_named_with_the_reason() -> None:
         run.available_methods(bare, small(methods=(ADAPTING,)))
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, undrawn: None) -> None:
     words = ["--families", "runner", "--tasks", "1", "--episodes", "300", "--methods", "safe-only,pce", "--quick"]
-    out, argv = io.StringIO(), ["surefoot", "reproduce", "locomotion", *words, "--jobs", "1", "--out", str(tmp_path)]
-    with (
-        mock.patch.object(sys, "argv", argv),
-        redirect_stdout(out),
-        redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit) as stop,
-    ):
-        commands.run()
-    assert not stop.value.code
-    assert "Runner, unknown motors" in out.getvalue()
-    told = json.loads((tmp_path / "results.json").read_text())["settings"]
+    told = surefoot("reproduce", "locomotion", *words, "--jobs", "1", "--out", tmp_path)
+    assert told.code == 0
+    assert "Runner, unknown motors" in told.out
+    settings = json.loads((tmp_path / "results.json").read_text())["settings"]
     chosen = {"episodes": 300, "tasks": 1, "retrain": False, "judged_idle": QUICK["judged_idle"]}
-    assert {name: told[name] for name in chosen} == chosen
+    assert {name: settings[name] for name in chosen} == chosen
 
 
 # ---------------------------------------------------------------------------------------------------------- policy sets
@@ -446,9 +415,10 @@ def test_sets_are_what_their_origin_says(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "runner.json").write_text(json.dumps(told))
     with pytest.raises(ArtifactError, match="digest"):
         load_shipped("runner")
-    (tmp_path / "runner.json").write_text(json.dumps({**told, "seed": "none"}))
-    with pytest.raises(ArtifactError, match="'seed' is missing or no"):
-        load_shipped("runner")
+    for bad, match in ((json.dumps({**told, "seed": "none"}), "'seed' is missing or no"), ("{", "not JSON")):
+        (tmp_path / "runner.json").write_text(bad)
+        with pytest.raises(ArtifactError, match=match):
+            load_shipped("runner")
 
 
 def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> None:
@@ -464,14 +434,16 @@ def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> 
             "never moved it, and what is shown of it says nothing about meta-training."
             for name in names
         ]
-        assert _meta_policy_sentences(results) == said
-    assert "were not tuned" in _step_size_sentence(results, list(NETWORKS))
-    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in _step_size_sentence(results, list(NETWORKS))
+        assert page._meta_policy_sentences(results) == said
+    assert "were not tuned" in page._step_size_sentence(results, list(NETWORKS))
+    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in page._step_size_sentence(results, list(NETWORKS))
     del results["families"]["runner"]["unmoved"]
-    assert "is not told by the version that wrote these results" in _meta_policy_sentences(results)[0]
+    assert "is not told by the version that wrote these results" in page._meta_policy_sentences(results)[0]
 
 
-def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retraining_leaves_the_set_and_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+) -> None:
     MetaTrained = pytest.importorskip("surefoot.lab.baselines.meta_training").MetaTrained
     asked: dict[str, Any] = {}
 
@@ -530,7 +502,7 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     found = adapt_to_task(trained(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
     assert found.deployed["cpo-online"].rows[0, 0] == 1.0
     assert found.deployed["maml-penalty"].rows[0, 0] == 0.0
-    family = summarise_family("runner", trained(**{"maml-penalty": meta}), few.methods, [found], few)
+    family = run.summarise_family("runner", trained(**{"maml-penalty": meta}), few.methods, [found], few)
     for steps in ("training_steps", "simulator_steps"):
         table = {name: own[steps] for name, own in family["methods"].items()}
         assert table == {"maml-penalty": 6500, "cpo-online": 4500}
@@ -555,16 +527,16 @@ def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch
     reward, cost = true_values(gain, levels).T
     mixed = linprog(-reward, A_ub=[cost], b_ub=[BUDGET], A_eq=[np.ones(len(levels))], b_eq=[1])
     assert first.expert == pytest.approx([-mixed.fun, BUDGET], abs=0.01)
-    found = summary([first, second], "safe-only", BUDGET, certified=True, learned=7)
+    found = run.summary([first, second], "safe-only", BUDGET, certified=True, learned=7)
     assert found["share_of_expert"] == 0.0
     spans = Spans(np.array([0]), first.possible[None], 1500)
     both = [replace(task, deployed={"best": spans}) for task in (first, second)]
-    found = summary(both, "best", BUDGET, certified=True, learned=7)
+    found = run.summary(both, "best", BUDGET, certified=True, learned=7)
     assert found["share_of_expert"] == pytest.approx(first.possible_gain / first.expert_gain)
-    family = summarise_family("runner", trained(), ["safe-only"], [first, second], few)
+    family = run.summarise_family("runner", trained(), ["safe-only"], [first, second], few)
     assert family["expert_gain"] == [first.expert_gain, None]
-    assert family_table(family).headers[-1].endswith("own expert’s gain")
-    assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert’s gain")
+    assert page.family_table(family).headers[-1].endswith("own expert’s gain")
+    assert not page.family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert’s gain")
 
 
 @pytest.mark.long
@@ -586,8 +558,8 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
         assert learning_episodes(policies(), KNOWN["pce"], few) == few.network_episodes
         tasks = [adapt_to_task(trained(), "runner", ("safe-only", "pce"), np.array([0.9]), k, few) for k in range(2)]
     assert ["pce" in task.deployed for task in tasks] == [True, False]
-    family = summarise_family("runner", trained(), ["safe-only", "pce"], tasks, few)
-    legend = [text.get_text() for text in gain_and_cost({"runner": family}).legends[0].get_texts()]
+    family = run.summarise_family("runner", trained(), ["safe-only", "pce"], tasks, few)
+    legend = [text.get_text() for text in figure.gain_and_cost({"runner": family}).legends[0].get_texts()]
     assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 task"]
     assert [text for text in legend if text.startswith("safe-only")] == ["safe-only, 2 tasks"]
     assert family["methods"]["pce"]["tasks"] == 1

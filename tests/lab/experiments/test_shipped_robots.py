@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from runner import LEVELS, Runs, pushing, runners
-from safetensors.numpy import load
 
 from surefoot.bounds.envelopes import build_cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
@@ -38,10 +37,6 @@ def test_every_family_is_shipped_with_its_meta_policies(shipped: dict[str, Famil
     assert sorted(FAMILIES) == sorted(path.stem for path in TRAINED.glob("*.policyset"))
     for found in shipped.values():
         assert set(found.starts) == {"safe-meta-control", "meta-cpo", "maml-penalty"}
-    moved = shipped["hopper"].starts["maml-penalty"].to_arrays()
-    (path,) = TRAINED.glob("hopper.maml-penalty.safetensors")
-    for name, part in load(path.read_bytes()).items():
-        assert np.array_equal(moved[name], part)
 
 
 def test_documents_say_which_shipped_meta_policies_are_the_safe_policy(shipped: dict[str, FamilyPolicies]) -> None:
@@ -70,9 +65,9 @@ def test_steps_of_bounds_and_signals_are_those_that_training_simulates(monkeypat
         stage[0] = next((place for words, place in places.items() if what.startswith(words)), stage[0])
 
     monkeypatch.setattr(Runs, "run", counting)
-    envelopes = Envelopes(cells=20, holdout=80, uncovered=0.06, episodes=60)
+    envelopes = Envelopes(cells=10, holdout=41, uncovered=0.15, episodes=60)
     signals = LearnedSignals(tasks=12, episodes=4)
-    pushes = [pushing(level) for level in LEVELS]
+    pushes = [pushing(level) for level in LEVELS[:3]]
     build_cells(runners(), pushes, seed=0, envelopes=envelopes, signals=signals, show=noted)
     told = simulated_steps(runners(), envelopes, signals, len(pushes))
     assert counted[SAMPLE] == told[SAMPLE]
