@@ -87,7 +87,7 @@ def safety_table(results: Results) -> Table:
     return Table.of(
         _rows(results["methods"]),
         *_METHOD,
-        Column("tasks on which it left the safe policy", _moved, ""),
+        Column("tasks on which it left the safe policy", _moved_tasks, ""),
         Column("unsafe tasks", _unsafe, ""),
         Column("95 % interval, %", lambda row: _interval(row, ".1f"), ""),
     )
@@ -100,7 +100,7 @@ def _rows(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"name": name, **own} for name, own in found.items()]
 
 
-def _moved(row: Mapping[str, Any]) -> str | None:
+def _moved_tasks(row: Mapping[str, Any]) -> str | None:
     return f"{row['moved']} of {row['tasks']}" if "moved" in row else None
 
 
