@@ -19,7 +19,7 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.control.mlp_policy import MLPPolicy
-from surefoot.lab.experiments.locomotion.families import LocomotionFamily
+from surefoot.lab.experiments.locomotion.settings import LocomotionFamily
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -96,7 +96,7 @@ def policy_set() -> PolicyValueSet:
         safe=pushing(LEVELS[0]),
         candidates={f"push {level:g}": pushing(level) for level in LEVELS[1:]},
         seed=0,
-        envelopes=Envelopes(cells=30, holdout=80, uncovered=0.06, episodes=150),
+        envelopes=Envelopes(cells=20, holdout=60, uncovered=0.1, episodes=100),
         signals=LearnedSignals(tasks=16, episodes=8),
         progress=False,
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,37 +17,42 @@ from unittest import mock
 import numpy as np
 import pytest
 from kept_results import kept
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from runner import BUDGET, FAMILY, JITTER, LEVELS, Runner, policy_set, pushing, true_values
 from scipy.optimize import linprog
 
 from bandit_world import BanditTask
-from surefoot.cli import commands
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.baselines.rollout_buffer import safe_network
-from surefoot.lab.experiments.frame import redraw
+from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.judging import best
-from surefoot.lab.experiments.locomotion import adapting, measures, run, settings, shipped
-from surefoot.lab.experiments.locomotion.adapting import Faced, Streams, face, lessons
-from surefoot.lab.experiments.locomotion.figure import gain_and_cost, look
-from surefoot.lab.experiments.locomotion.page import family_table, locomotion_page, tables
+from surefoot.lab.experiments.locomotion import figure, page, policy_sets, run
+from surefoot.lab.experiments.locomotion.policy_sets import (
+    HELD_OUT,
+    SAMPLE,
+    SIGNALS,
+    FamilyPolicies,
+    Origin,
+    load_shipped,
+)
+from surefoot.lab.experiments.locomotion.run import SharedEpisodes, TaskRuns, adapt_to_task, learning_episodes
 from surefoot.lab.experiments.locomotion.settings import (
     ADAPTING,
     DEFAULT_METHODS,
+    FAMILIES,
     KNOWN,
     NETWORKS,
     QUICK,
     LocomotionSettings,
 )
-from surefoot.lab.experiments.locomotion.shipped import Origin, School
-from surefoot.lab.experiments.locomotion.simulated_steps import HELD_OUT, SAMPLE, SIGNALS, simulated_steps
 from surefoot.learning.paper import published
 from surefoot.learning.paper.published import HOPPER, ON_ROBOTS
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
 from surefoot.simulate.run import Spans
+from test_cli import surefoot
 
 DOCS = Path(__file__).parents[3] / "docs"
 METHODS = tuple(name for name in DEFAULT_METHODS if name not in NETWORKS)
@@ -61,25 +63,28 @@ def policies() -> PolicyValueSet:
     return policy_set()
 
 
-def school(**starts: Any) -> School:
+def trained(**starts: Any) -> FamilyPolicies:
     simulated = {SAMPLE: 300, HELD_OUT: 700, SIGNALS: 50}
     told = Origin("made by hand", 0, policies().digest(), "0", 1.5, 4500, 2000, simulated=simulated)
-    return School(policies(), starts, told)
+    return FamilyPolicies(policies(), starts, told)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The toy in place of the robots, twice, with sets as they are shipped."""
-    families, folder = MappingProxyType({"runner": FAMILY, "again": FAMILY}), tmp_path_factory.mktemp("trained")
+    families, folder = {"runner": FAMILY, "again": FAMILY}, tmp_path_factory.mktemp("trained")
     for name in families:
         policies().save(folder / f"{name}.policyset")
         told = {"command": "made by hand", "seed": 0, "digest": policies().digest(), "version": "0", "seconds": 1.5}
         (folder / f"{name}.json").write_text(json.dumps(told))
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (adapting, run, settings, shipped):
-            patch.setattr(module, "FAMILIES", families)
-        patch.setattr(shipped, "TRAINED", folder)
+    with mock.patch.dict(FAMILIES, families, clear=True), mock.patch.object(policy_sets, "TRAINED", folder):
         yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody looks at figures: drawing takes longest."""
+    monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
 
 
 def small(**changes: Any) -> LocomotionSettings:
@@ -90,30 +95,17 @@ def small(**changes: Any) -> LocomotionSettings:
 # ------------------------------------------------------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"families": ("mars",)}, "families"),
-        ({"methods": ("pce", "nobody")}, "nobody"),
-        ({"tasks": 0}, "tasks"),
-        ({"watched": 0}, "watched"),
-        ({"judged": 1}, "judged"),
-        ({"judged_idle": 1}, "judged_idle"),
-        ({"network_tasks": -1}, "network_tasks"),
-        ({"network_episodes": 0}, "network_episodes"),
-        ({"experts": -1}, "experts"),
-        ({"risk": 1.5}, "risk"),
-        ({"share": 0.0}, "share"),
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_settings_are_checked(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        small(**given)
+BAD = {
+    **{"families": ("mars",), "methods": ("pce", "nobody"), "risk": 1.5, "share": 0.0, "seed": -1},
+    **{"tasks": 0, "watched": 0, "judged": 1, "judged_idle": 1},
+    **{"network_tasks": -1, "network_episodes": 0, "experts": -1},
+}
 
 
-def test_quick_settings_are_settings() -> None:
-    assert small(**QUICK).tasks == QUICK["tasks"]
+@pytest.mark.parametrize("name", BAD)
+def test_settings_are_checked(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{name} must"):
+        small(**{name: BAD[name]})
 
 
 @pytest.mark.long
@@ -142,13 +134,14 @@ def test_published_radii_and_weights_by_hand() -> None:
 
 
 def test_published_raises_every_350_episodes_and_drops_what_is_far_off() -> None:
-    streams, where = Streams(Runner(np.array([1.0])), policies(), small(episodes=1100), [0]), small(episodes=1100)
-    spans = adapting._mixtures(policies(), ON_ROBOTS, streams, where, 0, {})
+    where = small(episodes=1100)
+    source = SharedEpisodes(Runner(np.array([1.0])), policies(), where, [0])
+    spans = run.run_method(policies(), ON_ROBOTS, source, where, 0, {})
     assert [begin for begin, _ in _merged(spans)] == [0, 350, 700, 1050]
     assert spans[-1][0] == 1100
     strict = replace(HOPPER, reward_radius=lambda count: np.full(len(count), 1e-3))
     with mock.patch.object(published, "HOPPER", strict):
-        spans = adapting._mixtures(policies(), ON_ROBOTS, streams, where, 0, {})
+        spans = run.run_method(policies(), ON_ROBOTS, source, where, 0, {})
     assert _merged(spans) == [(0, {("", 0): 1.0})]  # every candidate fails its first test, on the safe policy
 
 
@@ -160,7 +153,7 @@ def _merged(spans: Any) -> Any:
 
 
 def test_whoever_runs_a_policy_for_the_nth_time_gets_its_nth_episode() -> None:
-    first, second = (Streams(Runner(np.array([0.9])), policies(), small(), [3]) for _ in range(2))
+    first, second = (SharedEpisodes(Runner(np.array([0.9])), policies(), small(), [3]) for _ in range(2))
     watching, summing = (learner(policies(), method=KNOWN[name], risk=0.2) for name in (ADAPTING, "pce"))
     together = first.pool(watching).upcoming(np.full(200, 2))
     second.pool(watching).upcoming(np.zeros(7, dtype=int))
@@ -177,33 +170,36 @@ def test_whoever_runs_a_policy_for_the_nth_time_gets_its_nth_episode() -> None:
 
 
 def test_methods_that_cannot_move_are_not_simulated() -> None:
-    found = {name: lessons(policies(), KNOWN[name], small()) for name in METHODS}
+    found = {name: learning_episodes(policies(), KNOWN[name], small()) for name in METHODS}
     assert found == {
         **dict.fromkeys(("safe-only", "paper"), 0),
         **dict.fromkeys((ON_ROBOTS.name, "pce"), 1500),
         **dict.fromkeys(("certified-model-free", "certified-returns", ADAPTING), 60),
     }
-    assert lessons(policies(), KNOWN[ADAPTING], small(episodes=20)) == 20
+    assert learning_episodes(policies(), KNOWN[ADAPTING], small(episodes=20)) == 20
+
+
+@cache
+def together() -> TaskRuns:
+    return adapt_to_task(trained(), "runner", METHODS, np.array([0.8]), 1, small())
 
 
 def test_a_method_alone_does_what_it_did_among_others() -> None:
-    together, alone = (
-        face(school(), "runner", names, np.array([0.8]), 1, small()) for names in (METHODS, METHODS[-1:])
-    )
-    assert np.array_equal(together.courses[ADAPTING].rows, alone.courses[ADAPTING].rows)
-    assert np.array_equal(together.courses[ADAPTING].begins, alone.courses[ADAPTING].begins)
-    for course in together.courses.values():
-        assert course.begins[0] == 0
-        assert (np.diff(course.begins) > 0).all()
-        assert course.rows.sum(axis=1) == pytest.approx(np.ones(len(course.rows)))
-    assert together.courses[ADAPTING].begins.max() <= 60  # then it keeps what it has
-    assert together.courses["pce"].rows[0].max() == 1
+    alone = adapt_to_task(trained(), "runner", METHODS[-1:], np.array([0.8]), 1, small())
+    assert np.array_equal(together().deployed[ADAPTING].rows, alone.deployed[ADAPTING].rows)
+    assert np.array_equal(together().deployed[ADAPTING].begins, alone.deployed[ADAPTING].begins)
+    for spans in together().deployed.values():
+        assert spans.begins[0] == 0
+        assert (np.diff(spans.begins) > 0).all()
+        assert spans.rows.sum(axis=1) == pytest.approx(np.ones(len(spans.rows)))
+    assert together().deployed[ADAPTING].begins.max() <= 60  # then it keeps what it has
+    assert together().deployed["pce"].rows[0].max() == 1
 
 
 def test_values_are_those_of_the_formulas() -> None:
-    found = face(school(), "runner", METHODS, np.array([0.8]), 0, small())
+    found = together()
     assert (np.abs(found.mean - true_values(0.8, LEVELS)) < 5 * found.error + 1e-9).all()
-    used = {name: course.rows.any(axis=0) for name, course in found.courses.items()}
+    used = {name: spans.rows.any(axis=0) for name, spans in found.deployed.items()}
     deployed, certified = (
         np.any([mask for name, mask in used.items() if KNOWN[name].certified or anybody], axis=0)
         for anybody in (True, False)
@@ -216,22 +212,22 @@ def test_values_are_those_of_the_formulas() -> None:
 # -------------------------------------------------------------------------------------------------------- plain numbers
 
 
-def faced(weights: Any, begins: Any, mean: Any, error: float = 0.0) -> Faced:
+def task_runs(weights: Any, begins: Any, mean: Any, error: float = 0.0) -> TaskRuns:
     values = np.array(mean, dtype=float)
     possible = best(BUDGET - values[None, :, 1], values[:, 0])
-    course = Spans(np.array(begins), np.array(weights, dtype=float), 100)
-    return Faced(np.array([1.0]), values, np.full_like(values, error), np.full(3, 9), possible, {"own": course})
+    spans = Spans(np.array(begins), np.array(weights, dtype=float), 100)
+    return TaskRuns(np.array([1.0]), values, np.full_like(values, error), np.full(3, 9), possible, {"own": spans})
 
 
 MEAN = [[1.0, 0.1], [2.0, 0.4], [4.0, 0.9]]  # the best within 0.5: half of the first, half of the third, hence 2.5
 
 
 def test_a_summary_by_hand() -> None:
-    task = faced([[1, 0, 0], [0.5, 0.5, 0], [0, 0.82, 0.18], [0, 1, 0]], [0, 10, 20, 60], MEAN)
-    other = faced([[1, 0, 0]], [0], MEAN)
+    task = task_runs([[1, 0, 0], [0.5, 0.5, 0], [0, 0.82, 0.18], [0, 1, 0]], [0, 10, 20, 60], MEAN)
+    other = task_runs([[1, 0, 0]], [0], MEAN)
     best_of_set = linprog([-1, -2, -4], A_ub=[[0.1, 0.4, 0.9]], b_ub=[0.5], A_eq=[[1, 1, 1]], b_eq=[1])
     assert task.possible_gain == pytest.approx(-best_of_set.fun - 1, abs=1e-6)
-    found = measures.summary([task, other], "own", BUDGET, certified=True, learned=7)
+    found = run.summary([task, other], "own", BUDGET, certified=True, learned=7)
     assert found["share_final"] == pytest.approx(1 / 3, abs=1e-6)
     assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.36 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
     assert found["reward_final"] == 1.5
@@ -251,9 +247,9 @@ def test_a_summary_by_hand() -> None:
     ("error", "expected"), [(0.0, "unsafe"), (0.0333, "unsafe"), (0.034, "undecided"), (1.0, "undecided")]
 )
 def test_too_close_to_tell_is_undecided(error: float, expected: str) -> None:
-    own = faced([[0, 0.6, 0.4]], [0], MEAN, error)  # costs 0.6
-    assert measures.verdict(*own.excess(own.courses["own"].rows, BUDGET)) == expected
-    found = measures.summary([own], "own", BUDGET, certified=False, learned=7)
+    own = task_runs([[0, 0.6, 0.4]], [0], MEAN, error)  # costs 0.6
+    assert run.verdict(*own.excess(own.deployed["own"].rows, BUDGET)) == expected
+    found = run.summary([own], "own", BUDGET, certified=False, learned=7)
     assert (found["unsafe_tasks"], found["undecided_tasks"]) == (expected == "unsafe", expected == "undecided")
     assert found["share_final"] == pytest.approx(1)  # what is bought with cost does not count
 
@@ -261,7 +257,7 @@ def test_too_close_to_tell_is_undecided(error: float, expected: str) -> None:
 def test_totals_are_sums() -> None:
     own = {"certified": True, "tasks": 3, "moved": 2, "unsafe_tasks": 1, "undecided_tasks": 2}
     families = {"a": {"methods": {"x": own, "y": own}}, "b": {"methods": {"x": {**own, "certified": False}}}}
-    found = measures.totals(families)
+    found = run.totals(families)
     assert {key: found["x"][key] for key in own} == {
         "certified": False, "tasks": 6, "moved": 4, "unsafe_tasks": 2, "undecided_tasks": 4,
     }  # fmt: skip
@@ -296,7 +292,7 @@ def test_a_run_writes_what_it_says(folder: Path) -> None:
     assert own["pce"]["training_steps"] == 2000 + 1000 + 3 * 500
     assert own["safe-only"]["training_steps"] == 4500  # the safe policy begins with an expert's
     simulated = results["families"]["runner"]["origin"]["simulated"]
-    assert simulated == simulated_steps(FAMILY.tasks(), FAMILY.envelopes, FAMILY.signals, 5)
+    assert simulated == policy_sets.simulated_steps(FAMILY.tasks(), FAMILY.envelopes, FAMILY.signals, 5)
     bounds = simulated[SAMPLE] + simulated[HELD_OUT]
     steps = {name: own[name]["simulator_steps"] for name in ("pce", "safe-only", "certified-returns", ADAPTING)}
     assert steps == {
@@ -325,149 +321,141 @@ def test_verdicts_and_rewards_are_the_true_ones(folder: Path) -> None:
     assert family["possible_gain"] == pytest.approx(possible, abs=0.03)
 
 
-def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(folder: Path) -> None:
+def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (folder / "report.html").read_text()
     places = ["no certified method", "Figure 4", "Unsafe tasks", "its code, and this", "The policies", "Settings"]
     found = [text.index(place) for place in places]
     assert found == sorted(found)
     assert policies().digest()[:16] in text
-    before = {name: (folder / name).read_bytes() for name in ("figure4.png", "figure4.svg", "report.html")}
-    redraw(folder, locomotion_page)
-    assert {name: (folder / name).read_bytes() for name in before} == before
+    monkeypatch.setattr(frame, "png", lambda figure: b"")
+    assert render(page.page(frame.read_results(folder)).page) == text
 
 
-@pytest.mark.long
-def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path) -> None:
+def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path, undrawn: None) -> None:
     results = json.loads((folder / "results.json").read_text())
     results["methods"]["paper"]["unsafe_tasks"] = 1
-    assert "unsafe policies were deployed, though certified, by ‘paper’ on 1 of" in render(
-        locomotion_page(results).page
-    )
+    assert "unsafe policies were deployed, though certified, by ‘paper’ on 1 of" in render(page.page(results).page)
     del results["families"]["again"]
     own = results["families"]["runner"]
     own["methods"], own["refused"] = {"pce": own["methods"]["pce"]}, {ADAPTING: "no signals"}
     results["methods"] = {"pce": results["methods"]["pce"]}
-    text = render(locomotion_page(results).page)
+    text = render(page.page(results).page)
     assert "was not run: no signals" in text
     assert "certified method ever" not in text
-    assert len(tables(results)["Runner, unknown motors"].rows) == 1
+    assert len(page.tables(results)["Runner, unknown motors"].rows) == 1
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [1, 4])
 def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
     (hopper,) = kept("locomotion")["families"].values()
-    figure = gain_and_cost({str(k): hopper for k in range(count)})
-    FigureCanvasAgg(figure).draw()
-    legend, page = figure.legends[0].get_window_extent(), figure.bbox
-    assert page.x0 <= legend.x0
-    assert legend.x1 <= page.x1
+    drawn = figure.gain_and_cost({str(k): hopper for k in range(count)})
+    drawn.draw_without_rendering()
+    legend, whole = drawn.legends[0].get_window_extent(), drawn.bbox
+    assert whole.x0 <= legend.x0
+    assert legend.x1 <= whole.x1
 
 
 def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:
     families = json.loads((folder / "results.json").read_text())["families"]
-    figure = gain_and_cost(families)
-    gain, cost = figure.axes[0], figure.axes[2]  # row by row
+    drawn = figure.gain_and_cost(families)
+    gain, cost = drawn.axes[0], drawn.axes[2]  # row by row
     for axes, what in ((gain, "gain"), (cost, "cost")):
         lines = {line.get_label(): line for line in axes.lines}
         own = families["runner"]["methods"]
         mean, episode = own[ADAPTING]["curve"][f"{what}_mean"], own[ADAPTING]["curve"]["episode"]
-        drawn = sum(each <= 60 for each in episode)
-        assert list(lines[ADAPTING].get_xdata()) == [*episode[:drawn], 61]  # it learns from 60 and keeps what it has
-        assert list(lines[ADAPTING].get_ydata()) == [*mean[:drawn], mean[-1]]
+        learned = sum(each <= 60 for each in episode)
+        assert list(lines[ADAPTING].get_xdata()) == [*episode[:learned], 61]  # it learns from 60 and keeps what it has
+        assert list(lines[ADAPTING].get_ydata()) == [*mean[:learned], mean[-1]]
         assert list(lines["pce (uncertified)"].get_ydata()) == own["pce"]["curve"][f"{what}_mean"]
         assert lines["safe-only"].get_xdata()[-1] == 1500
         assert "paper" not in lines  # it shares the line of the safe policy
     assert set(next(line for line in gain.lines if line.get_label() == "safe-only").get_ydata()) == {0.0}
     assert any(list(line.get_ydata()) == [BUDGET, BUDGET] for line in cost.lines)
     assert cost.get_xscale() == "log"
-    assert any("paper" in text.get_text() for text in figure.legends[0].get_texts())
-    looks = [look(name, KNOWN[name].certified) for name in DEFAULT_METHODS]
+    assert any("paper" in text.get_text() for text in drawn.legends[0].get_texts())
+    looks = [figure.line_style(name, KNOWN[name].certified) for name in DEFAULT_METHODS]
     assert len({(own["color"], own["marker"], own["linestyle"]) for own in looks}) == len(looks)
 
 
 def test_methods_that_cannot_be_had_are_named_with_the_reason() -> None:
     bare = replace(policies(), cells=None)
-    methods, refused = run.available(bare, small())
+    methods, refused = run.available_methods(bare, small())
     assert "pce" in methods
     assert set(refused) >= {"certified-returns", ADAPTING}
     with pytest.raises(InvalidInput, match="methods must hold one that can be run"):
-        run.available(bare, small(methods=(ADAPTING,)))
+        run.available_methods(bare, small(methods=(ADAPTING,)))
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, undrawn: None) -> None:
     words = ["--families", "runner", "--tasks", "1", "--episodes", "300", "--methods", "safe-only,pce", "--quick"]
-    out, argv = io.StringIO(), ["surefoot", "reproduce", "locomotion", *words, "--jobs", "1", "--out", str(tmp_path)]
-    with (
-        mock.patch.object(sys, "argv", argv),
-        redirect_stdout(out),
-        redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit) as stop,
-    ):
-        commands.run()
-    assert not stop.value.code
-    assert "Runner, unknown motors" in out.getvalue()
-    told = json.loads((tmp_path / "results.json").read_text())["settings"]
+    told = surefoot("reproduce", "locomotion", *words, "--jobs", "1", "--out", tmp_path)
+    assert told.code == 0
+    assert "Runner, unknown motors" in told.out
+    settings = json.loads((tmp_path / "results.json").read_text())["settings"]
     chosen = {"episodes": 300, "tasks": 1, "retrain": False, "judged_idle": QUICK["judged_idle"]}
-    assert {name: told[name] for name in chosen} == chosen
+    assert {name: settings[name] for name in chosen} == chosen
 
 
 # ---------------------------------------------------------------------------------------------------------- policy sets
 
 
 def test_sets_are_what_their_origin_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = shipped.load_shipped("runner")
+    found = load_shipped("runner")
     origin = found.origin
     assert found.policies.digest() == origin.digest == policies().digest()
     assert found.starts == {}
     assert (origin.steps, origin.meta_steps, origin.seconds) == (4500, 0, 1.5)
-    monkeypatch.setattr(shipped, "TRAINED", tmp_path)
+    monkeypatch.setattr(policy_sets, "TRAINED", tmp_path)
     with pytest.raises(InvalidInput, match="--retrain"):
-        shipped.load_shipped("runner")
+        load_shipped("runner")
     policies().save(tmp_path / "runner.policyset")
     told = {"command": "c", "seed": 0, "digest": "0" * 64, "version": "0", "seconds": 1}
     (tmp_path / "runner.json").write_text(json.dumps(told))
     with pytest.raises(ArtifactError, match="digest"):
-        shipped.load_shipped("runner")
-    (tmp_path / "runner.json").write_text(json.dumps({**told, "seed": "none"}))
-    with pytest.raises(ArtifactError, match="'seed' is missing or no"):
-        shipped.load_shipped("runner")
+        load_shipped("runner")
+    for bad, match in ((json.dumps({**told, "seed": "none"}), "'seed' is missing or no"), ("{", "not JSON")):
+        (tmp_path / "runner.json").write_text(bad)
+        with pytest.raises(ArtifactError, match=match):
+            load_shipped("runner")
 
 
 def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> None:
     """By what was loaded, not by name."""
     results = json.loads((folder / "results.json").read_text())
-    pages = {}
-    for names in ((), ("meta-cpo",), ("safe-meta-control", "meta-cpo")):
-        told = deepcopy(results)
-        told["methods"] |= dict.fromkeys(NETWORKS, told["methods"]["pce"])
-        for family in told["families"].values():
+    families = results["families"].values()
+    for names in ([], ["meta-cpo"], ["safe-meta-control", "meta-cpo"]):
+        for family in families:
             family["methods"] |= dict.fromkeys(NETWORKS, family["methods"]["pce"])
-            family["unmoved"] = list(names)
-        pages[names] = render(locomotion_page(told).page)
-        for name in NETWORKS:
-            same = (
-                f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in both families" in pages[names]
-            )
-            assert same == (name in names)
-    assert "were not tuned" in pages[()]
-    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in pages[()]
-    del told["families"]["runner"]["unmoved"]
-    assert "is not told by the version that wrote these results" in render(locomotion_page(told).page)
+            family["unmoved"] = names
+        said = [
+            f"The meta-policy of ‘{name}’ is the safe policy itself, bit for bit, in both families: its meta-training "
+            "never moved it, and what is shown of it says nothing about meta-training."
+            for name in names
+        ]
+        assert page._meta_policy_sentences(results) == said
+    assert "were not tuned" in page._step_size_sentence(results, list(NETWORKS))
+    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in page._step_size_sentence(results, list(NETWORKS))
+    del results["families"]["runner"]["unmoved"]
+    assert "is not told by the version that wrote these results" in page._meta_policy_sentences(results)[0]
 
 
-def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retraining_leaves_the_set_and_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+) -> None:
     MetaTrained = pytest.importorskip("surefoot.lab.baselines.meta_training").MetaTrained
     asked: dict[str, Any] = {}
 
-    def schooled(family: Any, **words: Any) -> PolicyValueSet:
+    def train_policies(family: Any, **words: Any) -> PolicyValueSet:
         asked.update(words, family=family)
         words["progress"]("experts", 1, 2)
         return policies()
 
     meta = replace(safe_network(policies()), clip=3.0)
-    monkeypatch.setattr("surefoot.lab.experiments.locomotion.schooling.schooled", schooled)
+    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_policies", train_policies)
     monkeypatch.setattr(
-        "surefoot.lab.experiments.locomotion.schooling.meta_policies",
+        "surefoot.lab.experiments.locomotion.training.meta_policies",
         lambda *given, **words: {"maml-penalty": MetaTrained(meta, (), 7)},
     )
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
@@ -483,24 +471,24 @@ def test_retraining_leaves_the_set_and_its_origin(tmp_path: Path, monkeypatch: p
     assert origin["accepted"] == {"maml-penalty": 7}
     assert origin["meta_steps"] == 50 * 2 * 6 * 2000  # updates, before and after, tasks, steps on each
     assert "--share 0.5" in origin["command"]
-    monkeypatch.setattr(shipped, "TRAINED", tmp_path)  # what is left can be shipped
-    found = shipped.load_shipped("runner")
+    monkeypatch.setattr(policy_sets, "TRAINED", tmp_path)  # what is left can be shipped
+    found = load_shipped("runner")
     assert found.origin.steps == 2250
     assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
     assert found.starts["maml-penalty"].clip == 3.0
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
-        shipped.load_shipped("runner")
+        load_shipped("runner")
 
 
 def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    schooling = pytest.importorskip("surefoot.lab.experiments.locomotion.schooling")
+    training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
 
     def fails(*given: Any, **words: Any) -> Any:
         raise InvalidInput("line search accepted no step")
 
-    monkeypatch.setattr(schooling, "schooled", lambda *given, **words: policies())
-    monkeypatch.setattr(schooling, "meta_policies", fails)
+    monkeypatch.setattr(training, "train_policies", lambda *given, **words: policies())
+    monkeypatch.setattr(training, "meta_policies", fails)
     with pytest.raises(InvalidInput, match="no step"):
         run.EXPERIMENT.reproduce(small(retrain=True, methods=("safe-only",), tasks=1), tmp_path, jobs=1)
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
@@ -511,10 +499,10 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
     pytest.importorskip("jax")
     meta = replace(safe_network(policies()), clip=3.0)
     few = small(watched=4, episodes=4, methods=("maml-penalty", "cpo-online"), network_tasks=1)
-    found = face(school(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
-    assert found.courses["cpo-online"].rows[0, 0] == 1.0
-    assert found.courses["maml-penalty"].rows[0, 0] == 0.0
-    family = run.summarise_family("runner", school(**{"maml-penalty": meta}), few.methods, [found], few)
+    found = adapt_to_task(trained(**{"maml-penalty": meta}), "runner", few.methods, np.array([0.9]), 0, few)
+    assert found.deployed["cpo-online"].rows[0, 0] == 1.0
+    assert found.deployed["maml-penalty"].rows[0, 0] == 0.0
+    family = run.summarise_family("runner", trained(**{"maml-penalty": meta}), few.methods, [found], few)
     for steps in ("training_steps", "simulator_steps"):
         table = {name: own[steps] for name, own in family["methods"].items()}
         assert table == {"maml-penalty": 6500, "cpo-online": 4500}
@@ -523,40 +511,40 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
 
 def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that costs too much counts as far as it can be mixed in; one that is there for some tasks, for those."""
-    own_expert = pytest.importorskip("surefoot.lab.experiments.locomotion.own_expert")
+    training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
     started: list[Any] = []
 
     def bold(family: Any, task: Any, start: Any, rng: np.random.Generator) -> Any:
         started.append(start)
         return pushing(1.5)
 
-    monkeypatch.setattr(own_expert, "own_expert", bold)
+    monkeypatch.setattr(training, "task_expert", bold)
     gain, few = 0.8, small(experts=1, judged=2000, judged_idle=2000, methods=("safe-only",))
-    first, second = (face(school(), "runner", few.methods, np.array([gain]), k, few) for k in range(2))
+    first, second = (adapt_to_task(trained(), "runner", few.methods, np.array([gain]), k, few) for k in range(2))
     assert started == [policies().policies[int(first.possible.argmax())]]
     assert second.expert is None
     levels = (*LEVELS, 1.5)
     reward, cost = true_values(gain, levels).T
     mixed = linprog(-reward, A_ub=[cost], b_ub=[BUDGET], A_eq=[np.ones(len(levels))], b_eq=[1])
     assert first.expert == pytest.approx([-mixed.fun, BUDGET], abs=0.01)
-    found = measures.summary([first, second], "safe-only", BUDGET, certified=True, learned=7)
+    found = run.summary([first, second], "safe-only", BUDGET, certified=True, learned=7)
     assert found["share_of_expert"] == 0.0
-    course = Spans(np.array([0]), first.possible[None], 1500)
-    both = [replace(task, courses={"best": course}) for task in (first, second)]
-    found = measures.summary(both, "best", BUDGET, certified=True, learned=7)
-    assert found["share_of_expert"] == pytest.approx(first.possible_gain / measures.expert_gain(first))
-    family = run.summarise_family("runner", school(), ["safe-only"], [first, second], few)
-    assert family["expert_gain"] == [measures.expert_gain(first), None]
-    assert family_table(family).headers[-1].endswith("own expert’s gain")
-    assert not family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert’s gain")
+    spans = Spans(np.array([0]), first.possible[None], 1500)
+    both = [replace(task, deployed={"best": spans}) for task in (first, second)]
+    found = run.summary(both, "best", BUDGET, certified=True, learned=7)
+    assert found["share_of_expert"] == pytest.approx(first.possible_gain / first.expert_gain)
+    family = run.summarise_family("runner", trained(), ["safe-only"], [first, second], few)
+    assert family["expert_gain"] == [first.expert_gain, None]
+    assert page.family_table(family).headers[-1].endswith("own expert’s gain")
+    assert not page.family_table({**family, "expert_gain": [None, None]}).headers[-1].endswith("own expert’s gain")
 
 
 @pytest.mark.long
 def test_an_expert_of_the_task_is_trained_on_it() -> None:
-    own_expert = pytest.importorskip("surefoot.lab.experiments.locomotion.own_expert")
+    training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
     task = BanditTask(np.array([1.0]))
     timid = MLPPolicy((np.array([[0.1]]),), (np.zeros(1),), np.array([-1.5]), np.zeros(1), np.ones(1))
-    found = own_expert.own_expert(replace(FAMILY, warm_steps=120_000), task, timid, np.random.default_rng(0))
+    found = training.task_expert(replace(FAMILY, warm_steps=120_000), task, timid, np.random.default_rng(0))
     before, after = (task.episodes(policy, 10**6).run(200, np.random.default_rng(1)) for policy in (timid, found))
     assert after.reward.mean() > before.reward.mean() + 2
     assert after.cost.mean() < 1.1 * task.units.budget[0]
@@ -566,14 +554,12 @@ def test_networks_are_run_on_the_first_tasks_only() -> None:
     """Any method may be said to train networks; these are not run on later tasks, and say so in the counts."""
     few = small(network_tasks=1, tasks=2)
     names = MappingProxyType({"pce": KNOWN["pce"]})
-    with mock.patch.object(adapting, "NETWORKS", names):
-        tasks = [face(school(), "runner", ("safe-only", "pce"), np.array([0.9]), k, few) for k in range(2)]
-    assert ["pce" in task.courses for task in tasks] == [True, False]
-    with mock.patch.object(adapting, "NETWORKS", names):
-        assert lessons(policies(), KNOWN["pce"], few) == few.network_episodes
-    family = run.summarise_family("runner", school(), ["safe-only", "pce"], tasks, few)
-    legend = [text.get_text() for text in gain_and_cost({"runner": family}).legends[0].get_texts()]
+    with mock.patch.object(run, "NETWORKS", names):
+        assert learning_episodes(policies(), KNOWN["pce"], few) == few.network_episodes
+        tasks = [adapt_to_task(trained(), "runner", ("safe-only", "pce"), np.array([0.9]), k, few) for k in range(2)]
+    assert ["pce" in task.deployed for task in tasks] == [True, False]
+    family = run.summarise_family("runner", trained(), ["safe-only", "pce"], tasks, few)
+    legend = [text.get_text() for text in figure.gain_and_cost({"runner": family}).legends[0].get_texts()]
     assert [text for text in legend if text.startswith("pce")] == ["pce (uncertified), 1 task"]
     assert [text for text in legend if text.startswith("safe-only")] == ["safe-only, 2 tasks"]
-    found = measures.summary(tasks, "pce", BUDGET, certified=False, learned=7)
-    assert found["tasks"] == 1
+    assert family["methods"]["pce"]["tasks"] == 1

@@ -3,7 +3,7 @@ linear in those of its policies, so each is judged once, on fresh episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
+from surefoot.errors import InvalidInput
 from surefoot.learning.certified.selection import best_mixture
 
 # A mixture is called safe or unsafe if its cost is so many standard errors from the budget.
@@ -114,3 +115,18 @@ def best(margin: Floats, reward: Floats) -> Floats:
     weights = np.zeros(len(reward))
     weights[found.indices] = found.weights
     return weights
+
+
+def available(methods: Iterable[str], make: Callable[[str], object]) -> tuple[list[str], dict[str, str]]:
+    """The methods that can be had, by `make`, and why the others cannot."""
+    found, refused = [], {}
+    for name in methods:
+        try:
+            make(name)
+        except InvalidInput as error:
+            refused[name] = str(error)
+        else:
+            found.append(name)
+    if not found:
+        raise InvalidInput(f"methods must hold one that can be run, got none: {'; '.join(refused.values())}")
+    return found, refused

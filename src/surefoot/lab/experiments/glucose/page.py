@@ -2,80 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from surefoot.lab.experiments.frame import Report, Results
-from surefoot.lab.experiments.glucose.elimination import ELIMINATION
-from surefoot.lab.experiments.glucose.figure import gain_over_days, patients_over_days
-from surefoot.lab.experiments.glucose.measures import LEAST_GAIN
-from surefoot.lab.experiments.glucose.settings import ADAPTING, CELLS, EPISODES, REFERENCE
-from surefoot.lab.experiments.glucose.tables import (
-    information_table,
-    methods_table,
-    percent,
-    risks_table,
-    safety_table,
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from surefoot.lab.experiments.frame import Report, Results, report
+from surefoot.lab.experiments.glucose.settings import (
+    ADAPTING,
+    CELLS,
+    EARLY,
+    ELIMINATION,
+    EPISODES,
+    KNOWN,
+    LEAST_GAIN,
+    REFERENCE,
+    GlucoseSettings,
 )
-from surefoot.report import verdict
-from surefoot.report.figures import png, svg
-from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import Table
+from surefoot.lab.pump.family import BUDGET
+from surefoot.report import table, verdict
+from surefoot.report.figures import STYLE, svg
+from surefoot.report.page import Section
+from surefoot.report.palette import BUDGET_COLOUR, GREY, INK, PAPER, SOFT, stroke
+from surefoot.report.table import MISSING, Cell, Column, Table
 from surefoot.report.verdict import Answer, Verdict
 
-DISCLAIMER = (
-    "This is a simulation and no medical device. The patients are equations; nothing here says what any person should "
-    "be given."
-)
 
-
-def glucose_page(results: Results) -> Report:
+def page(results: Results) -> Report:
     """What it is about, patients over days, all methods, and what bounds them."""
-    settings, methods = results["settings"], results["methods"]
+    methods = results["methods"]
     drawn = [name for name in (REFERENCE, ELIMINATION.name, ADAPTING) if name in methods] or list(methods)[:3]
-    figures = {
-        "patients.png": patients_over_days(results["shown"], results["policies"], drawn),
-        "gain.png": gain_over_days(methods, results["cell_known"]),
-    }
-    page = Page(
+    patients = patients_over_days(results["shown"], results["policies"], drawn)
+    gain = gain_over_days(methods, results["cell_known"])
+    return report(
+        results,
+        GlucoseSettings,
         title="The insulin pump of a new patient",
         verdict=_verdict(results),
-        lead=f"{DISCLAIMER} {_LEAD}",
-        facts=(
-            ("patients", str(settings["patients"])),
-            ("days per patient", str(settings["days"])),
-            ("risk", f"{settings['risk']:g}"),
-            ("bounds", _bounds(results)),
-            *(("first look", text) for text in _coarse(settings)),
-            ("seed", str(settings["seed"])),
-            ("time", f"{results['seconds']:.0f} s"),
-            ("versions", ", ".join(f"{name} {version}" for name, version in versions())),
-        ),
+        lead=f"{_DISCLAIMER} {_LEAD}",
+        facts=_facts(results),
         sections=(
-            _patients(results, svg(figures["patients.png"])),
-            _all_methods(results, svg(figures["gain.png"])),
+            Section("Three patients over days", figure=svg(patients), caption=_PATIENTS),
+            _all_methods(results, svg(gain)),
             _safety(results),
             *_limits(results),
-            _about(settings),
+            _about(results["settings"]),
         ),
-        command=_command(settings),
-        footer=f"surefoot {results['version']}",
+        figures={"patients.png": patients, "gain.png": gain},
     )
-    return Report(page, {name: png(figure) for name, figure in figures.items()})
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
 
 
 def tables(results: Results) -> dict[str, Table]:
     return {"Methods": methods_table(results), "Safety": safety_table(results)}
 
 
+def methods_table(results: Results) -> Table:
+    left, until, *shares = _gain_columns(results["settings"]["days"], " of the possible gain", optional=True)
+    in_range = Column("mean time in range", lambda row: percent(row["in_range"]), "", optional=True)
+    return Table.of(_rows(results["methods"]), *_METHOD, left, until, *shares, in_range)
+
+
+def safety_table(results: Results) -> Table:
+    return Table.of(
+        _rows(results["methods"]),
+        *_METHOD,
+        _UNSAFE,
+        Column("undecided", "undecided_tasks", ""),
+        Column(
+            "95 % interval, %",
+            lambda row: table.interval([100 * end for end in row["unsafe_interval"]], ".1f"),
+            "",
+            optional=True,
+        ),
+        Column("days above 4 %", "unsafe_days", ","),
+        Column(
+            "largest time below range, %",
+            lambda row: f"{100 * row['largest_below']:.2f} ± {100 * row['largest_below_error']:.2f}",
+            "",
+        ),
+    )
+
+
+def risks_table(results: Results) -> Table:
+    """By risk, and what knowing more beforehand would be worth."""
+    known = {"the cell known": results["cell_known"]["share"], "the patient known": 1.0}
+    rows = [
+        *_rows(results["risks"]),
+        *({"name": name, "share_early": share, "share": share} for name, share in known.items()),
+    ]
+    return Table.of(rows, Column("risk", "name"), *_gain_columns(results["settings"]["days"]), _UNSAFE)
+
+
+def information_table(results: Results) -> Table:
+    """Per patient the safe settings, and those that were made for one like that."""
+    names = results["policies"]
+    rows = [row for row in results["information"]["rows"] if row["policy"] in (0, _closest(names, row["parameter"][0]))]
+    return Table.of(
+        rows,
+        Column("sensitivity", lambda row: f"{row['parameter'][0]:g}"),
+        Column("settings", lambda row: names[row["policy"]] if row["policy"] else "safe for everybody"),
+        Column("from the two sums", lambda row: _error(row["sums"]), ""),
+        Column("from sums and signals", lambda row: _error(row["signals"]), ""),
+    )
+
+
+def _rows(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": name, **own} for name, own in found.items()]
+
+
+def _gain_columns(days: int, until: str = "", optional: bool = False) -> tuple[Column, ...]:
+    """How soon there is how much of what can be gained; whether a narrow terminal may leave out the first."""
+    return (
+        Column(
+            "median day of leaving what is safe for everybody",
+            lambda row: _days(row, "median_moved", days),
+            "",
+            optional,
+        ),
+        Column(f"median days until 90 %{until}", lambda row: _days(row, "median_days", days), ""),
+        Column(f"share of the gain, first {min(EARLY, days)} days", lambda row: percent(row["share_early"]), ""),
+        Column(f"all {days} days", lambda row: percent(row["share"]), ""),
+    )
+
+
+def _days(row: Mapping[str, Any], key: str, days: int) -> str | None:
+    if key not in row:
+        return None
+    return f"> {days}" if row[key] is None else f"{row[key]:g}"
+
+
+def _unsafe_cell(row: Mapping[str, Any]) -> str | Cell | None:
+    if "tasks" not in row:
+        return None
+    text = f"{row['unsafe_tasks']} of {row['tasks']}"
+    return Cell(text, "bad") if row["unsafe_tasks"] else text
+
+
+_METHOD = (Column("method", "name"), Column("certified", table.certified))
+_UNSAFE = Column("patients ever above 4 %", _unsafe_cell, "")
+
+
+def _closest(names: Sequence[str], sensitivity: float) -> int:
+    """The settings that were made for the patient of closest sensitivity, by their names."""
+    made_for = [float(name.removeprefix("sensitivity ").split(",")[0]) for name in names[1:]]
+    return 1 + min(range(len(made_for)), key=lambda k: abs(made_for[k] / sensitivity - 1))
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %".replace("-", "−")
+
+
+def _error(error: float | None) -> str:
+    return MISSING if error is None else f"{error:.2f}" if error < 10 else "> 10"
+
+
 # ---------------------------------------------------------------------------------------------------------------- words
 
 
+_DISCLAIMER = (
+    "This is a simulation and no medical device. The patients are equations; nothing here says what any person should "
+    "be given."
+)
 _LEAD = (
     "A new patient’s body is unknown to the pump. Settings that are safe for everybody give too little insulin to "
     "most; settings that suit one patient put another dangerously low. The pump may try other settings only once the "
     "days it has seen prove, up to a risk chosen beforehand, that these keep the time below 70 mg/dl within 4 % of "
     "the day."
+)
+_PATIENTS = (
+    "Top: expected time in range of the settings in use on each day; dotted, the most that any mixture of the settings "
+    "reaches within 4 % below range on this very patient. Middle: time below range against the 4 %. Bottom: which "
+    f"settings ‘{ADAPTING}’ uses, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ never adapts; "
+    f"‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most promising first, until "
+    "the days contradict what they promise. All lines are true values of what was deployed, not of single days."
 )
 
 
@@ -84,14 +189,16 @@ def _verdict(results: Results) -> Verdict:
     found = methods.get(ADAPTING)
     days = f"over the first {settings['days']} days"
     worth = "" if found is None else f"‘{ADAPTING}’ had {percent(found['share'])} of the possible gain {days}, and "
-    words = worth + verdict.in_words(methods, "patients")
+    soon = ""
+    if found is not None and found["median_days"] is not None:
+        soon = f"; half of the patients had 90 % of it by day {found['median_days']:.0f}"
     return Verdict(
-        f"In simulation {words}.",
+        f"In simulation {worth}{verdict.in_words(methods, 'patients')}.",
         (
             Answer(
                 "Gained",
                 "nothing" if found is None else percent(found["share"]),
-                f"of the time in range that is safely possible, {days}{_soon(found)}",
+                f"of the time in range that is safely possible, {days}{soon}",
             ),
             verdict.safety(methods),
             verdict.sureness(methods, settings["risk"], "patients"),
@@ -100,50 +207,26 @@ def _verdict(results: Results) -> Verdict:
     )
 
 
-def _soon(found: Mapping[str, Any] | None) -> str:
-    if found is None or found["median_days"] is None:
-        return ""
-    return f"; half of the patients had 90 % of it by day {found['median_days']:.0f}"
-
-
-def _about(settings: Mapping[str, Any]) -> Section:
-    return Section(
-        "What is simulated",
-        paragraphs=(
-            "An adult with type 1 diabetes wears a pump and a glucose sensor. A day is 288 readings, one every five "
-            "minutes. Good is time in range, the share of readings within 70–180 mg/dl. Dangerous is time below range, "
-            "the share below 70 mg/dl: the international consensus asks for less than 4 % of the day. Meals come at "
-            "random times and sizes, carbohydrates are counted wrongly, the sensor is noisy, and the body itself "
-            "varies from day to day.",
-            "What differs between patients, and nobody tells the pump, is how sensitive they are to insulin (a factor "
-            f"of four between the extremes) and how fast they absorb it. There are {settings['candidates'] + 1} "
-            "settings to choose from: one that is safe for everybody, and one made for each of "
-            f"{settings['candidates']} patients from most to least sensitive. Each day’s settings are drawn from a "
-            "mixture; time in and below range are those of the mixture.",
-            "Model and assumptions: docs/glucose.md. Days are independent of each other there, which those of people "
-            "are not quite.",
-        ),
+def _facts(results: Results) -> list[tuple[str, str]]:
+    """The bounds, and a word where they are coarser than usual."""
+    settings, bounds = results["settings"], results["bounds"]
+    made = (
+        f"{bounds['cells']} cells, {settings['holdout']} held-out patients, {settings['episodes']} days on average per "
+        f"patient and settings; {bounds['uncovered']:.2g} uncovered"
     )
-
-
-def _patients(results: Results, figure: bytes) -> Section:
-    return Section(
-        "Three patients over days",
-        figure=figure,
-        caption=(
-            "Top: expected time in range of the settings in use on each day; dotted, the most that any mixture of the "
-            "settings reaches within 4 % below range on this very patient. Middle: time below range against the 4 %. "
-            f"Bottom: which settings ‘{ADAPTING}’ uses, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ "
-            f"never adapts; ‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most "
-            "promising first, until the days contradict what they promise. All lines are true values of what was "
-            "deployed, not of single days."
-        ),
+    if (settings["cells"], settings["episodes"]) == (CELLS, EPISODES):
+        return [("bounds", made)]
+    coarse = (
+        f"Made with coarser bounds than usual ({settings['cells']} cells and {settings['episodes']} days instead of "
+        f"{CELLS} and {EPISODES}): a first look, at which the certified methods do worse than they can."
     )
+    return [("bounds", made), ("first look", coarse)]
 
 
 def _all_methods(results: Results, figure: bytes) -> Section:
-    methods, counted = results["methods"], next(iter(results["methods"].values()))["counted"]
-    patients = results["settings"]["patients"]
+    methods, patients = results["methods"], results["settings"]["patients"]
+    counted = next(iter(methods.values()))["counted"]
+    reached = [f"{name}: {own['reached']} of {own['counted']} got there." for name, own in methods.items()]
     return Section(
         "All methods, all patients",
         paragraphs=(
@@ -160,12 +243,14 @@ def _all_methods(results: Results, figure: bytes) -> Section:
         notes=(
             f"Days until 90 %: of the {counted} of {patients} patients who have at least {100 * LEAST_GAIN:g} points "
             "of time in range to gain; those who never got there count as later than the last day. "
-            + " ".join(
-                f"{name}: {methods[name]['reached']} of {methods[name]['counted']} got there." for name in methods
-            ),
-            *(f"{name} was not run: {reason}." for name, reason in results["refused"].items() if name in methods),
+            + " ".join(reached),
+            *_refusals(results, among=results["settings"]["methods"]),
         ),
     )
+
+
+def _refusals(results: Results, among: Collection[str]) -> list[str]:
+    return [f"{name} was not run: {why}." for name, why in results["refused"].items() if name in among]
 
 
 def _safety(results: Results) -> Section:
@@ -188,22 +273,23 @@ def _safety(results: Results) -> Section:
     )
 
 
-def _limits(results: Results) -> tuple[Section, ...]:
+def _limits(results: Results) -> Iterable[Section]:
     settings, told = results["settings"], results["information"]
     few = min(settings["compared_patients"], settings["patients"])
-    refused = [f"{name} was not run: {why}." for name, why in results["refused"].items()]
-    risk = Section(
-        "What bounds it: the price of the risk",
-        paragraphs=(
-            "Before other settings are used, every kind of patient whom they would harm must be ruled out with odds of "
-            "one over the risk. Evidence grows in proportion to the days, so halving the risk costs a constant number "
-            f"of days. ‘{ADAPTING}’ at several risks, on the first {few} patients. Of every risk the probability "
-            f"{results['bounds']['uncovered']:.3g} is already spent on patients whom the bounds may not hold for.",
-        ),
-        table=risks_table(results),
-        notes=tuple(refused),
-    )
-    day = Section(
+    if results["risks"]:
+        yield Section(
+            "What bounds it: the price of the risk",
+            paragraphs=(
+                "Before other settings are used, every kind of patient whom they would harm must be ruled out with "
+                "odds of one over the risk. Evidence grows in proportion to the days, so halving the risk costs a "
+                f"constant number of days. ‘{ADAPTING}’ at several risks, on the first {few} patients. Of every risk "
+                f"the probability {results['bounds']['uncovered']:.3g} is already spent on patients whom the bounds "
+                "may not hold for.",
+            ),
+            table=risks_table(results),
+            notes=tuple(_refusals(results, among=results["refused"].keys() - set(settings["methods"]))),
+        )
+    yield Section(
         "What bounds it: what a day says",
         paragraphs=(
             "How well one day tells the sensitivity to insulin: the standard error of its logarithm, from the two "
@@ -218,29 +304,153 @@ def _limits(results: Results) -> tuple[Section, ...]:
             "on either side. The settings of a row are those in the set made for the patient who is most like it.",
         ),
     )
-    return (risk, day) if results["risks"] else (day,)
 
 
-def _bounds(results: Results) -> str:
-    settings, bounds = results["settings"], results["bounds"]
-    return (
-        f"{bounds['cells']} cells, {settings['holdout']} held-out patients, {settings['episodes']} days on average per "
-        f"patient and settings; {bounds['uncovered']:.2g} uncovered"
+def _about(settings: Mapping[str, Any]) -> Section:
+    return Section(
+        "What is simulated",
+        paragraphs=(
+            "An adult with type 1 diabetes wears a pump and a glucose sensor. A day is 288 readings, one every five "
+            "minutes. Good is time in range, the share of readings within 70–180 mg/dl. Dangerous is time below range, "
+            "the share below 70 mg/dl: the international consensus asks for less than 4 % of the day. Meals come at "
+            "random times and sizes, carbohydrates are counted wrongly, the sensor is noisy, and the body itself "
+            "varies from day to day.",
+            "What differs between patients, and nobody tells the pump, is how sensitive they are to insulin (a factor "
+            f"of four between the extremes) and how fast they absorb it. There are {settings['candidates'] + 1} "
+            "settings to choose from: one that is safe for everybody, and one made for each of "
+            f"{settings['candidates']} patients from most to least sensitive. Each day’s settings are drawn from a "
+            "mixture; time in and below range are those of the mixture.",
+            "Model and assumptions: docs/glucose.md. Days are independent of each other there, which those of people "
+            "are not quite.",
+        ),
     )
 
 
-def _coarse(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    if (settings["cells"], settings["episodes"]) == (CELLS, EPISODES):
-        return ()
-    return (
-        f"Made with coarser bounds than usual ({settings['cells']} cells and {settings['episodes']} days instead of "
-        f"{CELLS} and {EPISODES}): a first look, at which the certified methods do worse than they can.",
+# -------------------------------------------------------------------------------------------------------------- figures
+
+
+HIGHEST_BELOW = 12.0  # per cent of the day; what lies above is named at the edge
+SETTINGS_COLOURS = matplotlib.colormaps["YlGnBu"]
+SAFE_COLOUR = "#d9d9d9"
+POSSIBLE = INK
+SMALL_PRINT: dict[str, Any] = {"fontsize": 8, "color": SOFT}
+UNCERTIFIED_LINE = (0, (4, 2))
+
+
+def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[str], drawn: Sequence[str]) -> Figure:
+    """A column per patient: time in range, time below it against the budget, and the settings of `ADAPTING`."""
+    adapting = ADAPTING if ADAPTING in drawn else drawn[-1]
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(3.9 * len(shown), 5.2), 8.2), layout="constrained")
+        rows = figure.subplots(3, len(shown), sharex=True, sharey="row", squeeze=False, height_ratios=[1.2, 1.1, 0.9])
+        for column, patient in enumerate(shown):
+            _draw_lines(rows[0][column], patient, drawn, "in_range", 100.0)
+            possible = rows[0][column].axhline(
+                100 * patient["possible"][0], color=POSSIBLE, linestyle=":", linewidth=1.2
+            )
+            rows[0][column].set_title(_title(patient), fontsize=10, fontweight="bold")
+            _draw_lines(rows[1][column], patient, drawn, "below", HIGHEST_BELOW)
+            budget = rows[1][column].axhline(100 * BUDGET, color=BUDGET_COLOUR, linestyle="--", linewidth=1.2)
+            _draw_settings(rows[2][column], patient["methods"][adapting]["weights"], policies)
+            _mark_leaving(rows[:, column], patient["methods"][adapting]["weights"])
+            rows[2][column].set_xlabel("day")
+        rows[0][0].set_ylim(0, 100)
+        rows[1][0].set_ylim(0, HIGHEST_BELOW)
+        rows[0][0].set_ylabel("time in range, % of the day")
+        rows[1][0].set_ylabel("time below range, % of the day")
+        rows[2][0].set_ylabel(f"settings in use, %\n({adapting})")
+        figure.align_ylabels()
+        handles, labels = rows[0][0].get_legend_handles_labels()
+        words = ["the most that is safely possible", "at most 4 % below range"]
+        first = figure.legend(
+            [*handles, possible, budget],
+            [*labels, *words],
+            loc="outside upper center",
+            ncols=5 if len(shown) > 1 else 2,
+            fontsize=9,
+        )
+        figure.add_artist(first)
+        patches, names = rows[2][0].get_legend_handles_labels()
+        title = "settings, from least to most insulin, each named by the patient it was made for"
+        figure.legend(patches, names, loc="outside lower center", ncols=3, fontsize=8, title=title, title_fontsize=8)
+    return figure
+
+
+def gain_over_days(methods: Mapping[str, Any], cell_known: Mapping[str, Any]) -> Figure:
+    """The share of the safely possible gain on each day, all patients together."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+        axes = figure.subplots()
+        days = 0
+        for name, found in methods.items():
+            share = 100 * np.array(found["share_by_day"])
+            days = max(days, len(share))
+            width = 2.2 if name == ADAPTING else 1.5
+            axes.plot(np.arange(1, len(share) + 1), share, linewidth=width, **_look(name, found["certified"]))
+        axes.axhline(100, color=POSSIBLE, linestyle=":", linewidth=1.2, label="the patient known")
+        axes.axhline(100 * cell_known["share"], color=GREY, linestyle="-.", linewidth=1.2, label="the cell known")
+        axes.set(xlim=(1, max(days, 2)), ylim=(min(-3.0, axes.dataLim.y0), 105))
+        axes.set(xlabel="day", ylabel="share of the possible gain, %")
+        figure.legend(loc="outside right upper", fontsize=8.5)
+    return figure
+
+
+def _look(name: str, certified: bool) -> dict[str, Any]:
+    """Colour, stroke and label of a method; what has no certificate is dashed and says so."""
+    colour = stroke("pce" if name == ELIMINATION.name else name).colour
+    if certified:
+        return {"color": colour, "linestyle": "-", "label": name}
+    return {"color": colour, "linestyle": UNCERTIFIED_LINE, "label": f"{name} (uncertified)"}
+
+
+def _draw_lines(axes: Axes, patient: Mapping[str, Any], drawn: Sequence[str], what: str, most: float) -> None:
+    for name in drawn:
+        values = 100 * np.array(patient["methods"][name][what])
+        days, look = np.arange(1, len(values) + 1), _look(name, KNOWN[name].certified)
+        width = 2.2 if name == ADAPTING else 1.5
+        axes.step(days, np.minimum(values, most), where="mid", linewidth=width, **look)
+        if values.max() > most:
+            axes.text(
+                min(days[values > most].max() + 1, 0.7 * days.max()),
+                0.93 * most,
+                f"up to {values.max():.0f} %",
+                fontsize=8,
+                color=look["color"],
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.0},
+            )
+
+
+def _draw_settings(axes: Axes, weights: Any, policies: Sequence[str]) -> None:
+    """How likely each of the settings is on each day, stacked: the safe ones below."""
+    shares = 100 * np.array(weights)
+    shades = [SAFE_COLOUR, *(SETTINGS_COLOURS(each) for each in np.linspace(0.2, 1.0, max(len(policies) - 1, 1)))]
+    days = np.arange(1, len(shares) + 1)
+    names = ["safe for everybody", *policies[1:]]
+    axes.stackplot(days, shares.T, colors=shades[: len(policies)], labels=names, step="mid", linewidth=0)
+    axes.set(ylim=(0, 100), xlim=(1, max(len(shares), 2)))
+    axes.grid(False)
+
+
+def _mark_leaving(column: Any, weights: Any) -> None:
+    """The first day on which something was deployed that is not safe for everybody."""
+    shares = np.array(weights)
+    left = np.flatnonzero((shares != shares[0]).any(axis=1))
+    if not left.size:
+        column[0].text(0.03, 0.04, "keeps to what is safe for everybody", transform=column[0].transAxes, **SMALL_PRINT)
+        return
+    day = int(left[0]) + 1
+    for axes in column:
+        axes.axvline(day, color=GREY, linewidth=0.9, linestyle=(0, (1, 1.5)))
+    column[0].annotate(
+        f"leaves what is safe\nfor everybody: day {day}",
+        (day, 2),
+        xytext=(4, 2),
+        textcoords="offset points",
+        **SMALL_PRINT,
     )
 
 
-def _command(settings: Mapping[str, Any]) -> str:
-    return (
-        f"surefoot reproduce glucose --patients {settings['patients']} --days {settings['days']} \\\n"
-        f"  --methods {','.join(settings['methods'])} \\\n"
-        f"  --risk {settings['risk']:g} --seed {settings['seed']} --out DIR"
-    )
+def _title(patient: Mapping[str, Any]) -> str:
+    sensitivity, minutes = patient["parameter"]
+    word = "sensitive" if sensitivity > 1.25 else "average" if sensitivity > 0.8 else "insensitive"
+    return f"{word}: sensitivity {sensitivity:.2f}, {minutes:.0f} min"

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import Floats
+from surefoot.bounds.cells import Cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
-from surefoot.errors import InvalidInput
-from surefoot.fan_out import parallel_map
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Task
 from surefoot.lab.experiments.frame import Bench, Experiment
-from surefoot.lab.experiments.glucose.information import information
-from surefoot.lab.experiments.glucose.measures import known_cell_summary, summary
-from surefoot.lab.experiments.glucose.page import glucose_page, tables
-from surefoot.lab.experiments.glucose.patients import NEAR, Contender, Lived, live
-from surefoot.lab.experiments.glucose.settings import ADAPTING, KNOWN, QUICK, GlucoseSettings
+from surefoot.lab.experiments.glucose.page import page, tables
+from surefoot.lab.experiments.glucose.settings import ADAPTING, EARLY, KNOWN, LEAST_GAIN, QUICK, GlucoseSettings
+from surefoot.lab.experiments.judging import STANDARD_ERRORS, Judge, JudgedTask, available, best
+from surefoot.lab.pump.days import DAY_SPREAD
 from surefoot.lab.pump.family import BUDGET, glucose
+from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import Progress
+from surefoot.report.metrics import binomial_interval
+from surefoot.simulate.pool import EpisodePool, EpisodeStream
+from surefoot.simulate.runner import ask_and_tell
 from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
 
 POLICY_SET = "glucose.policyset"  # its file
 SHOWN = (1.7, 1.0, 0.6)  # patients in the figure: those whose sensitivity is closest
+USUAL_MINUTES = 55.0  # until insulin is absorbed
 
 
 def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
     """Search, bound and adapt."""
-    jobs, show, clock = bench.jobs, bench.progress, Clock()
-    policies = bench.policy_sets[POLICY_SET] = train_pump_policies(settings, jobs, show, clock)
-    contenders, refused = _contenders(policies, settings)
-    patients = adapt_to_patients(policies, contenders, settings, jobs, show)
+    clock = Clock()
+    policies = bench.policy_sets[POLICY_SET] = train_pump_policies(settings, bench, clock)
+    contenders, refused = available_contenders(policies, settings)
+    patients = adapt_to_patients(policies, contenders, settings, bench)
     clock.lap("adapting and judging")
-    told = information(policies, settings.seed, jobs, show)
+    told = information(policies, settings.seed, bench)
     clock.lap("what a day says")
     return {
-        "seconds": sum(clock.seconds.values()),
         "seconds_by_stage": clock.seconds,
         **summarise_patients(policies, contenders, patients, settings),
         "refused": refused,
@@ -60,33 +65,77 @@ class Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
-def train_pump_policies(settings: GlucoseSettings, jobs: int, show: Progress, clock: Clock) -> PolicyValueSet:
+def train_pump_policies(settings: GlucoseSettings, bench: Bench, clock: Clock) -> PolicyValueSet:
     """Settings by search, and what they do to as good as every patient."""
     tasks = glucose()
     safe, candidates = insulin_candidates(
-        tasks, count=settings.candidates, days=settings.searched_days, seed=settings.seed, progress=show
+        tasks, count=settings.candidates, days=settings.searched_days, seed=settings.seed, progress=bench.progress
     )
     clock.lap("searching settings")
-    envelopes = Envelopes(
-        cells=settings.cells, holdout=settings.holdout, uncovered=settings.uncovered, episodes=settings.episodes
-    )
     policies = policy_set(
         tasks,
         safe=safe,
         candidates=candidates,
         seed=settings.seed,
-        envelopes=envelopes,
+        envelopes=Envelopes(
+            cells=settings.cells, holdout=settings.holdout, uncovered=settings.uncovered, episodes=settings.episodes
+        ),
         signals=LearnedSignals(tasks=settings.learned_patients, episodes=settings.learned_days),
-        jobs=jobs,
-        progress=show,
+        jobs=bench.jobs,
+        progress=bench.progress,
     )
     clock.lap("bounding what they do")
     return policies
 
 
+# ----------------------------------------------------------------------------------------------------------- contenders
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method at a risk; runs at another risk than that of the experiment have a label of their own."""
+
+    label: str
+    method: str
+    risk: float
+
+    def learner(self, policies: PolicyValueSet, days: int, seed: int = 0) -> Learner:
+        return learner(policies, method=KNOWN[self.method], episodes=days, risk=self.risk, seed=seed)
+
+
+def available_contenders(policies: PolicyValueSet, settings: GlucoseSettings) -> tuple[list[Contender], dict[str, str]]:
+    """Methods at the risk of the experiment first, then at others; and why some of these cannot be had."""
+    asked = [Contender(name, name, settings.risk) for name in settings.methods]
+    if ADAPTING in settings.methods:
+        asked += [Contender(f"{ADAPTING}, risk {risk:g}", ADAPTING, risk) for risk in settings.other_risks]
+    by_label = {one.label: one for one in asked}
+    labels, refused = available(by_label, lambda label: by_label[label].learner(policies, settings.days))
+    return [by_label[label] for label in labels], refused
+
+
+# --------------------------------------------------------------------------- one patient: what was deployed day by day
+
+
+# Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
+NEAR, PRECISE = 0.01, 0.0005
+
+
+@dataclass(frozen=True, eq=False)
+class PatientRuns(JudgedTask):
+    """What contenders did with one patient: rewards are times in range, costs times below it.
+
+    Attributes:
+        deployed: [c, D, P] by each contender on each day, the probabilities of the settings.
+        cell_known: [P] the best mixture that is certified on all cells whose bounds the patient keeps.
+    """
+
+    deployed: Floats
+    cell_known: Floats
+
+
 def adapt_to_patients(
-    policies: PolicyValueSet, contenders: Sequence[Contender], settings: GlucoseSettings, jobs: int, show: Progress
-) -> list[Lived]:
+    policies: PolicyValueSet, contenders: Sequence[Contender], settings: GlucoseSettings, bench: Bench
+) -> list[PatientRuns]:
     """Every patient with every contender; those at other risks with the first patients only."""
     parameters = glucose().sample(settings.patients, Stream.GLUCOSE_PATIENTS.rng(settings.seed))
     everywhere = [one for one in contenders if one.label in settings.methods]
@@ -94,44 +143,78 @@ def adapt_to_patients(
         (policies, contenders if k < settings.compared_patients else everywhere, parameter, k, settings)
         for k, parameter in enumerate(parameters)
     ]
-    return list(parallel_map("adapting to patients", live, calls, jobs, show))
+    return bench.map("adapting to patients", adapt_to_patient, calls)
 
 
-def _contenders(policies: PolicyValueSet, settings: GlucoseSettings) -> tuple[list[Contender], dict[str, str]]:
-    """Methods at the risk of the experiment first, then at others; and why some of these cannot be had."""
-    asked = [Contender(name, name, settings.risk) for name in settings.methods]
-    if ADAPTING in settings.methods:
-        asked += [Contender(f"{ADAPTING}, risk {risk:g}", ADAPTING, risk) for risk in settings.other_risks]
-    contenders, refused = [], {}
-    for one in asked:
-        try:
-            learner(policies, method=KNOWN[one.method], episodes=settings.days, risk=one.risk)
-        except InvalidInput as error:
-            refused[one.label] = str(error)
-            continue
-        contenders.append(one)
-    if not contenders:
-        raise InvalidInput(f"methods must hold one that can be run, got none: {'; '.join(refused.values())}")
-    return contenders, refused
+def adapt_to_patient(
+    policies: PolicyValueSet, contenders: Sequence[Contender], parameter: Floats, number: int, settings: GlucoseSettings
+) -> PatientRuns:
+    """Patient `number` with every contender, all of whom see the same days under the same settings."""
+    task = glucose().task(parameter)
+    seed = Stream.GLUCOSE_RUNS.seed(settings.seed, number)
+    learners = [each.learner(policies, settings.days, seed) for each in contenders]
+    days = day_streams(task, policies.policies, settings.days, seed)
+    deployed = np.stack([day_by_day(each, days, settings.days, len(policies.policies)) for each in learners])
+    judge = Judge(task, policies.policies, [settings.seed, Stream.GLUCOSE_EVALUATION, number], settings.judged_days)
+    mixtures = np.unique(deployed.reshape(-1, deployed.shape[-1]), axis=0)
+    judge.decide(mixtures, settings.most_judged_days, near=NEAR, precise=PRECISE)
+    mean, budget = judge.mean, float(task.units.budget[0])
+    possible = known = best(budget - mean[None, :, 1], mean[:, 0])
+    if policies.cells is not None:
+        known = _best_within_cells(policies.cells, mean, judge.error, budget)
+    return PatientRuns(parameter, mean, judge.error, judge.count, possible, deployed, known)
 
 
-# -------------------------------------------------------------------------------------------------------- plain numbers
+def day_streams(task: Task, policies: Sequence[Policy], days: int, seed: int) -> Callable[[int], EpisodeStream]:
+    """The days that methods learn from, of one patient under each of the settings, simulated when first asked for."""
+
+    @cache
+    def stream(policy: int) -> EpisodeStream:
+        simulated = task.episodes(policies[policy], task.units.episode_length)
+        return EpisodeStream(simulated, np.random.default_rng([seed, policy]), [days], order=np.arange(days))
+
+    return stream
+
+
+def day_by_day(learner: Learner, stream: Callable[[int], EpisodeStream], days: int, policies: int) -> Floats:
+    """[D, P] the mixture deployed on each day."""
+    weights = np.zeros((days, policies))
+    for begin, deployed in ask_and_tell(learner, EpisodePool(stream), days):
+        weights[begin:] = 0.0
+        weights[begin:, deployed.indices] = deployed.weights
+    return weights
+
+
+def _best_within_cells(cells: Cells, mean: Floats, error: Floats, budget: float) -> Floats:
+    """[P] what the bounds alone allow: on all cells that hold the patient's values [P, 2], as far as these are known;
+    of a patient whom none holds, the safe settings."""
+    own, doubt = np.column_stack([mean[:, 0], budget - mean[:, 1]]), STANDARD_ERRORS * error
+    holds = ((cells.lower <= own + doubt) & (cells.upper >= own - doubt)).all(axis=(1, 2))
+    return best(cells.lower[holds, :, 1], mean[:, 0]) if holds.any() else np.eye(len(mean))[0]
+
+
+# ----------------------------------------------------------------------------------------- what results.json has of it
+
+
+REACHED = 0.9  # of the possible gain
 
 
 def summarise_patients(
-    policies: PolicyValueSet, contenders: Sequence[Contender], patients: Sequence[Lived], settings: GlucoseSettings
+    policies: PolicyValueSet,
+    contenders: Sequence[Contender],
+    patients: Sequence[PatientRuns],
+    settings: GlucoseSettings,
 ) -> dict[str, Any]:
     """The methods of results.json, and all that the page shows besides."""
     few = patients[: settings.compared_patients]
     methods, risks = {}, {}
     for place, one in enumerate(contenders):
-        certified = learner(policies, method=KNOWN[one.method], episodes=settings.days, risk=one.risk).certified
+        certified = one.learner(policies, settings.days).certified
         if one.label in settings.methods:
             methods[one.label] = summary(patients, place, certified=certified, risk=one.risk)
         if one.method == ADAPTING:
             risks[f"{one.risk:g}"] = summary(few, place, certified=certified, risk=one.risk)
     cells = policies.cells
-    possible = np.array([one.possible_gain for one in patients])
     return {
         "methods": methods,
         "risks": dict(sorted(risks.items(), key=lambda item: float(item[0]))),
@@ -140,38 +223,102 @@ def summarise_patients(
         "bounds": {"cells": 0 if cells is None else len(cells), "uncovered": 1.0 if cells is None else cells.uncovered},
         "patients": {
             "parameters": [one.parameter.tolist() for one in patients],
-            "possible_gain": possible.tolist(),
+            "possible_gain": [one.possible_gain for one in patients],
             "in_range_possible": [float(one.possible @ one.mean[:, 0]) for one in patients],
             "in_range_safe": [float(one.mean[0, 0]) for one in patients],
         },
-        "errors": _errors(patients, [one.label for one in contenders]),
+        "errors": _errors(patients, len(contenders)),
         "shown": [_example_patient(patients, contenders, settings, wanted) for wanted in SHOWN],
     }
 
 
-def _errors(patients: Sequence[Lived], labels: Sequence[str]) -> dict[str, Any]:
+def summary(patients: Sequence[PatientRuns], contender: int, *, certified: bool, risk: float) -> dict[str, Any]:
+    """One contender over all patients, as plain data. Shares are ratios of sums over the patients.
+
+    A day counts no more gain than is safely possible: what goes beyond is bought with time below range. Days above the
+    budget are not days on which most of the gain was reached. What is deployed on the first day is deployed to
+    everybody; who is given anything else has `moved`.
+    """
+    gains = np.stack([each.gains(each.deployed[contender]) for each in patients])  # [n, D]
+    possible = np.array([each.possible_gain for each in patients])
+    daily = gains.sum(axis=0) / max(possible.sum(), 1e-12)
+    counted = possible >= LEAST_GAIN
+    left = [_first((each.deployed[contender] != each.deployed[contender][0]).any(axis=1)) for each in patients]
+    excess = [each.excess(each.deployed[contender], BUDGET) for each in patients]
+    above, error = (np.stack(column) for column in zip(*excess, strict=True))  # [n, D] each
+    unsafe_days = above > STANDARD_ERRORS * error
+    unsafe = unsafe_days.any(axis=1)
+    kept = np.where(unsafe_days, -np.inf, gains)[counted]
+    until = [_first(own >= REACHED * most - 1e-12) for own, most in zip(kept, possible[counted], strict=True)]
+    undecided = (above > -STANDARD_ERRORS * error).any(axis=1) & ~unsafe
+    return {
+        "certified": certified,
+        "risk": risk,
+        "tasks": len(patients),
+        "unsafe_tasks": int(unsafe.sum()),
+        "undecided_tasks": int(undecided.sum()),
+        "unsafe_interval": list(binomial_interval(int(unsafe.sum()), len(patients))),
+        "unsafe_days": int(unsafe_days.sum()),
+        "largest_below": float(BUDGET + above.max()),
+        "largest_below_error": float(error.flat[above.argmax()]),
+        "share_early": float(daily[:EARLY].mean()),
+        "share": float(daily.mean()),
+        "share_by_day": daily.tolist(),
+        "in_range": float(np.mean([(each.deployed[contender] @ each.mean[:, 0]).mean() for each in patients])),
+        "counted": int(counted.sum()),
+        "reached": sum(each is not None for each in until),
+        "days_until": until,
+        "median_days": _median(until),
+        "moved": sum(each is not None for each in left),
+        "median_moved": _median(left),
+    }
+
+
+def _first(days: Any) -> int | None:
+    """The first day that is True, counted from 1; None if none is."""
+    return int(np.argmax(days)) + 1 if np.any(days) else None
+
+
+def _median(days: Sequence[int | None]) -> float | None:
+    """Those who never got there got there last; None if that is the median."""
+    found = float(np.median([np.inf if each is None else each for each in days])) if days else np.inf
+    return found if np.isfinite(found) else None
+
+
+def known_cell_summary(patients: Sequence[PatientRuns]) -> dict[str, Any]:
+    """What is lost if the patient's cell is known from the first day: the width of the bounds."""
+    gains = np.array([each.gains(each.cell_known[None])[0] for each in patients])
+    possible = np.array([each.possible_gain for each in patients])
+    unsafe = [each.excess(each.cell_known[None], BUDGET) for each in patients]
+    return {
+        "share": float(gains.sum() / max(possible.sum(), 1e-12)),
+        "unsafe_tasks": sum(bool(over > STANDARD_ERRORS * error) for over, error in unsafe),
+    }
+
+
+def _errors(patients: Sequence[PatientRuns], contenders: int) -> dict[str, Any]:
     """Largest standard errors of what was deployed: of time below range within a point of the budget, and of time in
     range; and how many days they took."""
     found = []
     for one in patients:
-        deployed = np.unique(one.deployed[: len(labels)].reshape(-1, one.deployed.shape[-1]), axis=0)
+        deployed = np.unique(one.deployed[:contenders].reshape(-1, one.deployed.shape[-1]), axis=0)
         near = np.abs(deployed @ one.mean[:, 1] - BUDGET) <= NEAR
         errors = deployed @ one.error  # [n, 2]
         found.append((errors[near, 1].max(initial=0.0), errors[:, 0].max()))
-    below, within = (np.array(column) for column in zip(*found, strict=True))
+    below, within = np.max(found, axis=0).tolist()
     return {
-        "below_near_budget": float(below.max()),
-        "in_range": float(within.max()),
+        "below_near_budget": below,
+        "in_range": within,
         "days": int(sum(one.count.sum() for one in patients)),
         "most_days": int(max(one.count.max() for one in patients)),
     }
 
 
 def _example_patient(
-    patients: Sequence[Lived], contenders: Sequence[Contender], settings: GlucoseSettings, wanted: float
+    patients: Sequence[PatientRuns], contenders: Sequence[Contender], settings: GlucoseSettings, wanted: float
 ) -> dict[str, Any]:
-    """The patient whose sensitivity is closest to `wanted`, absorption to the mean, over the days."""
-    places: Floats = np.log(np.stack([one.parameter for one in patients]) / [wanted, 55.0])
+    """The patient whose sensitivity is closest to `wanted`, absorption to the usual, over the days."""
+    places: Floats = np.log(np.stack([one.parameter for one in patients]) / [wanted, USUAL_MINUTES])
     number = int((np.abs(places) * [1.0, 0.5]).sum(axis=1).argmin())
     patient = patients[number]
     return {
@@ -190,11 +337,59 @@ def _example_patient(
     }
 
 
+# ------------------------------------------------------- what one day says: a bound on every method that must learn it
+
+
+STEP = 0.1  # in the logarithm of the sensitivity, to either side
+INFORMATION_DAYS = 1000
+LEAST_VARIANCE = 1e-10  # of a number that never changes
+
+
+def information(policies: PolicyValueSet, seed: int, bench: Bench) -> dict[str, Any]:
+    """Per patient and settings the standard error of log-sensitivity after one day: from the two sums of the day, and
+    from these and the signals, if the policy set has any."""
+    calls = [(policies, sensitivity, policy, seed) for sensitivity in SHOWN for policy in range(len(policies.policies))]
+    rows = bench.map("what a day says", day_information, calls)
+    return {"day_to_day": DAY_SPREAD, "days": INFORMATION_DAYS, "rows": rows}
+
+
+def day_information(policies: PolicyValueSet, sensitivity: float, policy: int, seed: int) -> dict[str, Any]:
+    below, above = (_numbers(policies, sensitivity * np.exp(side * STEP), policy, seed) for side in (-1.0, 1.0))
+    return {
+        "parameter": [sensitivity, USUAL_MINUTES],
+        "policy": policy,
+        "sums": standard_error(below[:, :2], above[:, :2], 2 * STEP),
+        "signals": standard_error(below, above, 2 * STEP),
+    }
+
+
+def _numbers(policies: PolicyValueSet, sensitivity: float, policy: int, seed: int) -> Floats:
+    """[days, 2+q] sums of each day, then its signals; both patients live the same days."""
+    task = glucose().task((sensitivity, USUAL_MINUTES))
+    watched = task.episodes(policies.policies[policy], task.units.episode_length)
+    outcomes = watched.run(INFORMATION_DAYS, Stream.GLUCOSE_INFORMATION.rng(seed), transitions=True)
+    readings = None if policies.cells is None else policies.cells.readings
+    signals = np.empty((len(outcomes), 0)) if readings is None else readings.signals.of(policy, outcomes.watched())
+    return np.column_stack([outcomes.reward, outcomes.cost, signals])
+
+
+def standard_error(below: Floats, above: Floats, apart: float) -> float | None:
+    """1/√I with the linear Fisher information I = Δᵀ Σ⁻¹ Δ / apart², where Δ [k] is the difference in means of what is
+    seen [n, k] at two tasks that far apart, and Σ its covariance within a task. None where nothing is learned.
+
+    That is the standard error of the best linear estimate from one day, the other parameters taken for known.
+    """
+    difference = above.mean(axis=0) - below.mean(axis=0)
+    covariance = (np.cov(below.T) + np.cov(above.T)) / 2 + LEAST_VARIANCE * np.eye(below.shape[1])
+    found = float(difference @ np.linalg.solve(covariance, difference)) / apart**2
+    return found**-0.5 if found > 0 else None
+
+
 EXPERIMENT = Experiment(
     "glucose",
     GlucoseSettings,
     run,
-    glucose_page,
+    page,
     tables,
     "patients.png, gain.png, results.json and glucose.policyset beside it",
     quick=QUICK,

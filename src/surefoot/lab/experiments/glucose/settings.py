@@ -1,4 +1,4 @@
-"""What the experiment on the insulin pump runs, as plain values."""
+"""What the experiment on the insulin pump runs, as plain values, and its one method that no other experiment has."""
 
 from __future__ import annotations
 
@@ -7,19 +7,55 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from surefoot.arrays import check_int, check_unit_interval
+import numpy as np
+
+from surefoot.arrays import Floats, Integers, check_unit_interval
 from surefoot.lab.experiments.frame import (
     Applies,
-    check_counts,
-    check_names,
+    ExperimentSettings,
     episodes_option,
     option,
     risk_option,
     seed_option,
+    setting,
 )
-from surefoot.lab.experiments.glucose.elimination import ELIMINATION
+from surefoot.learning.paper.algorithm_2 import Algorithm2State, SafeCandidates, Sums
+from surefoot.learning.paper.published import TunedRules
 from surefoot.learning.spec import MethodSpec
 from surefoot.methods import METHODS
+
+# ------------------------------------------------------------------------------------ Algorithm 4, with radii for days
+# `pce` has the constants of the paper's gridworld, in its units, and asks for a cover of the tasks. Here each of the
+# given settings stands for the patient whom it suits best, and is deployed outright until days are seen that do not
+# look like that patient's. UNCERTIFIED.
+
+# How much time in and below range varies from day to day, as shares of a day, and by how much the mean of a patient
+# whom the settings suit may miss that of the one whom they stand for.
+REWARD_SPREAD, COST_SPREAD = 0.15, 0.05
+REWARD_SLACK, COST_SLACK = 0.10, 0.02
+STANDARD_ERRORS = 3.0
+
+
+def _reward_radius(count: Integers) -> Floats:
+    """Three standard errors of a mean over days, and the slack."""
+    return STANDARD_ERRORS * REWARD_SPREAD / np.sqrt(count) + REWARD_SLACK
+
+
+def _margin_radius(count: Integers) -> Floats:
+    return STANDARD_ERRORS * COST_SPREAD / np.sqrt(count) + COST_SLACK
+
+
+_RULES = TunedRules("pce-days", least_count=1, reward_radius=_reward_radius, margin_radius=_margin_radius)
+ELIMINATION = MethodSpec(
+    _RULES.name,
+    lambda policies, _: SafeCandidates(policies, _RULES),
+    certified=False,
+    why="deploys settings outright until days contradict what they promise: explores without regard to the budget",
+    state=(Algorithm2State, Sums),
+    colour=1,
+)
+
+# ------------------------------------------------------------------------------------------------------------- settings
 
 # How the value bounds are made: cells at most, held-out patients, and simulated days per patient and settings.
 CELLS, HOLDOUT, EPISODES, UNCOVERED = 1000, 160, 2400, 0.03
@@ -32,6 +68,43 @@ JUDGED_DAYS, MOST_JUDGED_DAYS = 1000, 12_000
 ADAPTING, REFERENCE = "certified-signals", "safe-only"
 DEFAULT_METHODS = (REFERENCE, ELIMINATION.name, "certified-model-free", "certified-returns", ADAPTING)
 KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ELIMINATION.name: ELIMINATION})
+
+LEAST_GAIN = 0.02  # of the day: days until most of less than this are not counted
+EARLY = 30  # days
+
+COMPARED = Applies(lambda settings: ADAPTING in settings.methods, f"with {ADAPTING} among the methods")
+
+
+@dataclass(frozen=True)
+class GlucoseSettings(ExperimentSettings):
+    """Every method on the same fresh patients, with one policy set.
+
+    Attributes:
+        other_risks, compared_patients: what the risk costs is shown on the first patients only.
+        learned_patients, learned_days: from which signals are learned, days of each with each settings.
+        candidates, searched_days: of `insulin_candidates`.
+    """
+
+    patients: int = option(200, "Fresh patients.", least=1, fact="patients")
+    days: int = episodes_option(90, "Days per patient.", fact="days per patient")
+    methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.", choices=KNOWN)
+    risk: float = risk_option()
+    seed: int = seed_option()
+    other_risks: tuple[float, ...] = option(
+        (0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
+    )
+    compared_patients: int = option(60, "The first so many are compared at other risks.", least=1, applies=COMPARED)
+    cells: int = setting(CELLS, least=1)
+    holdout: int = setting(HOLDOUT, least=1)
+    uncovered: float = setting(UNCOVERED, check=check_unit_interval)
+    episodes: int = setting(EPISODES, least=1)
+    learned_patients: int = setting(200, least=1)
+    learned_days: int = setting(64, least=1)
+    candidates: int = setting(6, least=1)
+    searched_days: int = setting(1000, least=1)
+    judged_days: int = setting(JUDGED_DAYS, least=1)
+    most_judged_days: int = setting(MOST_JUDGED_DAYS, least=1)
+
 
 # What `--quick` sets: fewer and coarser bounds, so the certified methods do less well than they can.
 QUICK: Mapping[str, Any] = MappingProxyType(
@@ -50,46 +123,3 @@ QUICK: Mapping[str, Any] = MappingProxyType(
         "most_judged_days": 2000,
     }
 )
-
-
-COMPARED = Applies(lambda settings: ADAPTING in settings.methods, f"with {ADAPTING} among the methods")
-
-
-@dataclass(frozen=True)
-class GlucoseSettings:
-    """Every method on the same fresh patients, with one policy set.
-
-    Attributes:
-        other_risks, compared_patients: what the risk costs is shown on the first patients only.
-        learned_patients, learned_days: from which signals are learned, days of each with each settings.
-        candidates, searched_days: of `insulin_candidates`.
-    """
-
-    patients: int = option(200, "Fresh patients.", least=1)
-    days: int = episodes_option(90, "Days per patient.")
-    methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.")
-    risk: float = risk_option()
-    seed: int = seed_option()
-    other_risks: tuple[float, ...] = option((0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.", applies=COMPARED)
-    compared_patients: int = option(60, "The first so many are compared at other risks.", least=1, applies=COMPARED)
-    cells: int = CELLS
-    holdout: int = HOLDOUT
-    uncovered: float = UNCOVERED
-    episodes: int = EPISODES
-    learned_patients: int = 200
-    learned_days: int = 64
-    candidates: int = 6
-    searched_days: int = 1000
-    judged_days: int = JUDGED_DAYS
-    most_judged_days: int = MOST_JUDGED_DAYS
-
-    def __post_init__(self) -> None:
-        counts = ("patients", "days", "compared_patients", "cells", "holdout", "episodes", "candidates")
-        check_counts(
-            self, *counts, "learned_patients", "learned_days", "searched_days", "judged_days", "most_judged_days"
-        )
-        check_int("seed", self.seed, 0)
-        for risk in (self.risk, *self.other_risks):
-            check_unit_interval("risk", risk)
-        check_unit_interval("uncovered", self.uncovered)
-        check_names("methods", self.methods, KNOWN)

@@ -47,7 +47,7 @@ def gain_and_cost(families: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def look(name: str, certified: bool) -> dict[str, Any]:
+def line_style(name: str, certified: bool) -> dict[str, Any]:
     """Colour and stroke of a method, the same in every figure."""
     drawn = _stroke(name)
     return {
@@ -123,7 +123,7 @@ def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
 def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
     moving = _moving(family)
     for order, (name, own) in enumerate(moving.items(), start=2):
-        curve, drawn = own["curve"], look(name, own["certified"])
+        curve, drawn = own["curve"], line_style(name, own["certified"])
         low, mean, high = (curve[f"{what}_{part}"] for part in ("low", "mean", "high"))
         if is_clear(name, moving, what):
             axes.fill_between(curve["episode"], low, high, step="post", color=drawn["color"], alpha=0.1, linewidth=0)
@@ -137,48 +137,26 @@ def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
 
 def _mark_below(axes: Axes, name: str, own: Mapping[str, Any], low: float, place: int) -> None:
     """A gain that would leave no room for the others, the lowest one first."""
-    colour, episode = _stroke(name).colour, own["curve"]["episode"][-1]
-    axes.plot([episode], [low], linestyle="none", marker="v", markersize=6, color=colour, zorder=100, clip_on=False)
-    axes.annotate(
-        f"{own['curve']['gain_mean'][-1]:.3g}".replace("-", "−"),
-        (episode, low),
-        xytext=(7, 11 * place),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        color=colour,
-        zorder=101,
-    )
+    colour, at = _stroke(name).colour, (own["curve"]["episode"][-1], low)
+    text = f"{own['curve']['gain_mean'][-1]:.3g}".replace("-", "−")
+    axes.plot(*at, linestyle="none", marker="v", markersize=6, color=colour, zorder=100, clip_on=False)
+    _annotate(axes, text, at, (7, 11 * place), color=colour, va="center")
 
 
 def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> None:
-    cost, episode = own["worst_cost"], own["worst_episode"]
-    colour = _stroke(name).colour
-    axes.plot(
-        [episode],
-        [min(cost, high)],
-        linestyle="none",
-        marker="X",
-        markersize=8,
-        color=colour,
-        markeredgecolor=PAPER,
-        zorder=100,
-        clip_on=False,
-    )
+    cost, episode, colour = own["worst_cost"], own["worst_episode"], _stroke(name).colour
+    cross: Any = {"marker": "X", "markersize": 8, "color": colour, "markeredgecolor": PAPER, "clip_on": False}
+    axes.plot(episode, min(cost, high), linestyle="none", zorder=100, **cross)
     if cost > high:
         side = "left" if episode < own["curve"]["episode"][-1] ** 0.5 else "right"  # of the words, towards the middle
-        axes.annotate(
-            f"{cost:.3g}",
-            (episode, high),
-            xytext=(6 if side == "left" else -6, -4),
-            textcoords="offset points",
-            ha=side,
-            va="top",
-            fontsize=8,
-            color=colour,
-            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
-            zorder=101,
-        )
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+        away = (6 if side == "left" else -6, -4)
+        _annotate(axes, f"{cost:.3g}", (episode, high), away, color=colour, ha=side, va="top", bbox=box)
+
+
+def _annotate(axes: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **look: Any) -> None:
+    """Words above everything else, so many points away from a place."""
+    axes.annotate(text, at, xytext=away, textcoords="offset points", fontsize=8, zorder=101, **look)
 
 
 def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
@@ -186,7 +164,7 @@ def _legend(figure: Figure, families: Mapping[str, Any]) -> None:
     methods = {name: own["certified"] for family in families.values() for name, own in family["methods"].items()}
     moving = {name for family in families.values() for name in _moving(family)}
     ordered = sorted((item for item in methods.items() if item[0] in moving), key=lambda item: not item[1])
-    handles = [Line2D([], [], **look(name, certified)) for name, certified in ordered]
+    handles = [Line2D([], [], **line_style(name, certified)) for name, certified in ordered]
     for handle, (name, _) in zip(handles, ordered, strict=True):
         handle.set_label(f"{handle.get_label()}{_where(name, families)}")
     staying = [name for name in methods if name not in moving]

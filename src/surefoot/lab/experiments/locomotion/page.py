@@ -4,51 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from surefoot.lab.experiments.frame import Report, Results
+from surefoot.lab.experiments.frame import Report, Results, report
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost
-from surefoot.lab.experiments.locomotion.settings import ADAPTING, NETWORKS, PUBLISHED_AXIS, REFERENCE
+from surefoot.lab.experiments.locomotion.settings import (
+    ADAPTING,
+    NETWORKS,
+    PUBLISHED_AXIS,
+    REFERENCE,
+    LocomotionSettings,
+)
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.report import table, verdict
-from surefoot.report.figures import png, svg
-from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import MISSING, Cell, Table
+from surefoot.report.figures import svg
+from surefoot.report.page import Section, versions
+from surefoot.report.table import MISSING, Cell, Column, Table
 from surefoot.report.verdict import Answer, Verdict, join_words
 
-PACKAGES = ("numpy", "scipy", "mujoco", "gymnasium", "jax")
+SIMULATORS = ("mujoco", "gymnasium", "jax")
 
 
-def locomotion_page(results: Results) -> Report:
+def page(results: Results) -> Report:
     """The verdict, the figure, a table per family, where text and code differ, and how it was made."""
-    settings = results["settings"]
     figure = gain_and_cost(results["families"])
-    figures = {"figure4.png": png(figure), "figure4.svg": svg(figure)}
-    page = Page(
+    drawing = svg(figure)
+    _, *simulators = versions(SIMULATORS)
+    made = report(
+        results,
+        LocomotionSettings,
         title="The paper's robots, reproduced",
         verdict=_verdict(results),
         lead=_LEAD,
-        facts=(
-            ("families", ", ".join(settings["families"])),
-            ("test tasks per family", str(settings["tasks"])),
-            ("episodes per task", f"{settings['episodes']:,}"),
-            ("risk", f"{settings['risk']:g}"),
-            ("seed", str(settings["seed"])),
-            ("time", f"{results['seconds']:.0f} s"),
-            ("versions", ", ".join(f"{name} {version}" for name, version in versions(PACKAGES))),
-        ),
+        facts=[("simulators", ", ".join(f"{name} {version}" for name, version in simulators))],
         sections=(
-            _figure(figures["figure4.svg"], results),
-            *(_family(family, settings) for family in results["families"].values()),
+            _figure(drawing, results),
+            *(_family(family, results["settings"]) for family in results["families"].values()),
             _safety(results),
-            _differences(),
+            _DIFFERENCES,
             _training(results),
             _how(results),
         ),
-        command=_command(settings),
-        footer=f"surefoot {results['version']}",
+        figures={"figure4.png": figure},
     )
-    return Report(page, figures)
+    return replace(made, figures={**made.figures, "figure4.svg": drawing})
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
 
 
 def tables(results: Results) -> dict[str, Table]:
@@ -57,58 +60,52 @@ def tables(results: Results) -> dict[str, Table]:
     return {**own, "All families": safety_table(results)}
 
 
-# --------------------------------------------------------------------------------------------------------------- tables
-
-
 def family_table(family: Mapping[str, Any]) -> Table:
     """Certified methods first, as in the figure."""
-    ordered = sorted(family["methods"].items(), key=lambda item: not item[1]["certified"])
-    experts = any(gain is not None for gain in family["expert_gain"])
-    rows = tuple(
-        (
-            name,
-            table.certified(found),
-            _percent(found["share_final"]),
-            _gain(gain_at_the_end(found, family)),
-            _worst(found, family["budget"]),
-            _unsafe(found),
-            table.interval([100 * end for end in found["unsafe_interval"]], ".0f"),
-            MISSING if found["median_until"] is None else f"{found['median_until']:,.0f}",
-            f"{found['learned']:,}",
-            _millions(found.get("simulator_steps")),
-            *((_percent(found["share_of_expert"]),) if experts else ()),
-        )
-        for name, found in ordered
+    expert = Column("gained, of the task’s own expert’s gain", lambda row: _percent(row["share_of_expert"]), "")
+    return Table.of(
+        sorted(_rows(family["methods"]), key=lambda row: not row["certified"]),
+        *_METHOD,
+        Column("gained, of what is possible", lambda row: _percent(row["share_final"]), ""),
+        Column("reward gained", lambda row: _gain(gain_at_the_end(row, family)), "", optional=True),
+        Column(f"largest cost (budget {family['budget']:g})", lambda row: _worst(row, family["budget"]), ""),
+        Column("unsafe tasks", _unsafe, ""),
+        Column("95 % interval, %", lambda row: _interval(row, ".0f"), "", optional=True),
+        Column("episodes to 90 % of its gain", "median_until", ",.0f"),
+        Column("episodes learned from", "learned", ","),
+        Column(
+            "simulator steps before the first episode, all told, million",
+            lambda row: _millions(row.get("simulator_steps")),
+            "",
+            optional=True,
+        ),
+        *([expert] if any(gain is not None for gain in family["expert_gain"]) else []),
     )
-    headers = (
-        "method",
-        "certified",
-        "gained, of what is possible",
-        "reward gained",
-        f"largest cost (budget {family['budget']:g})",
-        "unsafe tasks",
-        "95 % interval, %",
-        "episodes to 90 % of its gain",
-        "episodes learned from",
-        "simulator steps before the first episode, all told, million",
-        *(("gained, of the task’s own expert’s gain",) if experts else ()),
-    )
-    return Table(headers, rows, numbers=tuple(range(2, len(headers))), optional=(3, 6, 9))
 
 
 def safety_table(results: Results) -> Table:
-    rows = tuple(
-        (
-            name,
-            table.certified(found),
-            MISSING if "moved" not in found else f"{found['moved']} of {found['tasks']}",
-            _unsafe(found),
-            table.interval([100 * end for end in found["unsafe_interval"]], ".1f"),
-        )
-        for name, found in results["methods"].items()
+    return Table.of(
+        _rows(results["methods"]),
+        *_METHOD,
+        Column("tasks on which it left the safe policy", _moved_tasks, ""),
+        Column("unsafe tasks", _unsafe, ""),
+        Column("95 % interval, %", lambda row: _interval(row, ".1f"), ""),
     )
-    headers = ("method", "certified", "tasks on which it left the safe policy", "unsafe tasks", "95 % interval, %")
-    return Table(headers, rows, numbers=(2, 3, 4))
+
+
+_METHOD = (Column("method", "name"), Column("certified", table.certified))
+
+
+def _rows(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": name, **own} for name, own in found.items()]
+
+
+def _moved_tasks(row: Mapping[str, Any]) -> str | None:
+    return f"{row['moved']} of {row['tasks']}" if "moved" in row else None
+
+
+def _interval(row: Mapping[str, Any], form: str) -> str:
+    return table.interval([100 * end for end in row["unsafe_interval"]], form)
 
 
 def gain_at_the_end(found: Mapping[str, Any], family: Mapping[str, Any]) -> float:
@@ -334,36 +331,30 @@ def _safety(results: Results) -> Section:
     )
 
 
-def _differences() -> Section:
-    return Section(
-        "The paper’s text, its code, and this",
-        paragraphs=(
-            "The families of target velocities are run here as the published code has them; in the families of motors, "
-            "which the paper does not have, the dynamics and the cost differ between tasks. docs/locomotion.md lists "
-            "where the paper’s text, its published code and this differ.",
-        ),
-    )
+_DIFFERENCES = Section(
+    "The paper’s text, its code, and this",
+    paragraphs=(
+        "The families of target velocities are run here as the published code has them; in the families of motors, "
+        "which the paper does not have, the dynamics and the cost differ between tasks. docs/locomotion.md lists "
+        "where the paper’s text, its published code and this differ.",
+    ),
+)
 
 
 def _training(results: Results) -> Section:
-    rows = tuple(
-        (
-            name,
-            family["origin"]["command"],
-            str(family["origin"]["seed"]),
-            family["origin"]["digest"][:16],
-            family["origin"]["version"],
-            f"{family['origin']['seconds']:,.0f}",
-            _millions(family["origin"]["steps"]),
-            _updates(family["origin"]),
-            str(family["cells"]),
-            MISSING if family["uncovered"] is None else f"{family['uncovered']:.3g}",
-        )
-        for name, family in results["families"].items()
-    )
-    headers = (
-        *("family", "command", "seed", "digest", "version", "seconds", "million steps of training"),
-        *("updates of meta-policies accepted", "cells", "uncovered"),
+    rows = [{**family, **family["origin"], "name": name} for name, family in results["families"].items()]
+    policies = Table.of(
+        rows,
+        Column("family", "name"),
+        Column("command", "command"),
+        Column("seed", "seed"),
+        Column("digest", lambda row: row["digest"][:16]),
+        Column("version", "version"),
+        Column("seconds", "seconds", ",.0f"),
+        Column("million steps of training", lambda row: _millions(row["steps"]), ""),
+        Column("updates of meta-policies accepted", _updates),
+        Column("cells", "cells", ""),
+        Column("uncovered", "uncovered", ".3g"),
     )
     return Section(
         "The policies",
@@ -372,7 +363,7 @@ def _training(results: Results) -> Section:
             "oracles). Nothing shows that they are optimal, so the paper’s theorem is not claimed; the certified "
             "methods rest on bounds that were made by simulation, and hold whatever the policies are.",
         ),
-        table=Table(headers, rows, numbers=(5, 6, 8, 9)),
+        table=policies,
         notes=(
             "‘paper’ is certified by a theorem about policies that are ε-optimal on a cover of the tasks, which "
             "nothing shows of networks. What it deploys is judged here as everything else.",
@@ -411,15 +402,3 @@ def _how(results: Results) -> Section:
             "its baselines it counts adaptations, times 300."
         )
     return Section("How long each method learns", paragraphs=tuple(paragraphs))
-
-
-def _command(settings: Mapping[str, Any]) -> str:
-    again = f" \\\n  --retrain --share {settings['share']:g}" if settings["retrain"] else ""
-    return (
-        f"surefoot reproduce locomotion --families {','.join(settings['families'])} \\\n"
-        f"  --tasks {settings['tasks']} --episodes {settings['episodes']} --watched {settings['watched']} \\\n"
-        f"  --judged {settings['judged']} --experts {settings['experts']} \\\n"
-        f"  --network-tasks {settings['network_tasks']} --network-episodes {settings['network_episodes']} \\\n"
-        f"  --methods {','.join(settings['methods'])} \\\n"
-        f"  --risk {settings['risk']:g} --seed {settings['seed']}{again} --out DIR"
-    )

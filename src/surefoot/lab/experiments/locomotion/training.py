@@ -1,23 +1,26 @@
-"""Algorithm 1 on a family of robots: experts on a cover, one safe policy for all of it, and bounds on what they do."""
+"""Training for a family of robots: Algorithm 1 (experts on a cover, one safe policy for all of it, bounds on what they
+do), meta-policies, and experts of single tasks. Takes JAX."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from surefoot.control.improvement import Settings as Loop
+from surefoot.control.improvement import improve, resume
 from surefoot.control.trust_region import Region
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
 from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_train
 from surefoot.lab.baselines.network_adaptation import META_LEARNERS
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
-from surefoot.lab.experiments.locomotion.families import LocomotionFamily
+from surefoot.lab.experiments.locomotion.settings import LocomotionFamily
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
-from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy
+from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy, side_by_side
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.training.preflight import UncertifiedWarning
@@ -26,7 +29,7 @@ from surefoot.training.train import train
 DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 
 
-def schooled(
+def train_policies(
     family: LocomotionFamily, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
 ) -> PolicyValueSet:
     """The policy set of a family.
@@ -97,13 +100,13 @@ def meta_policies(
             rules=family.rules.get(name, rules),
             rng=np.random.default_rng([seed, k]),
             start=safe,
-            progress=partial(_of_learner, progress, name),
+            progress=partial(_show_learner, progress, name),
         )
         for k, (name, rules) in enumerate(default.items())
     }
 
 
-def _of_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
+def _show_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
     progress(f"{what}, {name}", done, total)
 
 
@@ -116,3 +119,21 @@ def meta_steps(horizon: int, share: float = 1.0) -> int:
 
 def _meta_settings(share: float) -> MetaSettings:
     return replace(META_SETTINGS, iterations=max(1, round(share * META_SETTINGS.iterations)))
+
+
+def task_expert(family: LocomotionFamily, task: Any, start: NetworkPolicy, rng: np.random.Generator) -> NetworkPolicy:
+    """A policy trained on the very test task, from `start`, for as long as an expert that begins with its neighbour's:
+    what methods are held against, and none can have that must stay safe.
+
+    Untested: whoever judges it sees what it costs, and mixes in no more of it than the budget allows.
+    """
+    rules = Schooling()
+    course = side_by_side([task], np.zeros(len(task.units.budget)), rules)
+    return improve(
+        course.world,
+        rules.update,
+        settings=replace(rules.settings, steps=family.warm_steps),
+        rng=rng,
+        budget=course.budget,
+        start=resume(start, course.world, rules.settings, rng),
+    ).policy

@@ -1,8 +1,10 @@
-"""The policy sets of the experiment on robots: trained once and shipped with the package, or trained anew."""
+"""The policy sets of the experiment on robots: trained once and shipped with the package, or trained anew; and how many
+simulator steps they took."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,18 +17,23 @@ import safetensors.numpy
 
 from surefoot import __version__, files
 from surefoot.bounded_json import Limits, parse_strictly
+from surefoot.bounds.settings import Envelopes, LearnedSignals
+from surefoot.bounds.signal_model import LOOK_TASKS
+from surefoot.bounds.simulation import LOOK_PART
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.interrupts import defer_sigint
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, safe_network
-from surefoot.lab.experiments.locomotion.families import FAMILIES, LocomotionFamily
-from surefoot.lab.experiments.locomotion.simulated_steps import simulated_steps
+from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionFamily
+from surefoot.learning.spec import MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
+from surefoot.tasks.task_distribution import TaskDistribution
 
 TRAINED = Path(__file__).parent / "trained"
 LIMITS = Limits(size=2**16, values=1000, depth=4)
 MOST_BYTES = 2**22  # of a meta-policy
+SAMPLE, HELD_OUT, SIGNALS = "first sample", "held-out tasks", "signals"  # what steps are simulated for
 OPTIONAL = {"steps", "meta_steps", "starts", "accepted", "simulated"}  # in the file of an origin
 
 
@@ -58,8 +65,8 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class School:
-    """The set of a family, and what meta-learners begin with on a new task, by method."""
+class FamilyPolicies:
+    """The policy set of a family, and what meta-learners begin with on a new task, by method."""
 
     policies: PolicyValueSet
     starts: Mapping[str, NetworkPolicy]
@@ -81,8 +88,8 @@ def same_network(one: NetworkPolicy, other: NetworkPolicy) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def load_shipped(name: str) -> School:
-    """What was trained for a family, if it is what its origin tells of."""
+def load_shipped(name: str) -> FamilyPolicies:
+    """The policies shipped for a family, if they are those that its origin tells of."""
     folder, told = TRAINED / f"{name}.policyset", TRAINED / f"{name}.json"
     if not (folder.is_dir() and told.is_file()):
         raise InvalidInput(f"families must be trained, and {name} is not shipped with this package: use --retrain")
@@ -91,18 +98,18 @@ def load_shipped(name: str) -> School:
     if origin.digest != policies.digest():
         raise ArtifactError(f"{folder}: its digest is not the one in {told.name}: {policies.digest()}")
     starts = {method: _start(TRAINED / _file(name, method), digest) for method, digest in origin.starts.items()}
-    return School(policies, starts, origin)
+    return FamilyPolicies(policies, starts, origin)
 
 
 def train_from_scratch(
     name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent
-) -> School:
+) -> FamilyPolicies:
     """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
-    from surefoot.lab.experiments.locomotion.schooling import meta_policies, meta_steps, schooled
+    from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps, train_policies
 
     began = time.perf_counter()
-    policies = schooled(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
+    policies = train_policies(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
     with defer_sigint():  # before meta-training, which may fail
         policies.save(out / f"{name}.policyset")
     learned = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
@@ -123,7 +130,7 @@ def train_from_scratch(
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
     with defer_sigint():
         files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
-    return School(policies, {method: found.policy for method, found in learned.items()}, origin)
+    return FamilyPolicies(policies, {method: found.policy for method, found in learned.items()}, origin)
 
 
 def _file(name: str, method: str) -> str:
@@ -157,3 +164,30 @@ def _origin(family: LocomotionFamily, policies: PolicyValueSet, share: float, **
     planned = family.steps + warm * family.warm_steps + family.safe_steps
     simulated = simulated_steps(family.tasks(), family.envelopes, family.signals, len(policies.policies))
     return Origin(**{"steps": round(share * planned), "simulated": simulated, **told})
+
+
+# ------------------------------------------------------------------------------------------------------ simulator steps
+
+
+def simulated_steps(
+    tasks: TaskDistribution, envelopes: Envelopes, signals: LearnedSignals, policies: int
+) -> dict[str, int]:
+    """Of the value bounds of so many policies and of the signals that are learned of them, by what they are for.
+
+    At most: episodes may end before the horizon, and on held-out tasks hopeless policies are skipped.
+    """
+    settled = envelopes.resolve(tasks.example, tasks.shared_costs)
+    looked = max(1, math.floor(LOOK_PART * settled.episodes))
+    episodes = {
+        SAMPLE: settled.sample * looked,
+        HELD_OUT: settled.holdout * settled.episodes,
+        SIGNALS: (signals.tasks + LOOK_TASKS) * signals.episodes,
+    }
+    return {what: count * policies * tasks.units.episode_length for what, count in episodes.items()}
+
+
+def steps_before(spec: MethodSpec, trained: int, simulated: Mapping[str, int]) -> int:
+    """Before the first episode of a method whose policies took `trained` steps: what is certified rests on bounds, if
+    only on the one that the safe policy is feasible, and what reads signals on signals."""
+    bounds = simulated[SAMPLE] + simulated[HELD_OUT] if spec.certified else 0
+    return trained + bounds + (simulated[SIGNALS] if spec.needs == "signals" else 0)
