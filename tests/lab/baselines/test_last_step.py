@@ -19,8 +19,7 @@ from surefoot.lab.baselines.dope_planning import Constants, FiniteHorizonPlanner
 from surefoot.lab.baselines.empirical_model import estimate, known_support
 from surefoot.lab.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
 from surefoot.lab.bench.extended_program import extended_lp
-from surefoot.lab.experiments.baselines.run import train_benchmark
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, BaselinesSettings
+from surefoot.lab.experiments.baselines import BENCHMARKS, BaselinesSettings, train_benchmark
 
 STEPS = 3
 

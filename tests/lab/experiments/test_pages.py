@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from surefoot.lab.experiments import PAGES
-from surefoot.lab.experiments.baselines.page import methods_table as baselines_table
+from surefoot.lab.experiments.baselines import methods_table as baselines_table
 from surefoot.lab.experiments.families import methods_table as families_table
 from surefoot.lab.experiments.frame import Report
-from surefoot.lab.experiments.gridworld.page import TEST
-from surefoot.lab.experiments.gridworld.page import tables as gridworld_tables
-from surefoot.lab.experiments.promise.figure import counts_and_risks, powerful
+from surefoot.lab.experiments.gridworld import TEST
+from surefoot.lab.experiments.gridworld import tables as gridworld_tables
+from surefoot.lab.experiments.promise.page import counts_and_risks, powerful
 from surefoot.report.figures import learning_curves
 from surefoot.report.metrics import binomial_interval
 from surefoot.report.page import render
