@@ -116,15 +116,6 @@ def test_no_command_where_an_earlier_version_had_fewer_options() -> None:
     assert command_line("covering", find("covering").settings, stored) == ""
 
 
-@pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_page_and_its_figures_are_made_from_results_alone(name: str, tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(json.dumps(results_of(name)))
-    redraw(tmp_path, PAGES[name])
-    files = {path.name: path for path in tmp_path.iterdir()}
-    assert {"report.html", "results.json"} < set(files)
-    assert all(path.stat().st_size > 5_000 for file, path in files.items() if file != "results.json")
-
-
 def test_results_of_an_unknown_experiment_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({**results_of("covering"), "experiment": "frame"}))
     with pytest.raises(ArtifactError, match="damaged or from another version"):
