@@ -42,7 +42,7 @@ OURS = ("safe-only", "certified-likelihood")
 SMALL: dict[str, dict[str, Any]] = {
     "baselines": {"methods": OURS, "episodes": 300, "runs": 2, "cells": 60},
     "covering": {"families": ("gridworld", "two-walls"), "epsilons": (0.05, 0.01, 0.004), "points": 40_000},
-    "families": {"episodes": 400, "tasks": 2, "epsilon": 0.03, "delta": 0.12, "cells": 400},
+    "families": {"episodes": 400, "tasks": 3, "epsilon": 0.03, "delta": 0.12, "cells": 400},
     "gridworld": {"episodes": 1500, "tasks": 2, "methods": ("safe-only", "paper", "published", "pce")},
     "lower-bound": {"quantities": ("epsilon",), "methods": ("certified-likelihood",), "repeats": 1},
     "promise": {
@@ -309,7 +309,7 @@ def test_on_further_families_adapting_pays_and_is_safe(ran: Runs, name: str) -> 
         assert never == pytest.approx(settings.episodes * gap, rel=1e-9)
     for method, summary in found["methods"].items():
         assert (regret[method] <= regret["safe-only"] * (1 + 1e-9)).all(), method
-        # 2 tasks at risk 0.05: not a statistical test, but seeded and exact, so that a wrong bound shows.
+        # 3 tasks at risk 0.05: not a statistical test, but seeded and exact, so that a wrong bound shows.
         assert summary["certified"]
         assert summary["unsafe_episodes"] == 0, method
         assert summary["min_margin"] >= 0, method
@@ -330,12 +330,12 @@ def test_the_page_on_further_families_shows_intervals_and_who_was_unsafe(
     told = families.page({**results, "families": {"windy": windy}}).page.verdict.sentence
     assert "no certified method ever deployed anything unsafe" in told
     by_name = {row[0]: row for row in families.methods_table(windy).rows}
-    assert by_name["safe-only"][3:6] == ("1.00", "0 of 2", "0.000 – 0.842")  # 1 - 0.025^(1/2)
-    windy["methods"]["certified-ball"].update(unsafe_tasks=1, unsafe_episodes=17)
+    assert by_name["safe-only"][3:6] == ("1.00", "0 of 3", "0.000 – 0.708")  # 1 - 0.025^(1/3)
+    windy["methods"]["certified-ball"].update(unsafe_tasks=2, unsafe_episodes=17)
     told = families.page({**results, "families": {"windy": windy}}).page.verdict.sentence
-    assert "unsafe policies were deployed, though certified, by ‘windy: certified-ball’ on 1 of 2" in told
+    assert "unsafe policies were deployed, though certified, by ‘windy: certified-ball’ on 2 of 3" in told
     (cell,) = (row[4] for row in families.methods_table(windy).rows if row[0] == "certified-ball")
-    assert (cell.text, cell.tone) == ("1 of 2", "bad")
+    assert (cell.text, cell.tone) == ("2 of 3", "bad")
 
 
 # ------------------------------------------------------------------------------------------------------------ baselines
