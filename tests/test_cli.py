@@ -31,8 +31,8 @@ from surefoot.cli.commands import COMMANDS
 from surefoot.cli.train import FAMILIES, build_family
 from surefoot.lab.bench import rows as bench
 from surefoot.lab.experiments import HELPS, find
+from surefoot.lab.experiments import gridworld as gridworld_experiment
 from surefoot.lab.experiments.frame import options_of
-from surefoot.lab.experiments.gridworld import limit
 from surefoot.methods import METHODS, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import Cell, Table
@@ -102,7 +102,7 @@ def run_folder(workplace: Path) -> Path:
 @contextmanager
 def short_plan() -> Iterator[None]:
     """The plan tries the certified methods in simulation; a few episodes are enough here, and limits from few tasks."""
-    with mock.patch.object(plan, "TRIAL_EPISODES", 20), mock.patch.object(limit, "ALTERNATIVES", 3):
+    with mock.patch.object(plan, "TRIAL_EPISODES", 20), mock.patch.object(gridworld_experiment, "ALTERNATIVES", 3):
         yield
 
 
@@ -535,7 +535,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         "adapt": ("adapt", workplace / "set", "--task", "0.3"),
     }[command]
     trained = mock.patch("surefoot.training.train.train", side_effect=AssertionError("trained"))
-    reproduced = mock.patch("surefoot.lab.experiments.gridworld.run.train", side_effect=AssertionError("trained"))
+    reproduced = mock.patch("surefoot.lab.experiments.gridworld.train", side_effect=AssertionError("trained"))
     adapted = mock.patch("surefoot.cli.adapt.adapt_one", side_effect=AssertionError("adapted"))
     with trained, reproduced, adapted:
         message = refused(*words, "--out", tmp_path)
@@ -545,7 +545,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 def test_a_folder_at_the_place_of_the_policy_set_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "gridworld.policyset").mkdir()
     (tmp_path / "gridworld.policyset" / "mine.txt").write_text("mine")
-    with mock.patch("surefoot.lab.experiments.gridworld.run.train", side_effect=AssertionError("trained")):
+    with mock.patch("surefoot.lab.experiments.gridworld.train", side_effect=AssertionError("trained")):
         assert "mine.txt" in refused("reproduce", "gridworld", *small(), "--out", tmp_path)
 
 

@@ -15,7 +15,7 @@ from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.envelopes import Envelopes, build_cells
 from surefoot.cmdp.episode import Outcomes
-from surefoot.lab.experiments.promise.twins import ChangedEvidence, overconfident
+from surefoot.lab.experiments.promise.counts import ChangedEvidence, overconfident
 from surefoot.learning.certified.method import Certified
 from surefoot.learning.certified.model_free import ModelFree
 from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Step

@@ -17,11 +17,9 @@ import pytest
 from guarantees import mutants
 from surefoot.bounds import affine as affine_cells
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.promise.families import FamilyCount, count_family, count_tasks, sum_counts
-from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily, random_family
-from surefoot.lab.experiments.promise.settings import RandomSettings
-from surefoot.lab.experiments.promise.simplex import UniformSimplex
-from surefoot.lab.experiments.promise.verdict import FALSE_ALARM, Count
+from surefoot.lab.experiments.promise.counts import FALSE_ALARM, Count
+from surefoot.lab.experiments.promise.random_families import KINDS, RandomFamily, UniformSimplex, random_family
+from surefoot.lab.experiments.promise.run import FamilyCount, RandomSettings, count_family, count_tasks, sum_counts
 from surefoot.learning.certified.evidence import ball as transition_ball
 from surefoot.learning.certified.evidence import likelihood
 from surefoot.methods import adapt

@@ -18,7 +18,7 @@ from contracts.spending import BUDGET, DIALS, HORIZON, UNITS, OpenSpending, Spen
 from surefoot.deploy.outcomes import breach
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.promise.twins import overconfident
+from surefoot.lab.experiments.promise.counts import overconfident
 from surefoot.learning.paper.constants import PaperRules
 from surefoot.methods import METHODS
 from surefoot.policyset.certifiable import advice

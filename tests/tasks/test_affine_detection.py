@@ -16,7 +16,7 @@ from random_tasks import random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.bounds.envelopes import build_cells
 from surefoot.bounds.settings import Envelopes
-from surefoot.lab.experiments.promise.simplex import UniformSimplex
+from surefoot.lab.experiments.promise.random_families import UniformSimplex
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.model import TabularCMDP

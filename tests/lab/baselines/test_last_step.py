@@ -18,8 +18,7 @@ from surefoot.lab.baselines.dope import VISIT_GROWTH
 from surefoot.lab.baselines.dope_planning import Constants, FiniteHorizonPlanner
 from surefoot.lab.baselines.empirical_model import estimate, known_support
 from surefoot.lab.baselines.extended_planning import PlanningProblem, plan_extended, policy_values
-from surefoot.lab.experiments.baselines.run import train_benchmark
-from surefoot.lab.experiments.baselines.settings import BENCHMARKS, BaselinesSettings
+from surefoot.lab.experiments.baselines import BENCHMARKS, BaselinesSettings, train_benchmark
 
 
 def by_enumeration(problem: PlanningProblem, probability: Floats, policy: Floats) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from surefoot.lab.experiments.promise.verdict import Count
+from surefoot.lab.experiments.promise.counts import Count
 
 KEPT = Path(__file__).parents[2] / "assets" / "results"
 

@@ -59,6 +59,22 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("families", {"methods": ("safe-only", "safe-only")}, "methods must be different names"),
     ("families", {"episodes": -1}, "episodes must be a whole number of at least 1, got -1"),
     ("families", {"cells": 0}, "cells must be a whole number of at least 1, got 0"),
+    ("gridworld", {"episodes": 0}, "episodes must be a whole number of at least 1, got 0"),
+    ("gridworld", {"tasks": -1}, "tasks must be a whole number of at least 1, got -1"),
+    ("gridworld", {"methods": ("magic",)}, "methods must be names out of .* got magic"),
+    ("baselines", {"benchmarks": ("desert",)}, "benchmarks must be names out of factored, media, inventory, two-w"),
+    ("baselines", {"methods": ()}, "methods must be names out of .*, got none"),
+    ("baselines", {"benchmarks": ("two-walls",), "methods": ("dope-theory",)}, "methods must hold one that runs on"),
+    ("baselines", {"benchmarks": ("media",), "methods": ("dope-theory", "lb-sgd-theory")}, "methods must run on bench"),
+    ("baselines", {"runs": 0}, "runs must be a whole number of at least 1, got 0"),
+    ("baselines", {"cells": -1}, "cells must be a whole number of at least 1, got -1"),
+    ("promise", {"families": "maze"}, "families must be gridworld or random"),
+    ("promise", {"families": "random", "number": 0}, "number must be a whole number of at least 1"),
+    ("promise", {"families": "random", "methods": ("paper",)}, "methods must be names out of certified-likelihood"),
+    ("promise", {"families": "random", "kind": "odd"}, "kind must be names out of every, affine"),
+    ("promise", {"families": "random", "risks": (1.5,)}, "risks must lie strictly between 0 and 1"),
+    ("promise", {"risks": ()}, "risks must be at least one number, got none"),
+    ("promise", {"number": 10}, "number is that of random families"),
     *((name, {"seed": -1}, "seed must be a whole number of at least 0, got -1") for name in HELPS),
     *(
         (name, {"risk": 1.0}, "risk must lie strictly between 0 and 1, got 1.0")
@@ -98,15 +114,6 @@ def test_no_command_where_an_earlier_version_had_fewer_options() -> None:
     assert command_line("covering", find("covering").settings, stored).startswith("surefoot reproduce covering --fam")
     del stored["delta"]
     assert command_line("covering", find("covering").settings, stored) == ""
-
-
-@pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_page_and_its_figures_are_made_from_results_alone(name: str, tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(json.dumps(results_of(name)))
-    redraw(tmp_path, PAGES[name])
-    files = {path.name: path for path in tmp_path.iterdir()}
-    assert {"report.html", "results.json"} < set(files)
-    assert all(path.stat().st_size > 5_000 for file, path in files.items() if file != "results.json")
 
 
 def test_results_of_an_unknown_experiment_are_refused(tmp_path: Path) -> None:

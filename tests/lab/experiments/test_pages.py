@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, reduce
+from operator import getitem
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,13 +15,9 @@ from kept_results import results_of
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from surefoot.lab.experiments import PAGES
-from surefoot.lab.experiments.baselines.page import methods_table as baselines_table
-from surefoot.lab.experiments.families import methods_table as families_table
+from surefoot.lab.experiments import PAGES, find
 from surefoot.lab.experiments.frame import Report
-from surefoot.lab.experiments.gridworld.page import TEST
-from surefoot.lab.experiments.gridworld.page import tables as gridworld_tables
-from surefoot.lab.experiments.promise.figure import counts_and_risks, powerful
+from surefoot.lab.experiments.promise.page import counts_and_risks, powerful
 from surefoot.report.figures import learning_curves
 from surefoot.report.metrics import binomial_interval
 from surefoot.report.page import render
@@ -90,59 +87,25 @@ def test_the_frame_is_not_repeated() -> None:
 # --------------------------------------------------------------------------------------------- what was unsafe is said
 
 
-def _some_tasks(results: dict[str, Any]) -> None:
-    results["methods"]["certified-signals" if "certified-signals" in results["methods"] else "certified-likelihood"][
-        "unsafe_tasks"
-    ] = 2
-
-
-def _one_run(results: dict[str, Any]) -> None:
-    (found,) = results["methods"].values()
-    found |= {"unsafe_tasks": 1, "unsafe_episodes": 5}
-
-
-def _a_family(results: dict[str, Any]) -> None:
-    results["families"]["windy"]["methods"]["certified-ball"]["unsafe_tasks"] = 1
-
-
-def _a_benchmark(results: dict[str, Any]) -> None:
-    results["benchmarks"]["media"]["methods"]["certified-likelihood"]["unsafe_tasks"] = 1
-
-
-def _a_row(results: dict[str, Any]) -> None:
-    results["rows"][0]["unsafe"] = 1
-
-
-def _a_regret_run(results: dict[str, Any]) -> None:
-    results["runs"][0]["unsafe"] = True
-
-
-def _at_a_distance(results: dict[str, Any]) -> None:
-    results["near"][0]["unsafe"] = 1
-
-
-def _fresh_tasks(results: dict[str, Any]) -> None:
-    results["calibration"]["level"] = 0.15
-    results["fresh"] |= {"unsafe": 60, "interval": list(binomial_interval(60, results["fresh"]["tasks"]))}
-
-
-def _a_promise(results: dict[str, Any]) -> None:
-    results["counts"][0] |= {"unsafe_tasks": 300, "interval": list(binomial_interval(300, 2000)), "verdict": "broken"}
-
-
-UNSAFE: dict[str, Callable[[dict[str, Any]], None]] = {
-    "gridworld": _some_tasks,
-    "glucose": _some_tasks,
-    "locomotion": _some_tasks,
-    "adapt": _one_run,
-    "families": _a_family,
-    "baselines": _a_benchmark,
-    "tail": _a_row,
-    "lower-bound": _a_row,
-    "regret": _a_regret_run,
-    "shift": _at_a_distance,
-    "calibration": _fresh_tasks,
-    "promise": _a_promise,
+# Where in the results a method, a row or a run is, and what makes it unsafe.
+UNSAFE: dict[str, dict[tuple[str | int, ...], dict[str, Any]]] = {
+    "gridworld": {("methods", "certified-likelihood"): {"unsafe_tasks": 2}},
+    "glucose": {("methods", "certified-signals"): {"unsafe_tasks": 2}},
+    "locomotion": {("methods", "certified-signals"): {"unsafe_tasks": 2}},
+    "adapt": {("methods", "certified"): {"unsafe_tasks": 1, "unsafe_episodes": 5}},
+    "families": {("families", "windy", "methods", "certified-ball"): {"unsafe_tasks": 1}},
+    "baselines": {("benchmarks", "media", "methods", "certified-likelihood"): {"unsafe_tasks": 1}},
+    "tail": {("rows", 0): {"unsafe": 1}},
+    "lower-bound": {("rows", 0): {"unsafe": 1}},
+    "regret": {("runs", 0): {"unsafe": True}},
+    "shift": {("near", 0): {"unsafe": 1}},
+    "calibration": {
+        ("calibration",): {"level": 0.15},
+        ("fresh",): {"unsafe": 60, "interval": list(binomial_interval(60, 400))},
+    },
+    "promise": {
+        ("counts", 0): {"unsafe_tasks": 300, "interval": list(binomial_interval(300, 2000)), "verdict": "broken"}
+    },
 }
 
 
@@ -156,7 +119,8 @@ def test_a_run_in_which_something_was_unsafe_says_so_at_once(name: str, monkeypa
     assert before.tone != "bad"
     monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
     results = results_of(name)
-    UNSAFE[name](results)
+    for place, change in UNSAFE[name].items():
+        reduce(getitem, place, results).update(change)
     after = PAGES[name](results).page
     assert after.verdict.tone == "bad"
     assert after.verdict.sentence != before.sentence
@@ -178,6 +142,7 @@ def test_methods_without_a_proof_that_were_unsafe_are_named_in_the_count() -> No
 def test_figures_are_drawn_into_the_page_with_ids_of_their_own(name: str) -> None:
     drawings = [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page(name), re.DOTALL)]
     assert len(drawings) == sum(section.figure is not None for section in report(name).page.sections) > 0
+    assert len(report(name).figures) > 0
     ids = Counter(re.findall(r'\bid="([^"]+)"', page(name)))
     assert [each for each, times in ids.items() if times > 1] == []
     for drawing in drawings:
@@ -198,20 +163,16 @@ def test_pages_fetch_nothing_and_name_every_colour(name: str) -> None:
     assert asked <= defined
 
 
-@pytest.mark.parametrize("name", ["gridworld", "promise"])
-def test_equal_results_give_equal_pages(name: str) -> None:
-    assert render(PAGES[name](results_of(name)).page) == page(name)
+def test_equal_results_give_equal_pages() -> None:
+    assert render(PAGES["promise"](results_of("promise")).page) == page("promise")
 
 
 @pytest.mark.parametrize("name", ["gridworld", "families", "baselines"])
 def test_names_at_the_lines_come_in_the_order_of_the_table(name: str) -> None:
     results = results_of(name)
-    if name == "gridworld":
-        methods, rows = results["methods"], gridworld_tables(results)[TEST].rows
-    elif name == "families":
-        methods, rows = results["families"]["windy"]["methods"], families_table(results["families"]["windy"]).rows
-    else:
-        methods, rows = results["benchmarks"]["media"]["methods"], baselines_table(results["benchmarks"]["media"]).rows
+    part = {"gridworld": (), "families": ("families", "windy"), "baselines": ("benchmarks", "media")}[name]
+    methods = reduce(getitem, part, results)["methods"]
+    rows = next(iter(find(name).tables(results).values())).rows
     first = learning_curves(methods, budgets=[1.5], closer=True).axes[0]
     names = [text for text in first.texts if isinstance(text, Annotation)]
     names.sort(key=lambda text: -text.xy[1])

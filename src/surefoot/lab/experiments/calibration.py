@@ -26,7 +26,7 @@ from surefoot.lab.experiments.frame import (
     risk_option,
     seed_option,
 )
-from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
+from surefoot.lab.experiments.gridworld import DELTA, EPSILON
 from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.methods import adapt

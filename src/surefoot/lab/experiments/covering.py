@@ -16,16 +16,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from surefoot.arrays import check_unit_interval
 from surefoot.errors import InvalidInput
 from surefoot.lab.analysis.covering_number import covering_number, sampled_covering_number
-from surefoot.lab.experiments.frame import (
-    Bench,
-    Experiment,
-    ExperimentSettings,
-    Report,
-    Results,
-    option,
-    report,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import Bench, Report, Results, option
 from surefoot.lab.families.two_walls import two_walls
 from surefoot.lab.families.windy import windy_gridworld
 from surefoot.oracles.exact import ParameterDistance, exact_check
@@ -60,7 +52,7 @@ def _below_a_third(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class CoveringSizes(ExperimentSettings):
+class CoveringSizes(frame.ExperimentSettings):
     """Attributes:
     points: coordinates of so many sampled tasks, from which covering numbers are estimated.
     """
@@ -71,7 +63,7 @@ class CoveringSizes(ExperimentSettings):
     )
     delta: float = option(0.05, "Part of the tasks that need not be covered.", check=_below_a_third, fact="δ")
     points: int = option(200_000, "Sampled tasks, for the intervals.", least=1000, fact="sampled tasks")
-    seed: int = seed_option()
+    seed: int = frame.seed_option()
 
 
 # ------------------------------------------------------------------------------------------------------------- counting
@@ -135,7 +127,7 @@ def _exact(tasks: TaskDistribution, check: ParameterDistance, epsilon: float, de
 
 def page(results: Results) -> Report:
     figure = covering_numbers(results["rows"], results["settings"]["delta"])
-    return report(
+    return frame.report(
         results,
         CoveringSizes,
         title="How many tasks cover a family",
@@ -237,4 +229,4 @@ def _draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.invert_xaxis()
 
 
-EXPERIMENT = Experiment("covering", CoveringSizes, run, page, tables, "covering.png and results.json beside it")
+EXPERIMENT = frame.Experiment("covering", CoveringSizes, run, page, tables, "covering.png and results.json beside it")

@@ -8,20 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from surefoot.arrays import Floats
-from surefoot.lab.experiments.frame import (
-    Bench,
-    Experiment,
-    ExperimentSettings,
-    Report,
-    Results,
-    episodes_option,
-    experiment_results,
-    option,
-    report,
-    risk_option,
-    seed_option,
-    setting,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import Bench, Report, Results, option, setting
 from surefoot.methods import METHODS, adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import table, verdict
@@ -75,15 +63,15 @@ DEFAULT_METHODS = (
 
 
 @dataclass(frozen=True)
-class FurtherFamilies(ExperimentSettings):
+class FurtherFamilies(frame.ExperimentSettings):
     """Each method on the same `tasks` fresh draws of each family; ε, δ and the number of cells are one for all."""
 
     families: tuple[str, ...] = setting(tuple(FAMILIES), choices=FAMILIES)
-    episodes: int = episodes_option(5_000, "Episodes per task.", fact="episodes per task")
+    episodes: int = frame.episodes_option(5_000, "Episodes per task.", fact="episodes per task")
     tasks: int = option(20, "Fresh tasks per family.", least=1, fact="test tasks per family")
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.", choices=(*METHODS, *VARIANTS))
-    risk: float = risk_option()
-    seed: int = seed_option()
+    risk: float = frame.risk_option()
+    seed: int = frame.seed_option()
     epsilon: float = 0.02
     delta: float = 0.05
     cells: int = setting(800, least=1)
@@ -114,7 +102,7 @@ def run_family(name: str, settings: FurtherFamilies, bench: Bench) -> dict[str, 
     parameters = tasks.sample(settings.tasks, Stream.FAMILIES_TASKS.rng(settings.seed))
     trained = time.perf_counter()
     runs, seconds = run_methods(sets, name, parameters, settings, bench)
-    results = experiment_results(
+    results = frame.experiment_results(
         name,
         settings={"parameters": parameters.tolist(), "candidates": len(policies), "recipe": dict(tasks.recipe)},
         seconds={"training": trained - began, "adapting": time.perf_counter() - trained},
@@ -178,7 +166,7 @@ def page(results: Results) -> Report:
         name: learning_curves(family["methods"], budgets=family["training"]["budget"], closer=True)
         for name, family in families.items()
     }
-    return report(
+    return frame.report(
         results,
         FurtherFamilies,
         title="Families nobody tuned for",
@@ -284,7 +272,7 @@ def _share(summary: Mapping[str, Any], methods: Mapping[str, Any]) -> float | No
     return summary["regret_mean"] / base if base > 0 else None
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = frame.Experiment(
     "families",
     FurtherFamilies,
     run,

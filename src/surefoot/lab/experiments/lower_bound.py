@@ -15,17 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from surefoot.arrays import Floats
-from surefoot.lab.experiments.frame import (
-    Bench,
-    Experiment,
-    ExperimentSettings,
-    Report,
-    Results,
-    option,
-    report,
-    risk_option,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import Bench, Report, Results, option
 from surefoot.lab.families.hard_instance import AVOID, HardInstances
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -65,7 +56,7 @@ NEAR = 0.1  # of the difference between the optima of two tasks: who is as near 
 
 
 @dataclass(frozen=True)
-class LowerBound(ExperimentSettings):
+class LowerBound(frame.ExperimentSettings):
     """Attributes:
     most: episodes after which a method that has not found the best policy is given up.
     """
@@ -77,8 +68,8 @@ class LowerBound(ExperimentSettings):
         choices=METHODS,
     )
     repeats: int = option(6, "Runs of each method on each set of tasks.", least=1, fact="runs of each")
-    risk: float = risk_option()
-    seed: int = seed_option()
+    risk: float = frame.risk_option()
+    seed: int = frame.seed_option()
     most: int = option(2_000_000, "Episodes of a run at most.", least=1000)
 
 
@@ -205,7 +196,7 @@ def _fit(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 
 def page(results: Results) -> Report:
     figure = samples_needed(results["rows"], results["settings"]["methods"])
-    return report(
+    return frame.report(
         results,
         LowerBound,
         title="How many samples the hardest tasks take",
@@ -344,7 +335,7 @@ def _slope(axes: Axes, quantity: str, rows: Sequence[Mapping[str, Any]]) -> None
     axes.text(0.97, 0.04, label, ha="right", color=GREY, fontsize=8.5, transform=axes.transAxes)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = frame.Experiment(
     "lower-bound",
     LowerBound,
     run,

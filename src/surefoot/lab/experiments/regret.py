@@ -21,18 +21,8 @@ from surefoot.arrays import Floats
 from surefoot.fan_out import workers
 from surefoot.lab.analysis.certified_regret import RegretCertificate, cell_optima
 from surefoot.lab.analysis.covering_number import covering_number
-from surefoot.lab.experiments.frame import (
-    Bench,
-    Experiment,
-    ExperimentSettings,
-    Report,
-    Results,
-    episodes_option,
-    option,
-    report,
-    risk_option,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import Bench, Report, Results, option
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.figures import STYLE, svg
@@ -83,7 +73,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class RegretSweeps(ExperimentSettings):
+class RegretSweeps(frame.ExperimentSettings):
     """Attributes:
     tasks: of each family, at evenly spaced quantiles of its noise.
     """
@@ -93,9 +83,9 @@ class RegretSweeps(ExperimentSettings):
     )
     methods: tuple[str, ...] = option(METHODS, "Comma-separated names.", choices=METHODS)
     tasks: int = option(4, "Tasks of each family.", least=1, fact="tasks of each family")
-    episodes: int = episodes_option(10_000, "Episodes per task.", fact="episodes")
-    risk: float = risk_option()
-    seed: int = seed_option()
+    episodes: int = frame.episodes_option(10_000, "Episodes per task.", fact="episodes")
+    risk: float = frame.risk_option()
+    seed: int = frame.seed_option()
 
     @property
     def families(self) -> tuple[GridworldVariant, ...]:
@@ -243,7 +233,7 @@ def page(results: Results) -> Report:
     settings = results["settings"]
     sweeps = {name: [_last(results, family, name) for family in SWEEPS[name]] for name in settings["sweeps"]}
     figure = regret_and_bounds(_curves(results), sweeps, settings["methods"])
-    return report(
+    return frame.report(
         results,
         RegretSweeps,
         title="Regret, and what is proved of it",
@@ -416,7 +406,7 @@ def _draw(axes: Axes, where: Sequence[float], numbers: ResultRow, methods: Seque
     axes.set_yscale("log")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = frame.Experiment(
     "regret",
     RegretSweeps,
     run,

@@ -17,19 +17,9 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.frame import (
-    Bench,
-    Experiment,
-    ExperimentSettings,
-    Report,
-    Results,
-    episodes_option,
-    option,
-    report,
-    risk_option,
-    seed_option,
-)
-from surefoot.lab.experiments.gridworld.settings import DELTA, EPSILON
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import Bench, Report, Results, option
+from surefoot.lab.experiments.gridworld import DELTA, EPSILON
 from surefoot.lab.families.shifted_gridworlds import SHIFTS, shifted_task
 from surefoot.learning.event import Event
 from surefoot.learning.learner import Learner
@@ -63,21 +53,21 @@ MARKS = ("o", "s", "D", "^")  # of the method alone, and with each test beside i
 
 
 @dataclass(frozen=True)
-class Shifts(ExperimentSettings):
+class Shifts(frame.ExperimentSettings):
     """Runs per kind of shift and method, fresh tasks, and tasks at a distance."""
 
     methods: tuple[str, ...] = option(
         ("certified-likelihood", "certified-ball", "certified-returns"), "Comma-separated names.", choices=METHODS
     )
     runs: int = option(20, "Runs per shift and method.", least=1)
-    episodes: int = episodes_option(10_000, "Episodes per run.", fact="episodes")
+    episodes: int = frame.episodes_option(10_000, "Episodes per run.", fact="episodes")
     fresh: int = option(200, "Fresh tasks of the distribution on which false alarms are counted.", least=1)
     near: int = option(40, "Fresh tasks, moved against the learner, per distance.", least=1)
     distances: tuple[float, ...] = option(
         (0.0, 0.0005, 0.001), "Distances that the learner is told of.", check=lambda _, shift: check_shift(shift)
     )
-    risk: float = risk_option()
-    seed: int = seed_option()
+    risk: float = frame.risk_option()
+    seed: int = frame.seed_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,7 +285,7 @@ def page(results: Results) -> Report:
     """Two figures and three tables."""
     settings, shown = results["settings"], tables(results)
     alarms, costs = power(results["rows"], settings["episodes"]), price(results["near"])
-    return report(
+    return frame.report(
         results,
         Shifts,
         title="Tasks nobody trained for",
@@ -475,7 +465,7 @@ def label(row: Mapping[str, Any]) -> str:
     return f"{row['method']} + {row['test']}" if row["test"] else str(row["method"])
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = frame.Experiment(
     "shift",
     Shifts,
     run,

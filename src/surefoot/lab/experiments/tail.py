@@ -12,18 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from surefoot.arrays import Floats, check_unit_interval
-from surefoot.lab.experiments.frame import (
-    Bench,
-    Experiment,
-    ExperimentSettings,
-    Report,
-    Results,
-    episodes_option,
-    option,
-    report,
-    risk_option,
-    seed_option,
-)
+from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.frame import Bench, Report, Results, option
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.figures import STYLE, svg
@@ -51,20 +41,20 @@ RARE = 1e-5  # probability below which nothing is drawn
 
 
 @dataclass(frozen=True)
-class TailBudgets(ExperimentSettings):
+class TailBudgets(frame.ExperimentSettings):
     """Attributes:
     mean: budget on the mean of an episode's cost.
     level, tail, threshold: α, the budget d on CVaR_α, and t.
     """
 
     tasks: int = option(5, "Fresh tasks.", least=1, fact="fresh tasks")
-    episodes: int = episodes_option(4_000, "Episodes per task.", fact="episodes on each")
+    episodes: int = frame.episodes_option(4_000, "Episodes per task.", fact="episodes on each")
     mean: float = option(1.0, "Budget on the mean of an episode's cost.")
     level: float = option(0.9, "Part of the episodes that the tail leaves out.", check=check_unit_interval)
     tail: float = option(3.0, "Budget on the mean of the others.")
     threshold: float = option(2.0, "Up to which an episode's cost is free.", fact="threshold")
-    risk: float = risk_option()
-    seed: int = seed_option()
+    risk: float = frame.risk_option()
+    seed: int = frame.seed_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +144,7 @@ def costs(task: TabularCMDP, run: Run, own: Tail | None, tail: Tail) -> dict[str
 def page(results: Results) -> Report:
     settings = results["settings"]
     figure, worst = cost_laws(results["rows"], settings["level"]), _worst(settings)
-    return report(
+    return frame.report(
         results,
         TailBudgets,
         title="A budget on the tail",
@@ -260,7 +250,7 @@ def cost_laws(rows: Sequence[Mapping[str, Any]], level: float) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = frame.Experiment(
     "tail",
     TailBudgets,
     run,

@@ -1,15 +1,20 @@
-"""The reports on how often a promise was broken, made from results.json alone."""
+"""The page on how often a promise was broken, and its figure, made from results.json alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from surefoot.lab.experiments.frame import Report, Results
-from surefoot.lab.experiments.promise.figure import counts_and_risks, powerful
-from surefoot.report.figures import png, svg
+from surefoot.lab.experiments.promise.counts import Count
+from surefoot.report.figures import STYLE, png, svg
 from surefoot.report.page import Page, Section, versions
-from surefoot.report.table import MISSING, Cell, Table, interval
+from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, stroke
+from surefoot.report.table import MISSING, Cell, Column, Table, interval
 from surefoot.report.verdict import Answer, Verdict, elapsed_time, join_words
 
 LEGEND = (
@@ -96,54 +101,48 @@ def tables(results: Results) -> dict[str, Table]:
 
 
 def _gridworld_table(counts: Sequence[Mapping[str, Any]]) -> Table:
-    headers = (
-        *("method", "risk", "promise", "unsafe tasks", "95 % interval"),
-        *("unsafe episodes", "tested", "twin", "regret"),
+    return Table.of(
+        counts,
+        Column("method", "method"),
+        *_PROMISE,
+        *_UNSAFE,
+        Column("unsafe episodes", "unsafe_episodes", ","),
+        *_POWER,
+        Column("regret", "regret_mean", ",.0f"),
     )
-    rows = (
-        (
-            row["method"],
-            f"{row['risk']:g}",
-            _verdict(row.get("verdict")),
-            _of(row["unsafe_tasks"], row["tasks"]),
-            interval(row["interval"], ".3f"),
-            f"{row['unsafe_episodes']:,}",
-            _of(row.get("tested"), row["tasks"]),
-            _of(row.get("twin_unsafe"), row.get("twin_tasks")),
-            f"{row['regret_mean']:,.0f}",
-        )
-        for row in counts
-    )
-    return Table(headers, tuple(rows), numbers=(1, *range(3, len(headers))))
 
 
 def _random_table(first: str, counts: Sequence[Mapping[str, Any]]) -> Table:
-    headers = (
-        *(first, "risk", "promise", "families"),
-        *("unsafe tasks", "95 % interval", "lost", "95 % interval", "tested", "twin"),
+    return Table.of(
+        (row for row in counts if row["families"]),
+        Column(first, first),
+        *_PROMISE,
+        Column("families", "families", ","),
+        *_UNSAFE,
+        Column("lost", lambda row: _of(row["lost"], row["covered"]), ""),
+        Column("95 % interval", lambda row: interval(row["lost_interval"], ".3f"), ""),
+        *_POWER,
     )
-    rows = (
-        (
-            row[first],
-            f"{row['risk']:g}",
-            _verdict(row["verdict"]),
-            f"{row['families']:,}",
-            _of(row["unsafe_tasks"], row["tasks"]),
-            interval(row["interval"], ".3f"),
-            _of(row["lost"], row["covered"]),
-            interval(row["lost_interval"], ".3f"),
-            _of(row["tested"], row["tasks"]),
-            _of(row["twin_unsafe"], row["twin_tasks"]),
-        )
-        for row in counts
-        if row["families"]
-    )
-    return Table(headers, tuple(rows), numbers=(1, *range(3, len(headers))))
 
 
-def _verdict(text: str | None) -> Cell:
+def _verdict(row: Mapping[str, Any]) -> Cell:
     """In colour; earlier versions did not look for power."""
-    return Cell(text or MISSING, TONES.get(text or "", "quiet"))
+    return Cell(row.get("verdict") or MISSING, TONES.get(row.get("verdict") or "", "quiet"))
+
+
+def _of(part: int | None, whole: int | None) -> str | None:
+    return None if part is None or not whole else f"{part:,} of {whole:,}"
+
+
+_PROMISE = (Column("risk", "risk", "g"), Column("promise", _verdict))
+_UNSAFE = (
+    Column("unsafe tasks", lambda row: _of(row["unsafe_tasks"], row["tasks"]), ""),
+    Column("95 % interval", lambda row: interval(row["interval"], ".3f"), ""),
+)
+_POWER = (
+    Column("tested", lambda row: _of(row.get("tested"), row["tasks"]), ""),
+    Column("twin", lambda row: _of(row.get("twin_unsafe"), row.get("twin_tasks")), ""),
+)
 
 
 def _gridworld_lead(settings: Mapping[str, Any]) -> str:
@@ -166,31 +165,77 @@ def _random_lead(settings: Mapping[str, Any]) -> str:
 
 
 def _worst_section(results: Results) -> Section:
-    rows = tuple(
-        (
-            item["method"],
-            f"{item['risk']:g}",
-            f"{worst['kind']}, number {worst['number']}",
-            _of(worst["unsafe_tasks"], worst["tasks"]),
-            _of(worst["lost"], worst["covered"]),
-            Cell(f"{worst['chance']:.2g}", "bad" if worst["broken"] else "quiet"),
-        )
-        for item in results["counts"]
-        if (worst := item["worst"])
-    )
-    table = Table(("method", "risk", "family", "unsafe tasks", "lost", "probability"), rows, numbers=(1, 3, 4, 5))
     told = "The family that speaks most against each promise; the probability is multiplied by the number of families."
+    table = Table.of(
+        ({**row["worst"], "method": row["method"], "risk": row["risk"]} for row in results["counts"] if row["worst"]),
+        Column("method", "method"),
+        Column("risk", "risk", "g"),
+        Column("family", lambda row: f"{row['kind']}, number {row['number']}"),
+        Column("unsafe tasks", lambda row: _of(row["unsafe_tasks"], row["tasks"]), ""),
+        Column("lost", lambda row: _of(row["lost"], row["covered"]), ""),
+        Column("probability", lambda row: Cell(f"{row['chance']:.2g}", "bad" if row["broken"] else "quiet"), ""),
+    )
     return Section("The worst family", (told,), table=table)
 
 
 def _refused_section(results: Results) -> Section:
-    rows = tuple(
-        (row["kind"], row["method"], f"{row['risk']:g}", f"{row['families']:,}", row["reason"])
-        for row in results["refusals"]
+    table = Table.of(
+        results["refusals"],
+        Column("kind", "kind"),
+        Column("method", "method"),
+        Column("risk", "risk", "g"),
+        Column("families", "families", ","),
+        Column("reason", "reason"),
     )
-    table = Table(("kind", "method", "risk", "families", "reason"), rows, numbers=(2, 3))
     return Section("Refused", ("Families for which a method cannot be had, and why.",), table=table)
 
 
-def _of(part: int | None, whole: int | None) -> str:
-    return MISSING if part is None or not whole else f"{part:,} of {whole:,}"
+# ----------------------------------------------------------------------------------------------------------- the figure
+
+
+def counts_and_risks(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """A panel per risk, a row per method: the share of unsafe tasks with its exact 95 % interval, and the risk."""
+    risks = sorted({row["risk"] for row in rows})
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(8.0, 4.6 * len(risks)), 0.78 * len(methods) + 1.3), layout="constrained")
+        panels = figure.subplots(1, len(risks), sharey=True, squeeze=False)[0]
+        for axes, risk in zip(panels, risks, strict=True):
+            _draw(axes, risk, [row for row in rows if row["risk"] == risk], methods)
+        panels[0].set_yticks([-k for k in range(len(methods))], methods)
+        panels[0].set_ylim(-len(methods) + 0.4, 0.45)
+    return figure
+
+
+def powerful(row: Mapping[str, Any]) -> bool:
+    """Whether the count could have shown a broken promise; earlier versions did not look."""
+    if row.get("tested") is None or not row["tasks"]:
+        return False
+    counted = (row[key] for key in ("tasks", "unsafe_tasks", "tested", "twin_tasks", "twin_unsafe"))
+    return Count(*counted).has_power(row["risk"])
+
+
+def _draw(axes: Axes, risk: float, rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> None:
+    for row in rows:
+        y, colour = -methods.index(row["method"]), stroke(row["method"]).colour
+        low, high = (100 * end for end in row["interval"])
+        axes.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
+        share, face = 100 * row["unsafe_tasks"] / row["tasks"], colour if powerful(row) else PAPER
+        axes.plot(share, y, "o", color=colour, markerfacecolor=face, markersize=8, clip_on=False, zorder=3)
+        place: Any = {"xytext": (5, -14), "textcoords": "offset points", "fontsize": 8, "va": "center", "color": SOFT}
+        axes.annotate(_words(row), (0, y), **place)
+    highest = max([risk, *(row["interval"][1] for row in rows)])
+    axes.set_xlim(0, 100 * min(1.0, 1.25 * highest))
+    axes.axvline(100 * risk, color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2)
+    axes.axvspan(100 * risk, axes.get_xlim()[1], color=BUDGET_COLOUR, alpha=0.06, linewidth=0, zorder=0)
+    axes.set_title(f"risk {risk:g}", fontsize=10.5, fontweight="bold", color=INK)
+    axes.set_xlabel("unsafe tasks, %")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(left=False)
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """The count, the verdict, and what the twin did that shows the power of it."""
+    told = f"{row['unsafe_tasks']:,} of {row['tasks']:,}: {row.get('verdict') or 'not judged'}"
+    twin = f"; overconfident twin {row['twin_unsafe']} of {row['twin_tasks']}" if row.get("twin_tasks") else ""
+    return told + twin

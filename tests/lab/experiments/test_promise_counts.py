@@ -1,24 +1,16 @@
-"""`reproduce promise`: what a count says about a risk, the overconfident twins, and the count on random families."""
+"""`reproduce promise`: what a count says about a risk, how runs are watched, and the overconfident twins."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from surefoot.errors import InvalidInput
-from surefoot.lab.experiments.frame import redraw
-from surefoot.lab.experiments.promise.families import count_family
-from surefoot.lab.experiments.promise.page import promise_page, tables
+from surefoot.lab.experiments.promise.counts import Count, audit_run, overconfident, tail, true_cell
+from surefoot.lab.experiments.promise.page import promise_page
 from surefoot.lab.experiments.promise.random_families import random_family
-from surefoot.lab.experiments.promise.run import EXPERIMENT
-from surefoot.lab.experiments.promise.settings import PromiseSettings, RandomSettings, settings_for
-from surefoot.lab.experiments.promise.twins import overconfident
-from surefoot.lab.experiments.promise.verdict import Count, tail
-from surefoot.lab.experiments.promise.watched import audit_run, true_cell
+from surefoot.lab.experiments.promise.run import PromiseSettings, RandomSettings, count_family, settings_for
 from surefoot.methods import learner
 from surefoot.report.page import render
 
@@ -112,43 +104,11 @@ def test_the_true_cell_holds_the_task(kind: str) -> None:
             assert (parameter <= policies.cells.high[cell]).all()
 
 
-# ------------------------------------------------------------------------------------------------------- the experiment
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("promise") / "new"
-    EXPERIMENT.reproduce(SMALL, folder, jobs=1)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> dict[str, Any]:
-    return dict(json.loads((out / "results.json").read_text()))
-
-
-def test_every_family_is_counted_or_refused_with_a_reason(results: dict[str, Any]) -> None:
-    assert [row["families"] + row["refused"] for row in results["counts"]] == [10, 10]
-    refused = sum(row["families"] for row in results["refusals"])
-    assert refused == sum(row["refused"] for row in results["counts"])
-    assert all(row["reason"] for row in results["refusals"])
-    assert any("known on every cell" in row["reason"] for row in results["refusals"])  # likelihoods must be
-    for total in results["counts"]:
-        parts = [row for row in results["kinds"] if row["risk"] == total["risk"] and row["families"]]
-        assert sum(row["tasks"] for row in parts) == total["tasks"]
+# ------------------------------------------------------------------------------------------------- settings and pages
 
 
 def test_the_same_seed_counts_the_same() -> None:
     assert count_family(3, SMALL) == count_family(3, SMALL)
-
-
-def test_the_page_can_be_drawn_again_and_names_every_verdict(out: Path, results: dict[str, Any]) -> None:
-    page = (out / "report.html").read_bytes()
-    redraw(out, promise_page)
-    assert (out / "report.html").read_bytes() == page
-    for title, table in tables(results).items():
-        assert title in page.decode()
-        assert {row[2].text for row in table.rows} <= {"kept", "broken", "no power", "too few tasks to tell"}
 
 
 def test_pages_of_counts_that_did_not_look_for_power_can_still_be_drawn() -> None:
@@ -161,21 +121,6 @@ def test_pages_of_counts_that_did_not_look_for_power_can_still_be_drawn() -> Non
     page = render(promise_page(old).page)
     assert "0 of 10" in page
     assert ">kept<" not in page
-
-
-@pytest.mark.parametrize(
-    ("families", "given", "message"),
-    [
-        ("random", {"number": 0}, "number must be a whole number of at least 1"),
-        ("random", {"methods": ("paper",)}, "methods must be names out of certified-likelihood"),
-        ("random", {"risks": (1.5,)}, "risks must lie strictly between 0 and 1"),
-        ("gridworld", {"number": 10}, "number is that of random families"),
-        ("maze", {}, "families must be gridworld or random"),
-    ],
-)
-def test_settings_are_checked(families: str, given: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        settings_for(families, **given)
 
 
 def test_defaults_are_those_of_the_families() -> None:
