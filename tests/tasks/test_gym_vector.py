@@ -183,8 +183,8 @@ def test_costs_that_gymnasium_would_cut_to_whole_numbers_are_refused() -> None:
     ("cost", "message"),
     [
         (np.array([0.5, 0.5, 0.5, 1.5]), r"cost must lie in cost_range.* got 1.5 at step 0"),
-        (np.zeros((4, 2)), r"cost must have shape \[4, 1\], one for each budget, got \[4, 2\] at step 0"),
-        (0.5, r"cost must have shape \[4, 1\]"),
+        (np.zeros((4, 2)), r"cost must be an array \[4, 1\], one for each budget, got shape \[4, 2\] at step 0"),
+        (0.5, r"cost must be an array \[4, 1\]"),
         (np.array([0.5, np.nan, 0.5, 0.5]), "must be finite"),
     ],
 )

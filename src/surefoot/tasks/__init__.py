@@ -6,7 +6,7 @@ from surefoot.on_demand import lazy_attributes
 from surefoot.tasks.cvar_tasks import Tail, TailEnv, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.tasks.gym_system import cost_in_info
+from surefoot.tasks.gym_options import cost_in_info
 from surefoot.tasks.gym_tasks import from_gym
 from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
 from surefoot.tasks.layered_tasks import layered
