@@ -16,7 +16,7 @@ import surefoot as sf
 from random_tasks import random_arrays, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.families.inventory import signals
+from surefoot.lab.families.dope_benchmarks import DEMAND, _stock_transitions, inventory_signals
 from surefoot.lab.families.two_walls import WALLS
 from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate
@@ -198,7 +198,7 @@ def test_known_optima() -> None:
 
 
 def test_inventory_tables_by_hand() -> None:
-    reward, cost = signals()
+    reward, cost = inventory_signals(_stock_transitions(np.array(DEMAND)))
     assert cost.max() == 1
     assert cost[0, 5] == 1  # ordering five from nothing: 4 + 10 and 5 to hold
     assert cost[5, 0] == pytest.approx(5 / 19)

@@ -14,10 +14,10 @@ from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks import gridworld
-from surefoot.tasks.grid import MOVES
 from surefoot.tasks.gridworld_tasks import (
     GOAL,
     HEIGHT,
+    MOVES,
     PUBLISHED_TEST_NOISES,
     RED_CELLS,
     STATES,

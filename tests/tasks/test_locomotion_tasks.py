@@ -379,7 +379,7 @@ def test_an_empty_battery_ends_all_effort(make: Callable[[], Any], battery: floa
     emptied, spent = np.zeros(3, bool), np.zeros(3)
     ended = np.zeros(3, bool)
     while not ended.all():
-        taken = worlds[0].taken(wanted)
+        taken = worlds[0].executable(wanted)
         empty = ~taken.any(axis=1)
         own, other = worlds[0].step(wanted), worlds[1].step(np.where(empty[:, None], 0.0, wanted))
         assert (taken[~empty] == wanted[~empty]).all()

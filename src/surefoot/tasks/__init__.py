@@ -13,11 +13,9 @@ from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 
 if TYPE_CHECKING:
-    from surefoot.lab.families.factored import factored
+    from surefoot.lab.families.dope_benchmarks import factored, inventory, media
     from surefoot.lab.families.hard_instance import HardInstances
-    from surefoot.lab.families.inventory import inventory
     from surefoot.lab.families.maintenance import maintenance
-    from surefoot.lab.families.media import media
     from surefoot.lab.families.two_walls import two_walls
     from surefoot.lab.families.windy import windy_gridworld
     from surefoot.lab.pump.family import glucose
@@ -35,11 +33,9 @@ else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "surefoot.lab.families.factored": "factored",
+            "surefoot.lab.families.dope_benchmarks": "factored inventory media",
             "surefoot.lab.families.hard_instance": "HardInstances",
-            "surefoot.lab.families.inventory": "inventory",
             "surefoot.lab.families.maintenance": "maintenance",
-            "surefoot.lab.families.media": "media",
             "surefoot.lab.families.two_walls": "two_walls",
             "surefoot.lab.families.windy": "windy_gridworld",
             "surefoot.lab.pump.family": "glucose",

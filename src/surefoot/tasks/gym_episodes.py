@@ -77,7 +77,8 @@ class GymEpisodes:
                 step.paid[ended] += weights.owed(step.t) * after
             if recording is not None:
                 recording.add(lanes, step)
-        return Outcomes(sums[:, 0], sums[:, 1:], observed=recording and recording.observed)
+        observed = None if recording is None else recording.observed
+        return Outcomes(sums[:, 0], sums[:, 1:], observed=observed)
 
     @cached_property
     def _weights(self) -> DiscountWeights:
@@ -136,7 +137,7 @@ class Recording:
         seen = [self.first, *shown]
         if any(each.dtype.kind not in "biuf" for each in seen):
             return None
-        taken = np.sum(running, axis=0, dtype=np.int64)
+        taken = np.stack(running).sum(axis=0, dtype=np.int64)
         return Observed(np.stack(seen, axis=1), np.stack(actions, axis=1), taken, np.stack(paid, axis=1))
 
 

@@ -14,7 +14,7 @@ from surefoot.cmdp.world import World
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.lab.bench.rows import BenchRow, Sizes, agree, race
 from surefoot.lab.robots.families import half_cheetah_motors
-from surefoot.lab.robots.lanes import silence
+from surefoot.lab.robots.robots import silence
 from surefoot.report.table import MISSING
 
 LANES = 64

@@ -16,8 +16,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
-from surefoot.tasks.grid import targets
-from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld, targets
 from surefoot.training.cover import greedy_cover
 
 SEED = 0

@@ -12,15 +12,17 @@ from surefoot.lab.baselines.log_barrier import AISTATS
 from surefoot.lab.baselines.softmax import entropy_regularised
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.frame import episodes_option, option, seed_option, setting
-from surefoot.lab.families.factored import HORIZON as FACTORED_STEPS
-from surefoot.lab.families.factored import PUBLISHED_PARAMETER as PUBLISHED_FACTORED
-from surefoot.lab.families.factored import factored
-from surefoot.lab.families.inventory import HORIZON as INVENTORY_STEPS
-from surefoot.lab.families.inventory import PUBLISHED_PARAMETER as PUBLISHED_INVENTORY
-from surefoot.lab.families.inventory import inventory
-from surefoot.lab.families.media import HORIZON as MEDIA_STEPS
-from surefoot.lab.families.media import PUBLISHED_PARAMETER as PUBLISHED_MEDIA
-from surefoot.lab.families.media import media
+from surefoot.lab.families.dope_benchmarks import (
+    FACTORED_STEPS,
+    INVENTORY_STEPS,
+    MEDIA_STEPS,
+    PUBLISHED_DRAIN,
+    PUBLISHED_FAILURE,
+    PUBLISHED_SHIFT,
+    factored,
+    inventory,
+    media,
+)
 from surefoot.lab.families.two_walls import PUBLISHED_PARAMETER as PUBLISHED_TWO_WALLS
 from surefoot.lab.families.two_walls import two_walls
 from surefoot.tabular.model import TabularCMDP
@@ -90,7 +92,7 @@ class Benchmark:
 BENCHMARKS: Mapping[str, Benchmark] = {
     "factored": Benchmark(
         factored,
-        PUBLISHED_FACTORED,
+        PUBLISHED_FAILURE,
         frugal_optimum,
         steps=FACTORED_STEPS,
         methods=(*OURS, *PLANNERS),
@@ -104,7 +106,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "media": Benchmark(
         media,
-        PUBLISHED_MEDIA,
+        PUBLISHED_DRAIN,
         frugal_optimum,
         steps=MEDIA_STEPS,
         methods=(*OURS, *PLANNERS),
@@ -119,7 +121,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "inventory": Benchmark(
         inventory,
-        PUBLISHED_INVENTORY,
+        PUBLISHED_SHIFT,
         frugal_optimum,
         steps=INVENTORY_STEPS,
         methods=(*OURS, *PLANNERS),

@@ -15,8 +15,7 @@ from matplotlib.patches import Rectangle
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.report.figures import STYLE
-from surefoot.tasks.grid import MOVES
-from surefoot.tasks.gridworld_tasks import GOAL, HEIGHT, RED_CELLS, STATES, WIDTH
+from surefoot.tasks.gridworld_tasks import GOAL, HEIGHT, MOVES, RED_CELLS, STATES, WIDTH
 
 SHORTEST, LONGEST = 0.2, 0.5  # arrows of actions taken almost never and surely, in cells
 FAINTEST = 0.02  # probabilities below are rounding of the solver, or too rare to draw
