@@ -141,7 +141,7 @@ def test_gymnasiums_vector_cart_pole_is_the_single_one_in_law() -> None:
         tasks = sf.tasks.from_gym(cart_pole, sf.tasks.Uniform(0, 1), cost=cost, make_vector=make_vector, **declared)
         task = tasks.task(0.6)
         policy = RandomActions(gymnasium.spaces.Discrete(2))
-        found.append(task.episodes(policy, 60).run(400, np.random.default_rng(1)))
+        found.append(task.episodes(policy, 60).run(200, np.random.default_rng(1)))
     alone, together = found
     assert stats.ks_2samp(alone.reward, together.reward).pvalue > 1e-4
     assert stats.ks_2samp(alone.cost[:, 0], together.cost[:, 0]).pvalue > 1e-4

@@ -64,6 +64,7 @@ def environments(robot: Robot, changed: dict[str, np.ndarray]) -> list[Any]:
     return envs
 
 
+@pytest.mark.short_for(field=[None, "body_mass"])
 @pytest.mark.parametrize("field", PHYSICS)
 def test_lanes_are_gymnasiums_environments(robot: Robot, field: str | None) -> None:
     """Over 200 steps of random actions, some of them out of their box, with lanes reset in the middle."""
