@@ -13,6 +13,7 @@ import pytest
 
 import surefoot as sf
 from surefoot.arrays import Floats
+from surefoot.bounds.affine import affine_cells
 from surefoot.errors import InvalidInput
 from surefoot.tasks import Independent, Uniform
 from surefoot.tasks.affine_detection import affine_tables, agrees
@@ -168,6 +169,16 @@ def test_tables_are_read_only(known: Known) -> None:
     for table in (*(known.make().affine or ()), known.make().example.transitions):
         with pytest.raises(ValueError, match="read-only"):
             table[0, 0, 0] = 1
+
+
+@pytest.mark.parametrize("name", ["windy", "maintenance"])
+def test_the_safe_policy_is_feasible_on_the_whole_box(name: str) -> None:
+    """Bounds over boxes that fill the support, so that no task between grid points is left out."""
+    family = KNOWN[name].make()
+    cells = affine_cells(family, [sf.solve(family.task(family.safe_parameter)).policy], 400)
+    assert (len(cells), len(cells.outside)) == (400, 0)
+    assert (cells.lower[:, 0, 1:].min(axis=0) > 0).all()
+    assert cells.uncovered == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize(

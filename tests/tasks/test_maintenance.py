@@ -8,7 +8,6 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.bounds.affine import affine_cells
 from surefoot.lab.families.maintenance import (
     BREAKS,
     BROKEN,
@@ -106,15 +105,6 @@ def test_reward_and_costs_are_functions_of_the_outcome() -> None:
 
 
 # --------------------------------------------------------------------------------------------- safety and what it costs
-
-
-def test_the_safe_policy_is_feasible_on_the_whole_box() -> None:
-    """Bounds over boxes that fill the support, so that no task between grid points is left out."""
-    safe = solve(TASKS.task(TASKS.safe_parameter)).policy
-    cells = affine_cells(TASKS, [safe], 400)
-    assert (len(cells), len(cells.outside)) == (400, 0)
-    assert (cells.lower[:, 0, 1:].min(axis=0) > 0).all()
-    assert cells.uncovered == pytest.approx(0, abs=1e-12)
 
 
 def test_both_constraints_bind_and_adapting_pays() -> None:

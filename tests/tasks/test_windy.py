@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 import surefoot as sf
-from surefoot.bounds.affine import affine_cells
 from surefoot.lab.families.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
 from surefoot.tabular.solve import solve
 from surefoot.tasks import windy_gridworld
@@ -100,15 +99,6 @@ def test_cover_by_coordinates_is_the_cover_by_distances() -> None:
 
 
 # --------------------------------------------------------------------------------------------- safety and what it costs
-
-
-def test_the_safe_policy_is_feasible_on_the_whole_box() -> None:
-    """Bounds over boxes that fill the support, so that no task between grid points is left out."""
-    safe = solve(TASKS.task(TASKS.safe_parameter)).policy
-    cells = affine_cells(TASKS, [safe], 400)
-    assert (len(cells), len(cells.outside)) == (400, 0)
-    assert cells.lower[:, 0, 1].min() > 0
-    assert cells.uncovered == pytest.approx(0, abs=1e-12)
 
 
 def test_adapting_pays_and_is_not_trivial() -> None:

@@ -53,7 +53,7 @@ class Locomotion:
     def steps(self) -> int:
         return self.units.episode_length
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """All of it as plain data, but for the model of the robot."""
         units = self.units
         return {
@@ -175,7 +175,7 @@ class LocomotionTask:
     def digest(self) -> str:
         """SHA-256 of the parameter, of the robot's model and of every number in what is paid."""
         told = {
-            **self.system.told(),
+            **self.system.description(),
             "model": model_text(self.system.robot),
             "parameter": f"{self.parameter[0]:.{DIGEST_DIGITS}g}",
         }
@@ -200,7 +200,7 @@ def world_of(tasks: Sequence[LocomotionTask], lanes_each: int, threads: int | No
         raise InvalidInput(f"tasks must be at least one, got {tasks!r}")
     system = tasks[0].system
     for k, task in enumerate(tasks):
-        if task.system.told() != system.told():
+        if task.system.description() != system.description():
             raise InvalidInput(f"tasks[{k}] must be of the family of tasks[0], got {task.system} in place of {system}")
     parameters = np.repeat([task.parameter for task in tasks], check_int("lanes_each", lanes_each), axis=0)
     return LocomotionWorld(system, parameters, system.steps, threads)
