@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.tasks.gym_lanes import LaneStep, SingleLane, first_observation
-from surefoot.tasks.gym_options import GymOptions, MakeEnv, parameter_of, takes_gym_options
+from surefoot.tasks.gym_options import GymOptions, MakeEnv, parameter_of
 from surefoot.tasks.gym_spaces import contains, flat, is_box
 from surefoot.tasks.gym_tasks import GymTask, RandomActions, play_randomly
 
@@ -28,7 +28,6 @@ TOLERANCE = 1e-6  # relative, by which equal episodes may differ: some simulator
 VECTOR_EPISODES = 8
 
 
-@takes_gym_options
 def check_env(make_env: MakeEnv, parameter: ArrayLike, **options: Any) -> None:
     """Try the environment of one parameter [d] with random actions; the options are those of `sf.tasks.from_gym`.
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from inspect import Parameter, signature
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +21,6 @@ from surefoot.tasks.gym_spaces import check_action_space
 MakeEnv: TypeAlias = Callable[[Floats], Any]
 MakeVector: TypeAlias = Callable[[Floats, int], Any]
 SetTask: TypeAlias = Callable[[Floats], Any] | bool | None
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,15 +126,6 @@ class GymOptions:
                 f"set_task must be left out for an environment without that method, got {type(env).__name__}"
             )
         return method
-
-
-def takes_gym_options(function: Function) -> Function:
-    """The function itself, its signature with the fields of `GymOptions` in place of **options."""
-    own = signature(function)
-    named = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-    options = [each for each in signature(GymOptions).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
-    function.__signature__ = own.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
-    return function
 
 
 def cost_in_info(env: Any) -> Any:

@@ -29,7 +29,7 @@ from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import ParameterDistribution
 from surefoot.tasks.gym_episodes import GymEpisodes, play
 from surefoot.tasks.gym_lanes import LaneStep, SingleLane, first_observation
-from surefoot.tasks.gym_options import GymOptions, MakeEnv, takes_gym_options
+from surefoot.tasks.gym_options import GymOptions, MakeEnv
 from surefoot.tasks.gym_spaces import describe_space, flat, random_action, shape_of
 from surefoot.tasks.gym_world import GymWorld
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -38,7 +38,6 @@ from surefoot.tasks.task_distribution import TaskDistribution
 DIGEST_SEED, DIGEST_STEPS, DIGEST_DIGITS = 20_777, 8, 6
 
 
-@takes_gym_options
 def from_gym(
     make_env: MakeEnv, distribution: ParameterDistribution, *, shared_costs: bool = False, **options: Any
 ) -> TaskDistribution:
