@@ -17,7 +17,7 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.signals.signals import Signals
 from surefoot.tasks.gridworld_tasks import gridworld
-from wheel import CONTROLLERS, QUICK, STEPS, wheels
+from wheel import CONTROLLERS, QUICK, STEPS, wheel_set, wheels
 
 seeds = st.integers(0, 10**6)
 
@@ -157,7 +157,7 @@ def test_features_that_are_no_numbers_are_refused(bad: Any) -> None:
 
 
 def test_tasks_that_show_nothing_quietly_have_no_signals_unless_asked() -> None:
-    quiet = made(None, wheels())
+    quiet = wheel_set()
     assert quiet.cells is not None
     assert quiet.cells.readings is None
     for asked in (True, sf.LearnedSignals(tasks=8)):

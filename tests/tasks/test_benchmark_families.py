@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,15 +15,13 @@ import surefoot as sf
 from random_tasks import random_arrays, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
-from surefoot.lab.families.inventory import signals
+from surefoot.lab.families.dope_benchmarks import DEMAND, _stock_transitions, inventory_signals
 from surefoot.lab.families.two_walls import WALLS
-from surefoot.tabular.distance import distance
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
 from surefoot.tasks import factored, inventory, layered, media, two_walls
-from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.layered_tasks import default_discount
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -198,7 +195,7 @@ def test_known_optima() -> None:
 
 
 def test_inventory_tables_by_hand() -> None:
-    reward, cost = signals()
+    reward, cost = inventory_signals(_stock_transitions(np.array(DEMAND)))
     assert cost.max() == 1
     assert cost[0, 5] == 1  # ordering five from nothing: 4 + 10 and 5 to hold
     assert cost[5, 0] == pytest.approx(5 / 19)
@@ -241,55 +238,10 @@ FAMILIES: dict[str, tuple[Callable[[], TaskDistribution], float]] = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_transitions_are_affine_and_coordinates_are_the_distance(name: str) -> None:
-    family = FAMILIES[name][0]()
-    assert family.affine is not None
-    assert family.coordinates is not None
-    base, directions = family.affine
-    parameters = family.sample(4, np.random.default_rng(0))
-    for parameter in parameters:
-        np.testing.assert_allclose(
-            family.task(parameter).transitions, base + parameter[0] * directions[0], rtol=0, atol=1e-15
-        )
-    points = family.coordinates(parameters)
-    for first, second in ((0, 1), (2, 3)):
-        tasks = family.task(parameters[first]), family.task(parameters[second])
-        assert np.abs(points[first] - points[second]).max() == pytest.approx(distance(*tasks), rel=1e-9)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
 def test_the_authors_task_can_be_drawn(name: str) -> None:
     family, parameter = FAMILIES[name]
     low, high = family().distribution.support[0]
     assert low <= parameter <= high
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_recipes_are_plain_and_name_the_arguments(name: str) -> None:
-    make = FAMILIES[name][0]
-    recipe = dict(json.loads(json.dumps(dict(make().recipe))))
-    assert recipe.pop("family") == name
-    again = make(**recipe)
-    assert again.digest() == make().digest()
-    assert isinstance(again.distribution, Uniform)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: factored(0.0), "most_failure must lie in"),
-        (lambda: media(0.9, 0.7), "low and high must satisfy"),
-        (lambda: two_walls(-0.1, 0.1), "low and high must satisfy"),
-        (lambda: inventory(0.3), "most_shift must lie in"),
-        (lambda: factored().task(1.5), "failure must be a probability, got 1.5"),
-        (lambda: media().task(-0.5), "drain must be a probability, got -0.5"),
-        (lambda: inventory().task(0.4), "shift must lie in"),
-        (lambda: two_walls().task(2.0), "noise must be a probability, got 2.0"),
-    ],
-)
-def test_what_cannot_be_built(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        make()
 
 
 def test_a_certified_method_runs_on_a_layered_family() -> None:

@@ -30,13 +30,8 @@ class TableEnv(gymnasium.Env[int, int]):
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         state, row = self.state, np.asarray(self.task.transitions)[self.state, action]
         self.state = int(self.np_random.choice(self.task.n_states, p=row))
-        return (
-            self.state,
-            float(self.task.reward[state, action]),
-            False,
-            False,
-            {"cost": self.task.cost[0][state, action]},
-        )
+        reward, cost = float(self.task.reward[state, action]), self.task.cost[0][state, action]
+        return self.state, reward, False, False, {"cost": cost}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +41,10 @@ def task() -> sf.TabularCMDP:
     return sf.TabularCMDP(rows, rng.random((3, 2)), costs, 9.0, [1, 0, 0], 1.0, (0, 1), (0, 2), horizon=6)
 
 
-def test_the_environment_has_the_values_of_the_table(task: sf.TabularCMDP) -> None:
-    """By 4,000 episodes of a policy that looks at the cost so far, against the exact values of the augmented table."""
+@pytest.mark.short_for(episodes=[1000])
+@pytest.mark.parametrize("episodes", [1000, 4000])
+def test_the_environment_has_the_values_of_the_table(task: sf.TabularCMDP, episodes: int) -> None:
+    """By episodes of a policy that looks at the cost so far, against the exact values of the augmented table."""
     tail, rng = Tail(0.8, 6.0, 3.0), np.random.default_rng(0)
     table = with_tail(task, tail)
     policy = sf.TabularPolicy(rng.dirichlet(np.ones(2), size=table.n_states))
@@ -59,7 +56,7 @@ def test_the_environment_has_the_values_of_the_table(task: sf.TabularCMDP) -> No
         reward_range=(0.0, 1.0),
         cost_range=(0.0, 2.0),
     )
-    outcomes = family.task(0.5).episodes(policy, 6).run(4000, np.random.default_rng(1))
+    outcomes = family.task(0.5).episodes(policy, 6).run(episodes, np.random.default_rng(1))
     exact = sf.evaluate(table, policy)
     for found, expected in ((outcomes.reward, exact.reward), (outcomes.cost[:, 0], exact.cost[0])):
         assert abs(found.mean() - expected) < 4 * found.std() / np.sqrt(len(found))

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-import surefoot as sf
 from random_tasks import random_arrays, seeds
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
@@ -141,12 +138,6 @@ def test_digests_that_are_none_are_refused(told: Any, monkeypatch: pytest.Monkey
         family(lazy_walk, BOX).digest()
 
 
-def test_digest_is_the_same_in_another_process() -> None:
-    program = "import surefoot.tasks as t; print(t.gridworld().digest())"
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == gridworld().digest()
-
-
 # ------------------------------------------------------------------------------------------------------- from_arrays
 
 
@@ -194,16 +185,6 @@ def test_from_arrays_refuses() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- names
-
-
-def test_functions_win_over_modules_of_the_same_name() -> None:
-    from surefoot.tasks.gridworld_tasks import GOAL
-    from surefoot.tasks.task_distribution import TaskDistribution as by_module
-
-    assert by_module is TaskDistribution
-    assert GOAL == 45
-    assert callable(sf.tasks.gridworld)
-    assert sf.tasks.family is family
 
 
 def test_families_survive_pickling() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -9,22 +7,20 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-import surefoot as sf
 from surefoot.arrays import Floats
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks import gridworld
-from surefoot.tasks.grid import MOVES
 from surefoot.tasks.gridworld_tasks import (
     GOAL,
     HEIGHT,
+    MOVES,
     PUBLISHED_TEST_NOISES,
     RED_CELLS,
     STATES,
     WIDTH,
     Kernel,
     cell,
-    slip_direction,
 )
 
 KERNELS: tuple[Kernel, ...] = ("published", "text")
@@ -128,29 +124,6 @@ def test_high_noise_leaves_no_feasible_policy() -> None:
     assert least_cost(gridworld().task([0.4358])) < 1.5 < least_cost(gridworld().task([0.4360]))
 
 
-@given(kernels, noises)
-def test_transitions_are_affine_in_the_noise(kernel: Kernel, noise: float) -> None:
-    tasks = gridworld(kernel)
-    assert tasks.affine is not None
-    origin, directions = tasks.affine
-    assert directions.shape == (1, 49, 4, 49)
-    np.testing.assert_array_equal(tasks.task([noise]).transitions, origin + noise * directions[0])
-    np.testing.assert_array_equal(origin, slip_direction(kernel)[0])
-    np.testing.assert_array_equal(directions[0], slip_direction(kernel)[1])
-    np.testing.assert_allclose(directions.sum(axis=3), 0, atol=1e-15)
-
-
-@given(kernels, noises, noises)
-def test_coordinates_give_the_distance(kernel: Kernel, first: float, second: float) -> None:
-    tasks = gridworld(kernel)
-    assert tasks.coordinates is not None
-    points = tasks.coordinates(np.array([[first], [second]]))
-    assert points.shape == (2, 1)
-    by_points = np.abs(points[0] - points[1]).max()
-    assert sf.distance(tasks.task([first]), tasks.task([second])) == pytest.approx(by_points, abs=1e-14)
-    assert by_points == pytest.approx(0.75 * abs(first - second), abs=1e-15)
-
-
 def test_noise_is_a_clipped_normal() -> None:
     sample = gridworld(std=0.1).sample(50_000, np.random.default_rng(0))
     assert sample.shape == (50_000, 1)
@@ -172,50 +145,9 @@ def test_published_test_noises() -> None:
     assert noises[[0, -1]].tolist() == [0.3399476, 0.26760585]
 
 
-def test_safe_parameter_and_recipe() -> None:
-    tasks = gridworld("text", std=0.05, safe_noise=0.35)
-    assert tasks.safe_parameter is not None
-    np.testing.assert_array_equal(tasks.safe_parameter, [0.35])
-    assert tasks.recipe == {"family": "gridworld", "kernel": "text", "std": 0.05, "safe_noise": 0.35}
-    assert gridworld(**{k: v for k, v in tasks.recipe.items() if k != "family"}).digest() == tasks.digest()
-
-
-def test_digest_sees_kernel_and_spread() -> None:
-    digests = {gridworld(kernel, std).digest() for kernel in KERNELS for std in (0.03, 0.031)}
-    assert len(digests) == 4
-    assert gridworld().digest() in digests
-    assert gridworld(safe_noise=0.2).digest() == gridworld().digest()
-
-
-def test_tables_are_shared_but_read_only() -> None:
-    for table in gridworld("text").affine or ():
-        with pytest.raises(ValueError, match="read-only"):
-            table[0, 0, 0] = 1
-    with pytest.raises(ValueError, match="read-only"):
-        gridworld().task([0.3]).transitions[0, 0, 0] = 1
-
-
 @given(st.floats(allow_nan=True, allow_infinity=True).filter(lambda x: not 0 <= x <= 1))
 def test_noise_outside_the_unit_interval_is_refused(noise: float) -> None:
     with pytest.raises(InvalidInput, match=r"noise must be a number between 0 and 1, got|parameter.* must be finite"):
         gridworld().task([noise])
     with pytest.raises(InvalidInput, match="safe_noise must be"):
         gridworld(safe_noise=noise)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kernel": "windy"}, "kernel must be 'published' or 'text', got 'windy'"),
-        ({"kernel": ["text"]}, "kernel must be 'published' or 'text'"),
-        ({"std": 0}, "std must be positive"),
-        ({"std": -0.03}, "std must be positive"),
-        ({"std": np.inf}, "std must be finite"),
-        ({"std": [0.03, 0.03]}, "std must be a number"),
-        ({"safe_noise": [0.4]}, "safe_noise must be a number"),
-        ({"safe_noise": "high"}, "safe_noise must be"),
-    ],
-)
-def test_gridworld_refuses(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        gridworld(**arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -235,8 +234,8 @@ def test_the_contract_of_tasks(kind: Any) -> None:
     task_suite.check(lambda: family.task(0.4), policies, episodes=60)
 
 
-def test_digests_tell_tasks_apart_and_are_the_same_elsewhere() -> None:
-    """Parameter, units, what the end means and what the environment does; not the process."""
+def test_digests_tell_tasks_apart() -> None:
+    """Parameter, units, what the end means and what the environment does."""
     variants = [
         sf.tasks.from_gym(kind, sf.tasks.Uniform(0, 1), **DECLARED | more).task(theta)
         for kind in (Walk, strangers.SixValues, strangers.Steady)
@@ -245,14 +244,6 @@ def test_digests_tell_tasks_apart_and_are_the_same_elsewhere() -> None:
     ]
     digests = [each.digest() for each in variants]
     assert len(set(digests)) == len(digests)
-    script = (
-        "import surefoot as sf, gym_strangers as s; "
-        "print(sf.tasks.from_gym(s.Walk, sf.tasks.Uniform(0, 1), **s.DECLARED).task(0.3).digest())"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1]
-    )
-    assert told.stdout.strip() == digests[0]
 
 
 def test_an_environment_that_is_not_seeded_has_a_digest_all_the_same() -> None:

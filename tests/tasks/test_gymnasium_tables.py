@@ -48,13 +48,15 @@ def test_the_lake_is_the_environment_with_a_sink() -> None:
     assert task.units.reward_range == (0.0, 1.0)
 
 
-def test_values_are_those_of_episodes_of_the_environment() -> None:
+@pytest.mark.short_for(episodes=[1000])
+@pytest.mark.parametrize("episodes", [1000, 4000])
+def test_values_are_those_of_episodes_of_the_environment(episodes: int) -> None:
     """A second computation: Gymnasium steps, Surefoot solves."""
     task, env = lakes().task([0.2]), lake(np.array([0.2]))
     table = np.zeros((17, 4))
     table[:, 1], table[::2, 2] = 0.5, 0.5
     table[1::2, 1] = 1.0
-    rng, episodes = np.random.default_rng(0), 4000
+    rng = np.random.default_rng(0)
     sums = np.zeros((episodes, 2))
     for k in range(episodes):
         state, _ = env.reset(seed=int(rng.integers(2**31)))

@@ -120,7 +120,7 @@ def discount(name: str) -> float:
     return 0.99 if name.endswith(("published", "text")) else 1.0
 
 
-@pytest.mark.short_for(name=["hopper published", "hopper motors", "cheetah text", "cheetah limit"])
+@pytest.mark.short_for(name=["hopper motors", "cheetah text"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_worlds_pay_what_gymnasiums_episodes_say(name: str) -> None:
     """Step by step and in sum; observations bit by bit, in lanes that begin again when they have ended."""
@@ -179,13 +179,13 @@ def test_episodes_are_those_of_gymnasium(name: str) -> None:
 # -------------------------------------------------------------------------------------------------------- the contracts
 
 
-@pytest.mark.short_for(name=["hopper text", "cheetah motors"])
+@pytest.mark.short_for(name=["hopper text"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families_keep_the_contract_of_tasks(name: str) -> None:
     task_suite.check(lambda: some_task(name), [Shaking(0.5)], episodes=20)
 
 
-@pytest.mark.short_for(name=["hopper text", "hopper limit", "cheetah published", "cheetah motors"])
+@pytest.mark.short_for(name=["hopper text", "cheetah motors"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ranges_hold_for_violent_policies(name: str) -> None:
     """Steps, but for those of falls, and sums stay in their ranges at the ends of the parameter, whatever is done."""
@@ -226,11 +226,6 @@ def test_tasks_can_be_told_apart_and_sent(name: str) -> None:
     assert middle.digest() != tasks.task((low + high) / 2 * 1.01).digest()
     assert pickle.loads(pickle.dumps(middle)).digest() == middle.digest()
     assert tasks.digest() == FAMILIES[name]().digest()
-
-
-def test_families_have_digests_of_their_own() -> None:
-    """At one parameter."""
-    assert len({FAMILIES[name]().task(0.9).digest() for name in FAMILIES}) == len(FAMILIES)
 
 
 @pytest.mark.parametrize(
@@ -301,32 +296,12 @@ def test_lanes_of_several_tasks_are_those_of_each(name: str) -> None:
     assert mixed.lanes == 6
 
 
-def test_lanes_that_ended_rest_until_they_are_begun_again() -> None:
-    world, rng = some_task("hopper text").world(6), np.random.default_rng(0)
-    world.begin(np.ones(6, bool), rng)
-    stepped = world.step(np.zeros((6, 3)))
-    while not stepped.ended.any():
-        stepped = world.step(rng.choice([-1.0, 1.0], (6, 3)))
-    resting = stepped.ended
-    assert not resting.all()
-    later = world.step(np.ones((6, 3)))
-    assert (later.observation[resting] == stepped.observation[resting]).all()
-    assert (later.sums[resting] == stepped.sums[resting]).all()
-    assert (later.reward[resting] == 0).all()
-    assert (later.cost[resting] == 0).all()
-    assert later.ended[resting].all()
-    assert (later.observation[~resting] != stepped.observation[~resting]).all(axis=1).all()
-    world.begin(resting, rng)
-    fresh = world.step(np.zeros((6, 3)))
-    assert (fresh.sums[resting, 0] == fresh.reward[resting]).all()
-
-
 # --------------------------------------------------------------------------------------------------------------- motors
 
 
 def test_the_same_actions_spend_more_with_stronger_motors() -> None:
     gains = [0.6, 1.0, 1.4]
-    velocity, energy = np.array([sine_gait(gain, 0.5) for gain in gains]).T
+    velocity, energy = np.array([sine_gait(gain, 0.5, lanes=8) for gain in gains]).T
     np.testing.assert_allclose(energy / energy[1], np.square(gains), rtol=1e-9)
     assert (np.diff(velocity) > 0).all()
 
@@ -344,13 +319,13 @@ def test_the_page_tells_what_the_gait_does() -> None:
         assert f"{energy:.3f}" == told_energy
 
 
-def sine_gait(gain: float, size: float) -> tuple[float, float]:
-    """Mean velocity and energy of forty episodes of HalfCheetah with an open-loop gait."""
-    world = sf.tasks.half_cheetah_motors().task(gain).world(40)
-    world.begin(np.ones(40, bool), np.random.default_rng(0))
+def sine_gait(gain: float, size: float, lanes: int = 40) -> tuple[float, float]:
+    """Mean velocity and energy of an episode of HalfCheetah per lane, with an open-loop gait."""
+    world = sf.tasks.half_cheetah_motors().task(gain).world(lanes)
+    world.begin(np.ones(lanes, bool), np.random.default_rng(0))
     sizes, phases = np.array([1.0, 1.0, 0.8, 1.0, 0.7, 1.0]), np.array([3.07, 4.05, 1.55, 5.22, 5.1, 4.62])
     for t in range(200):
-        stepped = world.step(np.tile(size * sizes * np.sin(1.2674 * t + phases), (40, 1)))
+        stepped = world.step(np.tile(size * sizes * np.sin(1.2674 * t + phases), (lanes, 1)))
     assert stepped.ended.all()
     velocity, energy = stepped.sums.mean(axis=0)
     return float(velocity), float(energy)
@@ -379,7 +354,7 @@ def test_an_empty_battery_ends_all_effort(make: Callable[[], Any], battery: floa
     emptied, spent = np.zeros(3, bool), np.zeros(3)
     ended = np.zeros(3, bool)
     while not ended.all():
-        taken = worlds[0].taken(wanted)
+        taken = worlds[0].executable(wanted)
         empty = ~taken.any(axis=1)
         own, other = worlds[0].step(wanted), worlds[1].step(np.where(empty[:, None], 0.0, wanted))
         assert (taken[~empty] == wanted[~empty]).all()
@@ -416,25 +391,26 @@ def test_targets_are_drawn_as_declared() -> None:
 # ------------------------------------------------------------------------------------------------------ what is refused
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="version must be 'published' or 'text', got 'v3'"):
-        sf.tasks.hopper_velocity("v3")  # type: ignore[arg-type]
-    motors = sf.tasks.hopper_motors()
-    with pytest.raises(InvalidInput, match=r"parameter must be \[1\], from 0.6 to 1.4, got \[1.5\]"):
-        motors.task(1.5)
-    world = motors.task(1.0).world(2)
-    with pytest.raises(InvalidInput, match="must be begun before"):
-        world.step(np.zeros((2, 3)))
-    with pytest.raises(InvalidInput, match=r"lanes must be marked by \[2\] truth values"):
-        world.begin(np.array([0, 1]), np.random.default_rng(0))
+def begun_world() -> Any:
+    world = sf.tasks.hopper_motors().task(1.0).world(2)
     world.begin(np.ones(2, bool), np.random.default_rng(0))
-    with pytest.raises(InvalidInput, match=r"actions must have shape \[2, 3\], got \[3\]"):
-        world.step(np.zeros(3))
-    with pytest.raises(InvalidInput, match="got one that is none"):
-        world.step(np.full((2, 3), np.nan))
-    with pytest.raises(InvalidInput, match=r"tasks\[1\] must be of the family of tasks\[0\]"):
-        world_of([some_task("hopper text"), some_task("hopper published")], 1)
-    with pytest.raises(InvalidInput, match="tasks must be at least one"):
-        world_of([], 1)
-    with pytest.raises(InvalidInput, match="policy must be one that can act"):
-        motors.task(1.0).episodes(object(), 5)  # type: ignore[arg-type]
+    return world
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sf.tasks.hopper_velocity("v3"), "version must be 'published' or 'text', got 'v3'"),  # type: ignore[arg-type]
+        (lambda: sf.tasks.hopper_motors().task(1.5), r"parameter must be \[1\], from 0.6 to 1.4, got \[1.5\]"),
+        (lambda: begun_world().step(np.full((2, 3), np.nan)), "got one that is none"),
+        (
+            lambda: world_of([some_task("hopper text"), some_task("hopper published")], 1),
+            r"tasks\[1\] must be of the family of tasks\[0\]",
+        ),
+        (lambda: world_of([], 1), "tasks must be at least one"),
+        (lambda: some_task("hopper text").episodes(object(), 5), "policy must be one that can act"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        call()

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-import surefoot as sf
-from surefoot.bounds.affine import affine_cells
-from surefoot.errors import InvalidInput
 from surefoot.lab.families.maintenance import (
     BREAKS,
     BROKEN,
@@ -109,42 +104,7 @@ def test_reward_and_costs_are_functions_of_the_outcome() -> None:
 # --------------------------------------------------------------------------------------------------- family and metric
 
 
-def test_rows_sum_to_one_on_the_corners_of_the_box() -> None:
-    low, high = TASKS.distribution.support.T
-    for corner in np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 2):
-        transitions = TASKS.task(corner).transitions
-        np.testing.assert_allclose(transitions.sum(axis=2), 1, rtol=0, atol=1e-14)
-        assert transitions.min() >= 0
-
-
-@given(wears, scraps)
-def test_transitions_are_affine(wear: float, scrap: float) -> None:
-    assert TASKS.affine is not None
-    origin, directions = TASKS.affine
-    assert directions.shape == (2, STATES, 3, STATES)
-    by_hand = origin + wear * directions[0] + scrap * directions[1]
-    np.testing.assert_allclose(TASKS.task([wear, scrap]).transitions, by_hand, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(directions.sum(axis=3), 0, rtol=0, atol=1e-15)
-
-
-@given(wears, scraps, wears, scraps)
-def test_coordinates_give_the_distance(wear: float, scrap: float, wear_2: float, scrap_2: float) -> None:
-    assert TASKS.coordinates is not None
-    first, second = TASKS.coordinates(np.array([[wear, scrap], [wear_2, scrap_2]]))
-    by_points = np.abs(first - second).max()
-    assert sf.distance(TASKS.task([wear, scrap]), TASKS.task([wear_2, scrap_2])) == pytest.approx(by_points, abs=1e-14)
-
-
 # --------------------------------------------------------------------------------------------- safety and what it costs
-
-
-def test_the_safe_policy_is_feasible_on_the_whole_box() -> None:
-    """Bounds over boxes that fill the support, so that no task between grid points is left out."""
-    safe = solve(TASKS.task(TASKS.safe_parameter)).policy
-    cells = affine_cells(TASKS, [safe], 400)
-    assert (len(cells), len(cells.outside)) == (400, 0)
-    assert (cells.lower[:, 0, 1:].min(axis=0) > 0).all()
-    assert cells.uncovered == pytest.approx(0, abs=1e-12)
 
 
 def test_both_constraints_bind_and_adapting_pays() -> None:
@@ -174,46 +134,3 @@ def test_scrap_changes_no_cost_of_a_policy_that_ignores_outcomes(wear: float, sc
 
 
 # --------------------------------------------------------------------------------------------- recipe, digest, refusals
-
-
-def test_recipe_builds_the_family_again() -> None:
-    tasks = maintenance(wear_std=0.02, scrap_std=0.03, safe_wear=0.25)
-    assert tasks.safe_parameter is not None
-    assert tasks.safe_parameter.tolist() == [0.25, 0.2]
-    assert tasks.recipe["family"] == "maintenance"
-    again = maintenance(**{key: value for key, value in tasks.recipe.items() if key != "family"})
-    assert again.digest() == tasks.digest()
-    assert again.recipe == tasks.recipe
-
-
-def test_digest_sees_both_spreads() -> None:
-    families = (maintenance(), maintenance(wear_std=0.02), maintenance(scrap_std=0.03))
-    assert len({family.digest() for family in families}) == 3
-    assert maintenance(safe_wear=0.25).digest() == maintenance().digest()
-
-
-def test_tables_are_read_only() -> None:
-    assert TASKS.affine is not None
-    for table in TASKS.affine:
-        with pytest.raises(ValueError, match="read-only"):
-            table[0, 0, 0] = 1
-
-
-@pytest.mark.parametrize("parameter", [[-0.01, 0.1], [0.1, -0.01], [0.6, 0.5], [0.1, 0.99], [np.nan, 0.1]])
-def test_impossible_rates_are_refused(parameter: list[float]) -> None:
-    with pytest.raises(InvalidInput, match=r"wear and scrap must be probabilities|parameter.* must be finite"):
-        TASKS.task(parameter)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"wear_std": 0}, "std must be positive"),
-        ({"scrap_std": -0.1}, "std must be positive"),
-        ({"safe_wear": 0.9}, "safe_wear and the most scrap must be"),
-        ({"safe_wear": np.nan}, "safe_wear and the most scrap must be"),
-    ],
-)
-def test_maintenance_refuses(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        maintenance(**arguments)

@@ -15,9 +15,17 @@ import pytest
 
 from surefoot.errors import InvalidInput
 from surefoot.lab.robots import robots
-from surefoot.lab.robots.lanes import MujocoLanes, model_field
 from surefoot.lab.robots.payments import head_height
-from surefoot.lab.robots.robots import HALF_CHEETAH, HOPPER, Robot, first_state, has_fallen, robot_observations
+from surefoot.lab.robots.robots import (
+    HALF_CHEETAH,
+    HOPPER,
+    MujocoLanes,
+    Robot,
+    first_state,
+    has_fallen,
+    model_field,
+    robot_observations,
+)
 
 ROBOTS = [HOPPER, HALF_CHEETAH]
 N = 4
@@ -56,6 +64,7 @@ def environments(robot: Robot, changed: dict[str, np.ndarray]) -> list[Any]:
     return envs
 
 
+@pytest.mark.short_for(field=[None, "body_mass"])
 @pytest.mark.parametrize("field", PHYSICS)
 def test_lanes_are_gymnasiums_environments(robot: Robot, field: str | None) -> None:
     """Over 200 steps of random actions, some of them out of their box, with lanes reset in the middle."""
@@ -175,7 +184,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_loading_a_robot_leaves_no_trace(tmp_path: Path) -> None:
-    load = "from surefoot.lab.robots import lanes, robots; lanes.MujocoLanes(robots.HALF_CHEETAH, 1)"
+    load = "from surefoot.lab.robots import robots; robots.MujocoLanes(robots.HALF_CHEETAH, 1)"
     done = subprocess.run([sys.executable, "-c", load], check=True, capture_output=True, cwd=tmp_path)
     assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == (b"", b"", [])
 

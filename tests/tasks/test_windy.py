@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,8 +9,6 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 import surefoot as sf
-from surefoot.bounds.affine import affine_cells
-from surefoot.errors import InvalidInput
 from surefoot.lab.families.windy import GOAL, HAZARD_CELLS, HEIGHT, START_CELLS, STATES, WIDTH, transition_directions
 from surefoot.tabular.solve import solve
 from surefoot.tasks import windy_gridworld
@@ -75,33 +71,6 @@ def test_the_wind_blows_into_the_strip() -> None:
 # --------------------------------------------------------------------------------------------------- family and metric
 
 
-def test_rows_sum_to_one_on_the_corners_of_the_box() -> None:
-    low, high = TASKS.distribution.support.T
-    assert high.sum() <= 1
-    for corner in np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 2):
-        transitions = TASKS.task(corner).transitions
-        np.testing.assert_allclose(transitions.sum(axis=2), 1, rtol=0, atol=1e-14)
-        assert transitions.min() >= 0
-
-
-@given(rates, rates)
-def test_transitions_are_affine(slip: float, wind: float) -> None:
-    assert TASKS.affine is not None
-    origin, directions = TASKS.affine
-    assert directions.shape == (2, STATES, 4, STATES)
-    by_hand = origin + slip * directions[0] + wind * directions[1]
-    np.testing.assert_allclose(TASKS.task([slip, wind]).transitions, by_hand, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(directions.sum(axis=3), 0, rtol=0, atol=1e-15)
-
-
-@given(rates, rates, rates, rates)
-def test_coordinates_give_the_distance(slip: float, wind: float, slip_2: float, wind_2: float) -> None:
-    assert TASKS.coordinates is not None
-    first, second = TASKS.coordinates(np.array([[slip, wind], [slip_2, wind_2]]))
-    by_points = np.abs(first - second).max()
-    assert sf.distance(TASKS.task([slip, wind]), TASKS.task([slip_2, wind_2])) == pytest.approx(by_points, abs=1e-14)
-
-
 def extreme_functionals(directions: np.ndarray) -> np.ndarray:
     """[k, 2] vertices of the set of all ½ Σ_t ±g_t over all rows: the distance is the largest of these functionals."""
     found = []
@@ -132,15 +101,6 @@ def test_cover_by_coordinates_is_the_cover_by_distances() -> None:
 # --------------------------------------------------------------------------------------------- safety and what it costs
 
 
-def test_the_safe_policy_is_feasible_on_the_whole_box() -> None:
-    """Bounds over boxes that fill the support, so that no task between grid points is left out."""
-    safe = solve(TASKS.task(TASKS.safe_parameter)).policy
-    cells = affine_cells(TASKS, [safe], 400)
-    assert (len(cells), len(cells.outside)) == (400, 0)
-    assert cells.lower[:, 0, 1].min() > 0
-    assert cells.uncovered == pytest.approx(0, abs=1e-12)
-
-
 def test_adapting_pays_and_is_not_trivial() -> None:
     safe = solve(TASKS.task(TASKS.safe_parameter)).policy
     calm_policy = solve(TASKS.task([0.04, 0.05])).policy
@@ -160,46 +120,9 @@ def test_adapting_pays_and_is_not_trivial() -> None:
 # --------------------------------------------------------------------------------------------- recipe, digest, refusals
 
 
-def test_recipe_builds_the_family_again() -> None:
-    tasks = windy_gridworld(slip_std=0.03, wind_std=0.02, safe_slip=0.3, safe_wind=0.25)
-    assert tasks.safe_parameter is not None
-    assert tasks.safe_parameter.tolist() == [0.3, 0.25]
-    assert tasks.recipe["family"] == "windy"
-    again = windy_gridworld(**{key: value for key, value in tasks.recipe.items() if key != "family"})
-    assert again.digest() == tasks.digest()
-    assert again.recipe == tasks.recipe
-
-
-def test_digest_sees_both_spreads() -> None:
-    families = (windy_gridworld(), windy_gridworld(slip_std=0.03), windy_gridworld(wind_std=0.03))
-    assert len({family.digest() for family in families}) == 3
-    assert windy_gridworld(safe_slip=0.3).digest() == windy_gridworld().digest()
-
-
 def test_samples_stay_in_the_box() -> None:
     sample = TASKS.sample(20_000, np.random.default_rng(0))
     assert sample.shape == (20_000, 2)
     assert 0 <= sample.min() <= sample.max() <= 0.25
     assert abs(np.corrcoef(sample.T)[0, 1]) < 0.03
     np.testing.assert_allclose(np.median(sample, axis=0), [0.1, 0.12], rtol=0, atol=0.002)
-
-
-def test_tables_are_read_only() -> None:
-    assert TASKS.affine is not None
-    for table in TASKS.affine:
-        with pytest.raises(ValueError, match="read-only"):
-            table[0, 0, 0] = 1
-
-
-@pytest.mark.parametrize("parameter", [[-0.01, 0.1], [0.1, -0.01], [0.6, 0.5], [np.nan, 0.1]])
-def test_impossible_rates_are_refused(parameter: list[float]) -> None:
-    with pytest.raises(InvalidInput, match=r"slip and wind must be probabilities|parameter.* must be finite"):
-        TASKS.task(parameter)
-    with pytest.raises(InvalidInput, match="safe_slip and safe_wind must be probabilities"):
-        windy_gridworld(safe_slip=parameter[0], safe_wind=parameter[1])
-
-
-@pytest.mark.parametrize("arguments", [{"slip_std": 0}, {"wind_std": -0.1}])
-def test_a_spread_must_be_positive(arguments: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="std must be positive"):
-        windy_gridworld(**arguments)

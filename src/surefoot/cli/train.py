@@ -39,9 +39,9 @@ class Family:
 
     @cached_property
     def options(self) -> Mapping[str, str]:
-        """Its arguments in words, the options of `surefoot train`: OPTIONS of its module."""
-        found: Mapping[str, str] = import_module(self.module).OPTIONS
-        return found
+        """Its arguments in words, the options of `surefoot train`: in OPTIONS of its module."""
+        words: Mapping[str, str] = import_module(self.module).OPTIONS
+        return {name: words[name] for name in signature(self.make).parameters}
 
     def default(self, option: str) -> Any:
         return signature(self.make).parameters[option].default
@@ -51,9 +51,9 @@ FAMILIES: Mapping[str, Family] = {
     "gridworld": Family("surefoot.tasks.gridworld_tasks", "gridworld"),
     "windy": Family("surefoot.lab.families.windy", "windy_gridworld"),
     "maintenance": Family("surefoot.lab.families.maintenance", "maintenance"),
-    "factored": Family("surefoot.lab.families.factored", "factored"),
-    "media": Family("surefoot.lab.families.media", "media"),
-    "inventory": Family("surefoot.lab.families.inventory", "inventory"),
+    "factored": Family("surefoot.lab.families.dope_benchmarks", "factored"),
+    "media": Family("surefoot.lab.families.dope_benchmarks", "media"),
+    "inventory": Family("surefoot.lab.families.dope_benchmarks", "inventory"),
     "glucose": Family("surefoot.lab.pump.family", "glucose"),
     "two-walls": Family("surefoot.lab.families.two_walls", "two_walls"),
 }

@@ -6,18 +6,16 @@ from surefoot.on_demand import lazy_attributes
 from surefoot.tasks.cvar_tasks import Tail, TailEnv, cost_distribution, cvar, cvar_threshold
 from surefoot.tasks.distribution import Finite, Independent, LogUniform, Normal, Uniform
 from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.tasks.gym_system import cost_in_info
+from surefoot.tasks.gym_options import cost_in_info
 from surefoot.tasks.gym_tasks import from_gym
 from surefoot.tasks.gymnasium_table_tasks import from_gymnasium_table
 from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 
 if TYPE_CHECKING:
-    from surefoot.lab.families.factored import factored
+    from surefoot.lab.families.dope_benchmarks import factored, inventory, media
     from surefoot.lab.families.hard_instance import HardInstances
-    from surefoot.lab.families.inventory import inventory
     from surefoot.lab.families.maintenance import maintenance
-    from surefoot.lab.families.media import media
     from surefoot.lab.families.two_walls import two_walls
     from surefoot.lab.families.windy import windy_gridworld
     from surefoot.lab.pump.family import glucose
@@ -35,11 +33,9 @@ else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
-            "surefoot.lab.families.factored": "factored",
+            "surefoot.lab.families.dope_benchmarks": "factored inventory media",
             "surefoot.lab.families.hard_instance": "HardInstances",
-            "surefoot.lab.families.inventory": "inventory",
             "surefoot.lab.families.maintenance": "maintenance",
-            "surefoot.lab.families.media": "media",
             "surefoot.lab.families.two_walls": "two_walls",
             "surefoot.lab.families.windy": "windy_gridworld",
             "surefoot.lab.pump.family": "glucose",

@@ -43,7 +43,10 @@ def affine_family(
     task = partial(TabularCMDP, **tables) if layers is None else partial(layered, horizon=layers, **tables)
     affine = (base, slopes)
     if layers is not None:
-        affine = layered_transitions(base, layers), layered_directions(slopes, layers)
+        affine = (
+            make_readonly(layered_transitions(base, layers)),
+            make_readonly(layered_directions(slopes, layers)),
+        )
     if coordinates is None and len(slopes) == 1:
         coordinates = partial(np.multiply, largest_change(affine[1][0]))
     build = partial(_task, task, base, slopes, check)

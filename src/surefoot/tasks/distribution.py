@@ -46,8 +46,26 @@ class ParameterDistribution(Protocol):
 How: TypeAlias = Literal["clipped", "truncated"]
 
 
+class BoxDistribution:
+    """What distributions on the box from low [d] to high [d] share."""
+
+    low: Floats
+    high: Floats
+
+    @property
+    def dimension(self) -> int:
+        return len(self.low)
+
+    @property
+    def support(self) -> Floats:
+        return np.stack([self.low, self.high], axis=1)
+
+    def probes(self) -> Floats:
+        return _box_probes(self.support)
+
+
 @dataclass(frozen=True, eq=False, init=False)
-class Normal:
+class Normal(BoxDistribution):
     """Independent normal coordinates kept within [low, high].
 
     "clipped" moves what falls outside to the nearer end, which so has positive probability; "truncated" conditions on
@@ -89,14 +107,6 @@ class Normal:
                 f"{self.high.tolist()} for mean {self.mean.tolist()} and std {self.std.tolist()}"
             )
 
-    @property
-    def dimension(self) -> int:
-        return len(self.mean)
-
-    @property
-    def support(self) -> Floats:
-        return np.stack([self.low, self.high], axis=1)
-
     def sample(self, n: int, rng: np.random.Generator) -> Floats:
         shape = (_sample_size(n, rng), self.dimension)
         if self.how == "clipped":
@@ -120,9 +130,6 @@ class Normal:
         lower, upper = np.where(lower <= self.low, -np.inf, lower), np.where(upper >= self.high, np.inf, upper)
         return float(np.prod(_normal_mass(self._standard(lower), self._standard(upper))))
 
-    def probes(self) -> Floats:
-        return _box_probes(self.support)
-
     def describe(self) -> dict[str, Any]:
         numbers = {name: getattr(self, name).tolist() for name in ("mean", "std", "low", "high")}
         return {"kind": "normal", "how": self.how, **numbers}
@@ -137,7 +144,7 @@ class Normal:
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Uniform:
+class Uniform(BoxDistribution):
     """Uniform on the box from low [d] to high [d]."""
 
     low: Floats  # [d]
@@ -147,14 +154,6 @@ class Uniform:
         bounds = _bounds(low, high, max(len(_vector("low", low)), len(_vector("high", high))))
         assign(self, low=bounds[0], high=bounds[1])
 
-    @property
-    def dimension(self) -> int:
-        return len(self.low)
-
-    @property
-    def support(self) -> Floats:
-        return np.stack([self.low, self.high], axis=1)
-
     def sample(self, n: int, rng: np.random.Generator) -> Floats:
         size = _sample_size(n, rng)
         return rng.uniform(self.low, self.high, (size, self.dimension))
@@ -163,9 +162,6 @@ class Uniform:
         lower, upper = _box(low, high, self.dimension)
         overlap = np.minimum(upper, self.high) - np.maximum(lower, self.low)
         return float(np.prod(np.maximum(overlap, 0) / (self.high - self.low)))
-
-    def probes(self) -> Floats:
-        return _box_probes(self.support)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "uniform", "low": self.low.tolist(), "high": self.high.tolist()}

@@ -19,14 +19,15 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from surefoot.arrays import Floats, finite_array
+from surefoot.arrays import Floats, Integers, Mask, finite_array
 from surefoot.errors import InvalidInput
 from surefoot.tasks.affine_family import affine_family
 from surefoot.tasks.distribution import Normal
-from surefoot.tasks.grid import absorbing, moves_and_neighbours, spread_evenly
 from surefoot.tasks.task_distribution import TaskDistribution
 
 Kernel: TypeAlias = Literal["published", "text"]
+
+MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (dx, dy) of the actions right, up, left, down
 
 WIDTH = HEIGHT = 7
 STATES = WIDTH * HEIGHT
@@ -85,8 +86,6 @@ def gridworld(kernel: Kernel = "published", std: float = 0.03, safe_noise: float
         budget=BUDGET,
         start=_START,
         discount=DISCOUNT,
-        reward_range=(0.0, 10.0),
-        cost_range=(0.0, 10.0),
     )
 
 
@@ -117,3 +116,34 @@ def _noise(name: str, value: float) -> float:
     if noise.ndim or not 0 <= noise <= 1:
         raise InvalidInput(f"{name} must be a number between 0 and 1, got {value!r}")
     return float(noise)
+
+
+# --------------------------------------------------------------------- gridworlds of any size: state s = width·y + x
+
+
+def targets(width: int, height: int) -> tuple[Integers, Mask]:
+    """(state that each move leads to [S, A], whether that is inside the grid [S, A]); moves off the grid stay."""
+    state = np.arange(width * height)[:, None]
+    dx, dy = np.array(MOVES).T
+    x, y = state % width + dx, state // width + dy
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    return np.where(inside, width * y + x, state), inside
+
+
+def moves_and_neighbours(width: int, height: int) -> tuple[Floats, Floats]:
+    """([S, A, S] transitions if every move succeeds, [S, 1, S] 1 for the neighbours of each state)."""
+    target, inside = targets(width, height)
+    moves = np.eye(width * height)[target]
+    return moves, (moves * inside[:, :, None]).sum(axis=1, keepdims=True)
+
+
+def spread_evenly(weights: Floats) -> Floats:
+    """Weights [..., S] as distributions."""
+    rows: Floats = weights / weights.sum(axis=-1, keepdims=True)
+    return rows
+
+
+def absorbing(goal: int, base: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    """`base` [S, A, S] and `slopes` [d, S, A, S] with a goal that no action leaves."""
+    base[goal], slopes[:, goal] = np.eye(len(base))[goal], 0.0
+    return base, slopes

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats
-from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput, SurefootError
-from surefoot.tasks.gym_episodes import Played, first_observation, play_episode
-from surefoot.tasks.gym_signals import Cost
+from surefoot.tasks.gym_lanes import LaneStep, SingleLane, first_observation
+from surefoot.tasks.gym_options import GymOptions, MakeEnv, parameter_of
 from surefoot.tasks.gym_spaces import contains, flat, is_box
-from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System, parameter_of
-from surefoot.tasks.gym_tasks import GymTask, RandomActions
+from surefoot.tasks.gym_tasks import GymTask, RandomActions, play_randomly
 
 SEEDS = (1, 2, 3, 4, 5)
 COMPARED = 50  # steps of the episodes that are played again
@@ -30,38 +28,19 @@ TOLERANCE = 1e-6  # relative, by which equal episodes may differ: some simulator
 VECTOR_EPISODES = 8
 
 
-def check_env(
-    make_env: MakeEnv,
-    parameter: ArrayLike,
-    *,
-    budget: ArrayLike,
-    horizon: int | None,
-    discount: float = 1.0,
-    reward_range: ArrayLike,
-    cost_range: ArrayLike,
-    cost: Cost | None = None,
-    reward_sum_range: ArrayLike | None = None,
-    cost_sum_range: ArrayLike | None = None,
-    after_termination: tuple[float, ArrayLike] = (0.0, 0.0),
-    clip_actions: bool = False,
-    set_task: SetTask = None,
-    make_vector: MakeVector | None = None,
-    lanes: int = LANES,
-) -> None:
-    """Try the environment of one parameter [d] with random actions; the arguments are those of `sf.tasks.from_gym`.
+def check_env(make_env: MakeEnv, parameter: ArrayLike, **options: Any) -> None:
+    """Try the environment of one parameter [d] with random actions; the options are those of `sf.tasks.from_gym`.
 
     Returns quietly, or raises an error that names what is wrong and what would be right.
     """
-    units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
-    system = System(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
-    trial = _EnvCheck(system, parameter_of(parameter))
+    trial = _EnvCheck(GymOptions(make_env, **options), parameter_of(parameter))
     with _errors_named(trial.parameter):
         trial.environments_are_new()
         trial.episodes_keep_the_rules()
         trial.seeds_decide()
         trial.seeds_matter()
         trial.environments_are_independent()
-        if make_vector is not None:
+        if trial.options.make_vector is not None:
             trial.episodes_side_by_side()
 
 
@@ -81,12 +60,12 @@ def _errors_named(parameter: Floats) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class _EnvCheck:
-    system: System
+    options: GymOptions
     parameter: Floats
 
     def environments_are_new(self) -> None:
         with self._open_env() as one, self._open_env() as other:
-            if one is other and self.system.task_setter(one) is None:
+            if one is other and self.options.task_setter(one) is None:
                 raise InvalidInput(
                     "make_env must return a new environment each time, got the same object twice; one that is made "
                     "once needs a method set_task"
@@ -97,7 +76,7 @@ class _EnvCheck:
         with self._open_env() as env:
             for seed in SEEDS:
                 _check_observation(env, first_observation(env, seed), "after reset")
-                for step in self._steps(env, seed, self.system.units.episode_length, actions=seed):
+                for step in self._steps(env, seed, self.options.units.episode_length, actions=seed):
                     _check_observation(env, step.observation, f"at step {step.t}")
 
     def seeds_decide(self) -> None:
@@ -148,17 +127,17 @@ class _EnvCheck:
 
     def episodes_side_by_side(self) -> None:
         """Lanes keep the same rules, are reproducible, and differ from each other where episodes do."""
-        task = GymTask(self.system, self.parameter)
+        task = GymTask(self.options, self.parameter)
         with self._open_env() as env:
             policy, firsts = RandomActions(env.action_space), [flat(first_observation(env, seed)) for seed in SEEDS]
-        simulated = task.episodes(policy, self.system.units.episode_length)
+        simulated = task.episodes(policy, self.options.units.episode_length)
         one, other = (simulated.run(VECTOR_EPISODES, np.random.default_rng(SEEDS[0])) for _ in range(2))
         if not (np.array_equal(one.reward, other.reward) and np.array_equal(one.cost, other.cost)):
             raise InvalidInput(
                 "the seed must decide about episodes side by side, got different ones of what make_vector returns with "
                 "the same seed: draw all that is random from a generator that reset(seed=...) seeds"
             )
-        with self.system.opened_vector(self.parameter, VECTOR_EPISODES) as vector:
+        with self.options.open_vector(self.parameter, VECTOR_EPISODES) as vector:
             lanes = np.asarray(first_observation(vector, SEEDS[0]))
         if len(lanes) != VECTOR_EPISODES:
             raise InvalidInput(
@@ -171,12 +150,11 @@ class _EnvCheck:
             )
 
     def _open_env(self) -> AbstractContextManager[Any]:
-        return self.system.opened(self.parameter)
+        return self.options.open_env(self.parameter)
 
-    def _steps(self, env: Any, seed: int, steps: int, actions: int = 0) -> Iterator[Played]:
+    def _steps(self, env: Any, seed: int, steps: int, actions: int = 0) -> Iterator[LaneStep]:
         """An episode of random actions, which a seed of their own decides about."""
-        policy, rng = RandomActions(env.action_space), np.random.default_rng(actions)
-        return play_episode(env, self.system, lambda observation, t: policy.act(observation, t, rng), seed, steps)
+        return play_randomly(SingleLane(env, self.options), seed, actions, steps)
 
     def _episode(self, env: Any, seed: int) -> list[list[float | str]]:
         """All that was seen in the first steps of one."""
@@ -185,7 +163,7 @@ class _EnvCheck:
 
     @property
     def _steps_to_compare(self) -> int:
-        return min(COMPARED, self.system.units.episode_length)
+        return min(COMPARED, self.options.units.episode_length)
 
 
 def _check_observation(env: Any, observation: Any, where: str) -> None:
@@ -197,8 +175,8 @@ def _check_observation(env: Any, observation: Any, where: str) -> None:
         )
 
 
-def _numbers(step: Played) -> list[float | str]:
-    return [*step.numbers, float(step.terminated), *flat(step.observation)]
+def _numbers(step: LaneStep) -> list[float | str]:
+    return [*step.paid[0].tolist(), float(step.terminated[0]), *flat(step.observation)]
 
 
 def _equal(one: list[list[float | str]], other: list[list[float | str]]) -> bool:

@@ -92,53 +92,35 @@ def missing_cost(t: int, last: bool, found: list[str]) -> InvalidInput:
 
 
 class Ranges:
-    """The declared ranges of reward and costs, one row of numbers [1+m] at a time or n of them [n, 1+m]."""
+    """The declared ranges of reward and costs, and numbers [1+m] of a step of one episode, or [n, 1+m] of n."""
 
     def __init__(self, units: Units) -> None:
         self.declared = np.array([units.reward_range, *units.cost_range])  # [1+m, 2]
         slack = RANGE_TOLERANCE * np.ptp(self.declared, axis=1)
         self.low, self.high = self.declared[:, 0] - slack, self.declared[:, 1] + slack
-        self._ends = list(zip(self.low.tolist(), self.high.tolist(), strict=True))
+        self.constraints = len(units.budget)
 
-    @property
-    def constraints(self) -> int:
-        return len(self.declared) - 1
-
-    def row(self, reward: Any, cost: Any, t: int) -> list[float]:
-        """[1+m] numbers of step `t`, in range."""
-        numbers = [_number(reward, t), *self._costs(cost, t)]
-        for number, (low, high) in zip(numbers, self._ends, strict=True):
-            if not low <= number <= high:
-                self._refuse(np.array(numbers), t)
-        return numbers
-
-    def rows(self, reward: Any, cost: Any, t: int, lanes: int) -> Floats:
-        """[n, 1+m] numbers of step `t` of n episodes side by side, not yet checked: some may have ended."""
+    def rows(self, reward: Any, cost: Any, t: int, batch: tuple[int, ...] = ()) -> Floats:
+        """[1+m] numbers of step `t`, for batch = (n,) [n, 1+m]; not yet checked, since some lanes may have ended."""
+        if not batch and type(reward) is type(cost) is float and self.constraints == 1:
+            return np.array([reward, cost])  # most often, and much faster
         rewards, costs = _array("reward", reward, t), _array("cost", cost, t)
-        if rewards.shape != (lanes,):
-            raise InvalidInput(f"reward must have shape [{lanes}], got {list(rewards.shape)} at step {t}")
-        costs = costs[:, None] if costs.shape == (lanes,) and self.constraints == 1 else costs
-        if costs.shape != (lanes, self.constraints):
-            raise InvalidInput(
-                f"cost must have shape {[lanes, self.constraints]}, one for each budget, "
-                f"got {list(costs.shape)} at step {t}"
-            )
-        return np.column_stack([rewards, costs])
+        if rewards.shape != batch:
+            right = f"an array {list(batch)}" if batch else "a number"
+            raise InvalidInput(f"reward must be {right}, got shape {list(rewards.shape)} at step {t}")
+        if self.constraints == 1 and costs.shape == batch:
+            costs = costs[..., None]
+        shape = (*batch, self.constraints)
+        if costs.shape != shape:
+            right = "a number" if shape == (1,) else f"an array {list(shape)}, one for each budget"
+            raise InvalidInput(f"cost must be {right}, got shape {list(costs.shape)} at step {t}")
+        return np.concatenate([rewards[..., None], costs], axis=-1)
 
     def check(self, rows: Floats, t: int) -> None:
         """Rows [n, 1+m] of step `t` are in range."""
-        outside = ~((rows >= self.low) & (rows <= self.high)).all(axis=1)
-        if outside.any():
-            self._refuse(rows[np.argmax(outside)], t)
-
-    def _costs(self, cost: Any, t: int) -> list[float]:
-        if isinstance(cost, float | int) and self.constraints == 1:
-            return [float(cost)]
-        array = _array("cost", cost, t)
-        if array.shape not in ((), (1,)) if self.constraints == 1 else array.shape != (self.constraints,):
-            right = "a number" if self.constraints == 1 else f"an array [{self.constraints}], one for each budget"
-            raise InvalidInput(f"cost must be {right}, got shape {list(array.shape)} at step {t}")
-        return array.ravel().tolist()
+        inside = (rows >= self.low) & (rows <= self.high)
+        if not inside.all():
+            self._refuse(rows[np.argmin(inside.all(axis=1))], t)
 
     def _refuse(self, row: Floats, t: int) -> None:
         which = int(np.argmax(~((row >= self.low) & (row <= self.high))))
@@ -148,15 +130,6 @@ class Ranges:
         if not np.isfinite(row[which]):
             rule = f"must be finite and lie in {declared}, {self.declared[which].tolist()}"
         raise InvalidInput(f"{name} {rule}, got {row[which]} at step {t}")
-
-
-def _number(reward: Any, t: int) -> float:
-    if isinstance(reward, float | int):
-        return float(reward)
-    array = _array("reward", reward, t)
-    if array.ndim:
-        raise InvalidInput(f"reward must be a number, got shape {list(array.shape)} at step {t}")
-    return float(array)
 
 
 def _array(name: str, value: Any, t: int) -> Floats:

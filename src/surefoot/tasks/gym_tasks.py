@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, check_int
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Episodes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import ParameterDistribution
-from surefoot.tasks.gym_episodes import OneByOne, first_observation, play_episode
-from surefoot.tasks.gym_signals import Cost
+from surefoot.tasks.gym_episodes import GymEpisodes, play
+from surefoot.tasks.gym_lanes import LaneStep, SingleLane, first_observation
+from surefoot.tasks.gym_options import GymOptions, MakeEnv
 from surefoot.tasks.gym_spaces import describe_space, flat, random_action, shape_of
-from surefoot.tasks.gym_system import LANES, MakeEnv, MakeVector, SetTask, System
-from surefoot.tasks.gym_vector import SideBySide
 from surefoot.tasks.gym_world import GymWorld
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -40,51 +39,18 @@ DIGEST_SEED, DIGEST_STEPS, DIGEST_DIGITS = 20_777, 8, 6
 
 
 def from_gym(
-    make_env: MakeEnv,
-    distribution: ParameterDistribution,
-    *,
-    budget: ArrayLike,
-    horizon: int | None,
-    discount: float = 1.0,
-    reward_range: ArrayLike,
-    cost_range: ArrayLike,
-    cost: Cost | None = None,
-    reward_sum_range: ArrayLike | None = None,
-    cost_sum_range: ArrayLike | None = None,
-    after_termination: tuple[float, ArrayLike] = (0.0, 0.0),
-    clip_actions: bool = False,
-    set_task: SetTask = None,
-    make_vector: MakeVector | None = None,
-    lanes: int = LANES,
-    shared_costs: bool = False,
+    make_env: MakeEnv, distribution: ParameterDistribution, *, shared_costs: bool = False, **options: Any
 ) -> TaskDistribution:
     """A family of environments as a task distribution. Try it with `sf.check_env` first.
 
     Args:
         make_env: environment of a parameter [d], in the form of Gymnasium, a new one each time. It is closed after use.
         distribution: of the parameter.
-        budget: on the expected cost of an episode, or [m] on m costs: on the plain sum over the horizon with discount
-            1, on the discounted sum with a smaller one.
-        horizon: steps of an episode; None with a discount below 1 for systems that go on for ever.
-        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs. 0, which steps pay that
-            are missing after an end, need not be in them.
-        cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
-            [n] or [n, m]. The action is the one that was taken, after clipping.
-        reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
-            once): value bounds become narrower. A sum beyond by more than rounding is refused.
-        after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon; 0 or in range.
-        clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
-            rule: it is part of every policy that is evaluated here.
-        set_task: for environments with that method (garage, learn2learn, Metaworld), which is called after `make_env`
-            with the parameter [d], or with what a function given here makes of it; the environment may then be the same
-            for all tasks and is not closed. False if `make_env` has set the task already.
-        make_vector: (parameter, n) -> the same environment n times side by side, with the methods of Gymnasium's
-            vector environments: faster, in law the same.
-        lanes: episodes side by side at most.
         shared_costs: costs are the same on all tasks, as in `TaskDistribution`.
+        options: budget, horizon, reward_range, cost_range and the other attributes of
+            `surefoot.tasks.gym_options.GymOptions`.
     """
-    units = Units(discount, reward_range, cost_range, budget, horizon, reward_sum_range, cost_sum_range)  # type: ignore[arg-type]
-    system = System(make_env, units, cost, after_termination, clip_actions, set_task, make_vector, lanes)
+    system = GymOptions(make_env, **options)
     return TaskDistribution(partial(GymTask, system), distribution, shared_costs=shared_costs)
 
 
@@ -92,34 +58,31 @@ def from_gym(
 class GymTask:
     """The environment of a parameter [d]: a task that can be simulated and not be read."""
 
-    system: System
+    options: GymOptions
     parameter: Floats
 
     @property
     def units(self) -> Units:
-        return self.system.units
+        return self.options.units
 
     @property
     def spaces(self) -> str:
         return self._spaces[0]
 
-    def episodes(self, policy: Policy, steps: int) -> Episodes:
+    def episodes(self, policy: Policy, steps: int) -> GymEpisodes:
         """One by one, or side by side where the system can."""
         if not callable(getattr(policy, "act", None)):
             raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
-        check_int("steps", steps)
-        if self.system.make_vector is None:
-            return OneByOne(self.system, self.parameter, policy, steps)
-        return SideBySide(self.system, self.parameter, policy, steps, self._spaces[1])
+        return GymEpisodes(self.options, self.parameter, self._spaces[1], policy, check_int("steps", steps))
 
     def world(self, lanes: int, *others: GymTask) -> GymWorld:
         """Single environments side by side, for training: observations must be flat boxes, actions discrete or flat
         boxes that are clipped."""
         for k, other in enumerate(others):
-            if other.system is not self.system or other.spaces != self.spaces:
+            if other.options is not self.options or other.spaces != self.spaces:
                 raise InvalidInput(f"others[{k}] must be of the family of this task, got one of {other.spaces}")
         parameters = [task.parameter for task in (self, *others) for _ in range(check_int("lanes", lanes))]
-        return GymWorld(self.system, parameters)
+        return GymWorld(self.options, parameters)
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:
@@ -131,7 +94,7 @@ class GymTask:
         an episode of random actions, where the seed decides about it. Environments that agree on all that and differ
         later have one digest."""
         first, again = self._first_steps(), self._first_steps()
-        units = self.system.units
+        units = self.units
         told = {
             "parameter": self.parameter.tolist(),
             "spaces": self.spaces,
@@ -141,8 +104,8 @@ class GymTask:
             "cost_range": units.cost_range.tolist(),
             "budget": units.budget.tolist(),
             "sum_ranges": units.reachable.tolist(),
-            "after_termination": self.system.after_termination.tolist(),
-            "clip_actions": self.system.clip_actions,
+            "after_termination": self.options.after_termination.tolist(),
+            "clip_actions": self.options.clip_actions,
             "first_steps": first if first == again else None,
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
@@ -150,19 +113,18 @@ class GymTask:
     @cached_property
     def _spaces(self) -> tuple[str, Any, tuple[int, ...] | None]:
         """In words, that of actions, and the shape of observations."""
-        with self.system.opened(self.parameter) as env:
+        with self.options.open_env(self.parameter) as env:
             observations, actions = describe_space(env.observation_space), describe_space(env.action_space)
             words = f"{len(self.units.budget)} constraint(s), observations {observations}, actions {actions}"
             return words, env.action_space, shape_of(env.observation_space)
 
     def _first_steps(self) -> list[str]:
         """Names and numbers, these rounded."""
-        with self.system.opened(self.parameter) as env:
-            policy, rng = RandomActions(env.action_space), np.random.default_rng(DIGEST_SEED)
+        with self.options.open_env(self.parameter) as env:
             seen = [*_names(env), *_format_for_digest(flat(first_observation(env, DIGEST_SEED)))]
             steps = min(DIGEST_STEPS, self.units.episode_length)
-            for step in play_episode(env, self.system, lambda seen, t: policy.act(seen, t, rng), DIGEST_SEED, steps):
-                seen += _format_for_digest([*step.numbers, *flat(step.observation)])
+            for step in play_randomly(SingleLane(env, self.options), DIGEST_SEED, DIGEST_SEED, steps):
+                seen += _format_for_digest([*step.paid[0].tolist(), *flat(step.observation)])
         return seen
 
 
@@ -178,6 +140,12 @@ class RandomActions:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         return {}
+
+
+def play_randomly(lane: SingleLane, seed: int, action_seed: int, steps: int) -> Iterator[LaneStep]:
+    """An episode of random actions, about which a seed of their own decides."""
+    policy, rng = RandomActions(lane.env.action_space), np.random.default_rng(action_seed)
+    return play(lane, lambda observation, t: policy.act(observation, t, rng), lane.begin([seed]), steps)
 
 
 def _names(env: Any) -> list[str]:

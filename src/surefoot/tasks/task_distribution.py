@@ -117,27 +117,9 @@ class TaskDistribution:
         return array
 
 
-def family(
-    build: Build,
-    distribution: ParameterDistribution,
-    *,
-    coordinates: Coordinates | None = None,
-    safe_parameter: ArrayLike | None = None,
-    recipe: Mapping[str, Any] | None = None,
-    affine: tuple[Floats, Floats] | None = None,
-    shared_costs: bool = False,
-) -> TaskDistribution:
-    """Any function from parameters to tasks as a task distribution; the arguments are those of TaskDistribution."""
-    safe = None if safe_parameter is None else finite_array("safe_parameter", safe_parameter)
-    return TaskDistribution(
-        build,
-        distribution,
-        coordinates=coordinates,
-        safe_parameter=safe,
-        recipe={} if recipe is None else recipe,
-        affine=affine,
-        shared_costs=shared_costs,
-    )
+def family(build: Build, distribution: ParameterDistribution, **options: Any) -> TaskDistribution:
+    """Any function from parameters to tasks as a task distribution; the options are the attributes of one."""
+    return TaskDistribution(build, distribution, **options)
 
 
 def from_arrays(cmdps: Sequence[Task], weights: ArrayLike | None = None) -> TaskDistribution:

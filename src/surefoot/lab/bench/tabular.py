@@ -21,8 +21,7 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve, solve_many
 from surefoot.tasks.affine_detection import affine_tables
 from surefoot.tasks.distribution import Uniform
-from surefoot.tasks.grid import targets
-from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.gridworld_tasks import gridworld, targets
 from surefoot.tasks.task_distribution import family
 from surefoot.training.cover import greedy_cover
 

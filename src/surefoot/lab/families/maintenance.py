@@ -85,8 +85,6 @@ def maintenance(wear_std: float = 0.03, scrap_std: float = 0.04, safe_wear: floa
         budget=BUDGET,
         start=_START,
         discount=DISCOUNT,
-        reward_range=(0.0, 1.0),
-        cost_range=(0.0, 1.0),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.tasks.affine_family import affine_family, check_rates, uniform_rate
-from surefoot.tasks.grid import MOVES, absorbing, moves_and_neighbours
+from surefoot.tasks.gridworld_tasks import MOVES, absorbing, moves_and_neighbours
 from surefoot.tasks.task_distribution import TaskDistribution
 
 WIDTH = HEIGHT = 6
@@ -50,8 +50,6 @@ def two_walls(low: float = 0.05, high: float = 0.15) -> TaskDistribution:
         budget=BUDGET,
         start=_START,
         discount=DISCOUNT,
-        reward_range=(0.0, 1.0),
-        cost_range=(0.0, 10.0),
     )
 
 

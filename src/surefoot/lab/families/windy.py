@@ -29,7 +29,7 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.tasks.affine_family import affine_family, check_rates, rates_and_sum
 from surefoot.tasks.distribution import Independent, Normal
-from surefoot.tasks.grid import absorbing, moves_and_neighbours, spread_evenly
+from surefoot.tasks.gridworld_tasks import absorbing, moves_and_neighbours, spread_evenly
 from surefoot.tasks.task_distribution import TaskDistribution
 
 WIDTH, HEIGHT = 8, 6
@@ -80,8 +80,6 @@ def windy_gridworld(
         budget=BUDGET,
         start=_START,
         discount=DISCOUNT,
-        reward_range=(0.0, 10.0),
-        cost_range=(0.0, 10.0),
     )
 
 

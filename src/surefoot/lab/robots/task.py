@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Mask, assign, check_int, finite_array, generator
+from surefoot.arrays import Floats, Integers, Mask, assign, check_int, finite_array, generator
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
-from surefoot.cmdp.world import Shapes, Stepped
+from surefoot.cmdp.world import Shapes
 from surefoot.errors import InvalidInput
-from surefoot.lab.robots.lanes import MujocoLanes, model_field
 from surefoot.lab.robots.payments import Motion, Payment
-from surefoot.lab.robots.robots import Robot, has_fallen, model_text, robot_observations
-
-SEEDS = 2**31  # of episodes, as for environments
+from surefoot.lab.robots.robots import MujocoLanes, Robot, has_fallen, model_field, model_text, robot_observations
+from surefoot.tasks.lane_world import LaneWorld
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ class Locomotion:
     def steps(self) -> int:
         return self.units.episode_length
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """All of it as plain data, but for the model of the robot."""
         units = self.units
         return {
@@ -71,7 +69,7 @@ class Locomotion:
         }
 
 
-class LocomotionWorld:
+class LocomotionWorld(LaneWorld):
     """n lanes with the parameters [n, d].
 
     The sums of an episode are Σ reward_t and Σ γ^t cost_t of its steps as they are returned: what the steps after a
@@ -79,80 +77,36 @@ class LocomotionWorld:
     """
 
     def __init__(self, system: Locomotion, parameters: Floats, steps: int, threads: int | None = None) -> None:
-        lanes = len(parameters)
-        self._system, self._parameters, self._steps = system, parameters, steps
+        shapes = Shapes(system.robot.observations, system.robot.motors, False)
+        super().__init__(len(parameters), shapes, system.units, steps)
+        self._system, self._parameters = system, parameters
         self._mujoco = _make_lanes(system, parameters, threads)
         self._weights, self._missing = _weights(system.cost_discount, steps)
-        self._sums, self._time = np.zeros((lanes, 2)), np.zeros(lanes, np.int64)
-        self._fell, self._ended = np.zeros(lanes, np.bool_), np.ones(lanes, np.bool_)
 
-    @property
-    def lanes(self) -> int:
-        return len(self._parameters)
-
-    @property
-    def shapes(self) -> Shapes:
-        return Shapes(self._system.robot.observations, self._system.robot.motors, False)
-
-    @property
-    def units(self) -> Units:
-        return self._system.units
-
-    def begin(self, lanes: Mask, rng: np.random.Generator) -> Floats:
-        """Begin new episodes in the lanes marked [n], each from a seed below 2³¹ drawn in the order of the lanes;
-        observations [n, o] of all lanes."""
-        if np.shape(lanes) != (self.lanes,) or np.asarray(lanes).dtype != np.bool_:
-            raise InvalidInput(f"lanes must be marked by [{self.lanes}] truth values, got {lanes!r}")
-        begun = np.flatnonzero(lanes)
-        self._mujoco.begin(begun, generator("rng", rng).integers(SEEDS, size=len(begun)))
-        self._sums[begun], self._time[begun], self._fell[begun], self._ended[begun] = 0.0, 0, False, False
-        return self._observation()
-
-    def step(self, actions: Any) -> Stepped:
-        """One step in every lane that does not rest."""
-        done, running = self.taken(actions), np.flatnonzero(~self._ended)
-        if not len(running):
-            raise InvalidInput("episodes must be begun before they are stepped, got a world all of whose lanes rest")
-        paid, time = np.zeros((self.lanes, 2)), self._time[running]
-        paid[running], fell = self._moved(running, done[running])
-        paid[running[fell]] += self._missing[time[fell]] * self._system.after_fall
-        self._sums[running] += self._weights[time] * paid[running]
-        self._time[running] += 1
-        self._fell[running] = fell
-        self._ended[running] = fell | (time + 1 >= self._steps)
-        return Stepped(
-            self._observation(), paid[:, 0], paid[:, 1:], self._sums.copy(), self._fell.copy(), self._ended.copy()
-        )
-
-    def taken(self, actions: Any) -> Floats:
-        """[n, k] as they are done next: moved into [-1, 1], and none where the battery is empty."""
-        wanted, shape = np.asarray(actions, dtype=np.float64), (self.lanes, self.shapes.action)
-        if wanted.shape != shape:
-            raise InvalidInput(f"actions must have shape {list(shape)}, got {list(wanted.shape)}")
+    def executable(self, actions: Any) -> Floats:
+        """[n, k] actions as they are carried out: moved into [-1, 1], and none where the battery is empty."""
+        wanted = super().executable(actions).astype(np.float64)
         if np.isnan(wanted).any():
             raise InvalidInput("actions must be numbers, got one that is none")
-        done = wanted.clip(-1.0, 1.0)
-        done[self._sums[:, 1] + self.units.cost_range[0, 1] > self._system.battery] = 0.0
-        return done
+        executed: Floats = wanted.clip(-1.0, 1.0)
+        executed[self._sums[:, 1] + self.units.cost_range[0, 1] > self._system.battery] = 0.0
+        return executed
 
-    def _moved(self, running: Any, actions: Floats) -> tuple[Floats, Mask]:
-        """Reward and cost [k, 2] of a step of the lanes running [k], and which of them fell."""
-        system = self._system
-        velocity = self._mujoco.step(running, actions)
-        positions = self._mujoco.positions[running]
-        fell = has_fallen(system.robot, positions, self._mujoco.velocities[running])
-        motion, parameters = Motion(velocity, fell, actions, positions), self._parameters[running]
-        return np.column_stack([system.reward(motion, parameters), system.cost(motion, parameters)]), fell
+    def _reset(self, lanes: Integers, seeds: Integers) -> None:
+        self._mujoco.begin(lanes, seeds)
 
-    def _observation(self) -> Floats:
+    def _move(self, lanes: Integers, actions: Floats, time: Integers) -> tuple[Floats, Floats, Mask]:
+        system, parameters = self._system, self._parameters[lanes]
+        velocity = self._mujoco.step(lanes, actions)
+        positions = self._mujoco.positions[lanes]
+        fell = has_fallen(system.robot, positions, self._mujoco.velocities[lanes])
+        motion = Motion(velocity, fell, actions, positions)
+        paid = np.column_stack([system.reward(motion, parameters), system.cost(motion, parameters)])
+        paid[fell] += self._missing[time[fell]] * system.after_fall
+        return paid, self._sums[lanes] + self._weights[time] * paid, fell
+
+    def _observations(self) -> Floats:
         return robot_observations(self._system.robot, self._mujoco.positions, self._mujoco.velocities)
-
-
-def check_family(system: Locomotion, tasks: Sequence[Any], name: str, whose: str) -> None:
-    """All of them are of the family."""
-    for k, task in enumerate(tasks):
-        if task.system.told() != system.told():
-            raise InvalidInput(f"{name}[{k}] must be of the family of {whose}, got {task.system} in place of {system}")
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -221,7 +175,7 @@ class LocomotionTask:
     def digest(self) -> str:
         """SHA-256 of the parameter, of the robot's model and of every number in what is paid."""
         told = {
-            **self.system.told(),
+            **self.system.description(),
             "model": model_text(self.system.robot),
             "parameter": f"{self.parameter[0]:.{DIGEST_DIGITS}g}",
         }
@@ -245,7 +199,9 @@ def world_of(tasks: Sequence[LocomotionTask], lanes_each: int, threads: int | No
     if not tasks:
         raise InvalidInput(f"tasks must be at least one, got {tasks!r}")
     system = tasks[0].system
-    check_family(system, tasks, "tasks", "tasks[0]")
+    for k, task in enumerate(tasks):
+        if task.system.description() != system.description():
+            raise InvalidInput(f"tasks[{k}] must be of the family of tasks[0], got {task.system} in place of {system}")
     parameters = np.repeat([task.parameter for task in tasks], check_int("lanes_each", lanes_each), axis=0)
     return LocomotionWorld(system, parameters, system.steps, threads)
 
@@ -272,7 +228,7 @@ class SimulatedEpisodes:
         seen, done, paid, steps = [observation], [], [], np.zeros(lanes, np.int64)
         t = 0
         while not ended.all():
-            actions = world.taken(self.policy.act(observation, t, acting))
+            actions = world.executable(self.policy.act(observation, t, acting))
             steps += ~ended
             observation, reward, cost, sums, _, ended = world.step(actions)
             t += 1

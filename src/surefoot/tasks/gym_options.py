@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats, assign, check_int, finite_array, flag, make_readonly, number
 from surefoot.cmdp.units import Units
@@ -21,21 +22,49 @@ MakeEnv: TypeAlias = Callable[[Floats], Any]
 MakeVector: TypeAlias = Callable[[Floats, int], Any]
 SetTask: TypeAlias = Callable[[Floats], Any] | bool | None
 
-LANES = 256  # episodes side by side at most
-
 
 @dataclass(frozen=True, eq=False)
-class System:
-    """What all tasks of a family of environments share. The arguments are those of `from_gym`."""
+class GymOptions:
+    """What all tasks of a family of environments share: the options of `from_gym` and of `check_env`.
+
+    Attributes:
+        make_env: environment of a parameter [d], in the form of Gymnasium, a new one each time. It is closed after use.
+        budget: on the expected cost of an episode, or [m] on m costs: on the plain sum over the horizon with discount
+            1, on the discounted sum with a smaller one.
+        horizon: steps of an episode; None with a discount below 1 for systems that go on for ever.
+        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs. 0, which steps pay that
+            are missing after an end, need not be in them.
+        cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
+            [n] or [n, m]. The action is the one that was taken, after clipping.
+        reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
+            once): value bounds become narrower. A sum beyond by more than rounding is refused.
+        after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon, 0 or in range;
+            then the array [1+m] of them.
+        clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
+            rule: it is part of every policy that is evaluated here.
+        set_task: for environments with that method (garage, learn2learn, Metaworld), which is called after `make_env`
+            with the parameter [d], or with what a function given here makes of it; the environment may then be the same
+            for all tasks and is not closed. False if `make_env` has set the task already.
+        make_vector: (parameter, n) -> the same environment n times side by side, with the methods of Gymnasium's
+            vector environments: faster, in law the same.
+        lanes: episodes side by side at most.
+    """
 
     make_env: MakeEnv
-    units: Units
-    cost: Cost | None
-    after_termination: Any  # a pair (reward, cost or costs [m]); then [1+m]
-    clip_actions: bool
-    set_task: SetTask
-    make_vector: MakeVector | None
-    lanes: int
+    _: KW_ONLY
+    budget: ArrayLike
+    horizon: int | None
+    discount: float = 1.0
+    reward_range: ArrayLike
+    cost_range: ArrayLike
+    cost: Cost | None = None
+    reward_sum_range: ArrayLike | None = None
+    cost_sum_range: ArrayLike | None = None
+    after_termination: Any = (0.0, 0.0)
+    clip_actions: bool = False
+    set_task: SetTask = None
+    make_vector: MakeVector | None = None
+    lanes: int = 256
 
     def __post_init__(self) -> None:
         for name in ("make_env", "cost", "make_vector"):
@@ -48,11 +77,16 @@ class System:
         assign(self, clip_actions=flag("clip_actions", self.clip_actions), lanes=check_int("lanes", self.lanes))
 
     @cached_property
+    def units(self) -> Units:
+        sums = (self.reward_sum_range, self.cost_sum_range)
+        return Units(self.discount, self.reward_range, self.cost_range, self.budget, self.horizon, *sums)  # type: ignore[arg-type]
+
+    @cached_property
     def ranges(self) -> Ranges:
         return Ranges(self.units)
 
     @contextmanager
-    def opened(self, parameter: Floats) -> Iterator[Any]:
+    def open_env(self, parameter: Floats) -> Iterator[Any]:
         """The environment of a parameter [d], closed after use unless it may be one for all tasks."""
         env = self.make_env(parameter.copy())
         _check_env(env)
@@ -67,7 +101,7 @@ class System:
                 _close(env)
 
     @contextmanager
-    def opened_vector(self, parameter: Floats, lanes: int) -> Iterator[Any]:
+    def open_vector(self, parameter: Floats, lanes: int) -> Iterator[Any]:
         """The environment of a parameter [d] `lanes` times side by side."""
         if self.make_vector is None:
             raise InvalidInput("make_vector must be given for episodes side by side, got None")
@@ -124,10 +158,8 @@ def _after(declared_pair: Any, units: Units) -> Floats:
     """[1+m] what every step pays after the end, in range or 0."""
     if not isinstance(declared_pair, tuple | list) or len(declared_pair) != 2:
         raise InvalidInput(f"after_termination must be a pair (reward, cost or costs [m]), got {declared_pair!r}")
-    reward, costs = (
-        number("after_termination[0]", declared_pair[0]),
-        finite_array("after_termination", declared_pair[1]),
-    )
+    reward = number("after_termination[0]", declared_pair[0])
+    costs = finite_array("after_termination", declared_pair[1])
     if costs.shape not in ((), units.budget.shape):
         raise InvalidInput(
             f"after_termination must hold one cost, or one for each of {len(units.budget)} budgets, "
