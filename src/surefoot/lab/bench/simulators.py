@@ -19,7 +19,7 @@ from surefoot.lab.pump.days import STEPS, GlucoseDays, sample_days
 from surefoot.lab.pump.family import HIGH, LOW, SENSOR_RANGE, GlucoseTask
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.lab.robots.families import half_cheetah_motors
-from surefoot.lab.robots.lanes import silence
+from surefoot.lab.robots.robots import silence
 from surefoot.report.table import MISSING
 
 AVERAGE = GlucoseTask(np.array([1.0, body.SKIN_TIME]))

@@ -16,7 +16,7 @@ from surefoot.lab.baselines.log_barrier import AISTATS
 from surefoot.lab.baselines.softmax import entropy_regularised
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.frame import Bench, Report, Results, option, setting
-from surefoot.lab.families import factored, inventory, media, two_walls
+from surefoot.lab.families import dope_benchmarks, two_walls
 from surefoot.methods import adapt
 from surefoot.oracles.exact import exact_oracles
 from surefoot.oracles.policy_gradient import worst_task_then_gradient
@@ -111,18 +111,18 @@ class Benchmark:
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "factored": Benchmark(
-        factored.factored,
-        factored.PUBLISHED_PARAMETER,
-        factored.HORIZON,
+        dope_benchmarks.factored,
+        dope_benchmarks.PUBLISHED_FAILURE,
+        dope_benchmarks.FACTORED_STEPS,
         "Three states in a ring, six steps. Advancing brings more the further one is, and costs 1; half of the "
         "steps may be advances. In the authors' task an advance never fails, which no method is told.",
         episodes=100_000,
         published_episodes=100_000,
     ),
     "media": Benchmark(
-        media.media,
-        media.PUBLISHED_PARAMETER,
-        media.HORIZON,
+        dope_benchmarks.media,
+        dope_benchmarks.PUBLISHED_DRAIN,
+        dope_benchmarks.MEDIA_STEPS,
         "A buffer of at most nine packets over ten steps, which a fast and a slow service fill and the player "
         "drains. The fast service costs 1; the reward is the number of steps in which the buffer is not empty. "
         "These are more episodes than the authors had: within theirs, DOPE is here still above safe-only.",
@@ -130,9 +130,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         published_episodes=100_000,
     ),
     "inventory": Benchmark(
-        inventory.inventory,
-        inventory.PUBLISHED_PARAMETER,
-        inventory.HORIZON,
+        dope_benchmarks.inventory,
+        dope_benchmarks.PUBLISHED_SHIFT,
+        dope_benchmarks.INVENTORY_STEPS,
         "A store of at most five units over seven steps, with a random demand. Ordering and holding cost, sales "
         "are the reward. The authors' script for this task alone has smaller widths, and no bonus for reward.",
         episodes=1_000_000,

@@ -32,11 +32,11 @@ from surefoot.simulate.run import Run
 from surefoot.streams import Stream
 from surefoot.tabular.evaluate import state_values
 from surefoot.tabular.solve import solve
-from surefoot.tasks.grid import MOVES
 from surefoot.tasks.gridworld_tasks import (
     BUDGET,
     GOAL,
     HEIGHT,
+    MOVES,
     PUBLISHED_TEST_NOISES,
     RED_CELLS,
     STATES,
