@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from random_tasks import random_distributions, random_policy, seeds
 from surefoot.arrays import Floats
-from surefoot.tabular import expansion, sparse_expansion
+from surefoot.tabular import expansion
 from surefoot.tabular.affine import AffineTables, affine_of_arrays
 from surefoot.tabular.expansion import CHUNK, box_values, reward_and_margin
 from surefoot.tabular.model import TabularCMDP
@@ -240,7 +240,7 @@ def test_a_series_bounds_each_of_its_boxes_in_all_units(seed: int, decades: floa
     edges = np.linspace(0.0, 0.9, 301)[:, None] * unit
     states = np.arange(family.example.n_states)
     arguments = tables, family.example, family.policy.probabilities
-    middle, radius, reach, _ = sparse_expansion.expand_series(*arguments, edges[:-1], edges[1:], states)
+    middle, radius, reach, _ = expansion.expand_series(*arguments, edges[:-1], edges[1:], states)
     assert (reach < 1).all()
     lower, upper = reward_and_margin(middle - radius, middle + radius, family.example.units)
     for j in rng.integers(300, size=10):

@@ -17,7 +17,7 @@ from surefoot.learning.certified.evidence.counts import count_transitions, impos
 from surefoot.tabular import transition_model
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
-from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import ball_model
 
 S, A = 4, 3
 

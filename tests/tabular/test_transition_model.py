@@ -14,9 +14,8 @@ from random_tasks import random_arrays, random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.tabular.affine import affine_of_arrays
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.transition_classes import affine_model, ball_model
-from surefoot.tabular.transition_classes import transition_classes as sparse_classes
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.transition_model import TransitionModel, affine_model, ball_model
+from surefoot.tabular.transition_model import transition_classes as sparse_classes
 from surefoot.tasks.gridworld_tasks import gridworld, slip_direction
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from surefoot.arrays import Floats
 from surefoot.errors import SurefootError
 from surefoot.lab.baselines.extended_planning import PlanningProblem
-from surefoot.tabular.linear_program import INFINITY, new_solver, pass_program
+from surefoot.tabular.linear_program import INFINITY, new_solver, pass_program, program_of
 
 
 def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -> float | None:
@@ -20,8 +20,7 @@ def extended_lp(problem: PlanningProblem, probability: Floats, widths: Floats) -
     objective = _signal_coefficients(problem, 0)
     unit = float(np.abs(objective).max()) or 1.0
     highs = new_solver(primal_feasibility_tolerance=1e-9, dual_feasibility_tolerance=1e-9)
-    starts, rows = matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32)
-    pass_program(highs, objective / unit, np.zeros(len(objective)), lower, upper, starts, rows, matrix.data)
+    pass_program(highs, program_of(objective / unit, matrix, lower, upper))
     for solver in ("simplex", "ipm"):  # on some infeasible programs the simplex gives up without a verdict
         highs.setOptionValue("solver", solver)
         highs.run()
