@@ -123,7 +123,7 @@ def derivatives(family: Family, centre: Floats, step: float = 1e-5) -> Floats:
 
 @pytest.mark.usefixtures("way")
 @given(seeds, st.integers(1, 3))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_bounds_shrink_quadratically_to_the_linear_range(seed: int, parameters: int) -> None:
     """What is added to Σ h_k |∂V/∂θ_k| falls at least by a factor of 4 when the box is halved, and never below 0."""
     rng = np.random.default_rng(seed)
@@ -210,7 +210,7 @@ def test_boxes_do_not_depend_on_their_company() -> None:
 
 @pytest.mark.usefixtures("way")
 @given(seeds, st.integers(1, 3))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_is_said_of_boxes_that_are_too_wide(seed: int, parameters: int) -> None:
     """ρ from its definition, with the inverse at the centre: γR·Σ_k h_k |G_k|·1."""
     rng = np.random.default_rng(seed)
@@ -231,7 +231,6 @@ def test_nothing_is_said_of_boxes_that_are_too_wide(seed: int, parameters: int) 
 
 
 @given(seeds, st.floats(-9, 9))
-@settings(max_examples=30)
 def test_a_series_bounds_each_of_its_boxes_in_all_units(seed: int, decades: float) -> None:
     """Hundreds of boxes, few series: every box keeps its own exact values in bounds hardly wider than for it alone."""
     rng = np.random.default_rng(seed)

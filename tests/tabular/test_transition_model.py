@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import random_arrays, random_distributions, seeds
@@ -161,7 +161,6 @@ def test_affine_model_is_the_family(seed: int, parameters: int) -> None:
 
 
 @given(seeds, st.integers(1, 4))
-@settings(max_examples=30)
 def test_ball_model_is_the_tasks(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     arrays = random_arrays(rng, states=3, actions=2)

@@ -65,7 +65,7 @@ class Tables:
         spent = cost_signals(cost, states, actions, constraints.size)
         self.n_constraints = len(spent)
         self.payments = payments_of(earned, spent)
-        expected = self.payments.expected(self.rows) if self.payments.by_transition else self.payments.by_pair
+        expected = self.payments.expectation(self.rows) if self.payments.by_transition else self.payments.by_pair
         self.reward, self.cost = make_readonly(expected[0]), make_readonly(expected[1:])
         declared: Any = reward_range, cost_range  # `Units` makes arrays of them
         self.units = Units(
@@ -219,7 +219,7 @@ class Payments:
     by_pair: Floats
     by_transition: tuple[sp.csr_array, ...] = ()
 
-    def expected(self, rows: sp.csr_array) -> Floats:
+    def expectation(self, rows: sp.csr_array) -> Floats:
         """[1+m, S, A] under transition probabilities [S·A, S]: all that values of policies depend on."""
         if not self.by_transition:
             return self.by_pair
