@@ -64,9 +64,9 @@ class Workers:
     def _results(self, work: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
         size = len(calls) if self.parallel.return_generator else max(4 * self.jobs, -(-len(calls) // CHUNKS))
         for first in range(0, len(calls), size or 1):
-            yield from self._begun(delayed(work)(*call) for call in calls[first : first + size])
+            yield from self._submit(delayed(work)(*call) for call in calls[first : first + size])
 
-    def _begun(self, calls: Iterator[Any]) -> Iterable[Any]:
+    def _submit(self, calls: Iterator[Any]) -> Iterable[Any]:
         """The results as they come. Workers start with the first calls, or again after a long time without any."""
         if self.jobs == 1 or not self.parallel.return_generator:
             results: Iterable[Any] = self.parallel(calls)

@@ -27,7 +27,7 @@ def test_sums_are_bounded_by_what_is_declared_of_them_and_of_steps() -> None:
 
 
 def test_tails_and_values_of_any_policy_follow_from_steps() -> None:
-    np.testing.assert_allclose(KNOWN.tail(20), KNOWN.missed(20) * PLAIN.reachable)
+    np.testing.assert_allclose(KNOWN.tail(20), KNOWN.missing_share(20) * PLAIN.reachable)
     assert KNOWN.tail(20).tolist() == PLAIN.tail(20).tolist()
     assert KNOWN.worst_value(ends=True).tolist() == PLAIN.worst_value(ends=True).tolist()
     assert KNOWN.truncation_bias(20) == PLAIN.truncation_bias(20)

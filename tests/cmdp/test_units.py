@@ -75,13 +75,13 @@ def test_value_ranges_with_a_horizon_are_those_of_the_sums(discount: float, hori
 def test_what_a_shorter_episode_misses(discount: float, horizon: int, steps: int) -> None:
     units = dataclasses.replace(UNITS, discount=discount, horizon=horizon)
     weights = [discount**t for t in range(horizon)]
-    assert units.missed(steps) == pytest.approx(sum(weights[steps:]) / sum(weights), abs=1e-12)
+    assert units.missing_share(steps) == pytest.approx(sum(weights[steps:]) / sum(weights), abs=1e-12)
 
 
 def test_without_a_horizon_nothing_has_changed() -> None:
     assert UNITS.rate == 1 - 0.9
     assert UNITS.effective_discount == 0.9
-    assert UNITS.missed(7) == 0.9**7
+    assert UNITS.missing_share(7) == 0.9**7
     assert UNITS.reward_value_range == (-1 / (1 - 0.9), 3 / (1 - 0.9))
     length = UNITS.episode_length
     assert 0.9**length <= NEGLIGIBLE < 0.9 ** (length - 1)

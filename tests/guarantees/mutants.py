@@ -23,10 +23,9 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.transition_classes import affine_model, transition_classes
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.tables import Payments
+from surefoot.tabular.transition_model import TransitionModel, affine_model, transition_classes
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family
 

@@ -37,8 +37,7 @@ from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
-from surefoot.tabular.transition_classes import ball_model
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.transition_model import TransitionModel, ball_model
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.task_distribution import family, from_arrays
 

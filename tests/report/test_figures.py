@@ -1,17 +1,21 @@
-"""The learning curves show what the summaries say, in colours that stay with a method."""
+"""The learning curves show what the summaries say, in colours that stay with a method; names at the ends of lines are
+apart, in order, and as close to their lines as that allows."""
 
 from itertools import pairwise
 
 import matplotlib
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from scipy.optimize import minimize
 
 from made_runs import made_run
 from surefoot.errors import InvalidInput
 from surefoot.methods import CONTROL_METHODS, METHODS
-from surefoot.report.figures import learning_curves, panels_in_words, png, svg
+from surefoot.report.figures import is_clear, learning_curves, panels_in_words, png, spread, svg
 from surefoot.report.metrics import Summary, summarise
 from surefoot.report.palette import COLOURS, ON_DARK, PAPER, REFERENCE, stroke
 
@@ -49,7 +53,7 @@ def summary(name: str, gap: float, margin: float, *, certified: bool = True, epi
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def four() -> dict[str, Summary]:
     return {
         "safe-only": summary("safe-only", 3.0, 0.5),
@@ -57,6 +61,11 @@ def four() -> dict[str, Summary]:
         "certified": summary("certified", 1.0, 0.2),
         "pce": summary("pce", 0.5, -0.4, certified=False),
     }
+
+
+@pytest.fixture(scope="module")
+def drawn(four) -> Figure:
+    return learning_curves(four, budgets=[BUDGET], title="Ten tasks")
 
 
 def methods_drawn(axes):
@@ -68,44 +77,42 @@ def names(axes):
     return [text.get_text() for text in sorted(axes.texts, key=lambda text: -text.xy[1])]
 
 
+def without(methods, name):
+    return {each: summary for each, summary in methods.items() if each != name}
+
+
 def line(axes, label):
     (found,) = [each for each in axes.get_lines() if each.get_label() == label]
     return found
 
 
-def test_two_panels_share_their_episodes_and_are_labelled(four):
-    figure = learning_curves(four, budgets=[BUDGET], title="Ten tasks")
-    regret, cost = figure.axes
+def test_two_panels_share_their_episodes_and_are_labelled(drawn):
+    regret, cost = drawn.axes
     assert regret.get_shared_x_axes().joined(regret, cost)
-    assert (regret.get_ylabel(), cost.get_ylabel(), cost.get_xlabel()) == (
-        "reward regret",
-        "expected discounted cost",
-        "episode",
-    )
-    assert figure.get_suptitle() == "Ten tasks"
+    labels = regret.get_ylabel(), cost.get_ylabel(), cost.get_xlabel(), drawn.get_suptitle()
+    assert labels == ("reward regret", "expected discounted cost", "episode", "Ten tasks")
     assert len(methods_drawn(regret)) == 4
     assert cost.get_xlim() == (0, 50)
 
 
-def test_lines_are_means_and_the_lower_panel_shows_cost(four):
-    regret, cost = learning_curves(four, budgets=[BUDGET]).axes
+def test_lines_are_means_and_the_lower_panel_shows_cost(drawn):
+    regret, cost = drawn.axes
     np.testing.assert_allclose(line(regret, "certified").get_ydata(), np.cumsum(np.full(50, 2.0)))
     np.testing.assert_allclose(line(cost, "certified").get_ydata(), BUDGET - 0.21)
     np.testing.assert_allclose(line(cost, "budget").get_ydata(), BUDGET)
     assert line(cost, "budget").is_dashed()
 
 
-def test_bands_are_drawn_where_no_other_line_runs_through_them(four):
+def test_bands_are_drawn_where_no_other_line_runs_through_them(four, drawn):
     """Regrets per episode are 4, 3, 2 and 1.5, give or take 0.8: the bands of the last two hold each other's lines."""
-    regret, cost = learning_curves(four, budgets=[BUDGET]).axes
+    regret, cost = drawn.axes
     shown = [to_hex(band.get_facecolor()[0]) for band in regret.collections]
     assert shown == [stroke(name).colour for name in ("safe-only", "published")]
     assert len(cost.collections) == 4
     apart = {"safe-only": four["safe-only"], "pce": four["pce"]}
-    assert len(learning_curves(apart, budgets=[BUDGET]).axes[0].collections) == 2
+    assert all(is_clear(name, apart, "regret") for name in apart)
     same = {"paper": four["safe-only"], "safe-only": four["safe-only"]}  # never leaves the safe policy
-    (band,) = learning_curves(same, budgets=[BUDGET]).axes[0].collections
-    assert to_hex(band.get_facecolor()[0]) == stroke("safe-only").colour
+    assert [is_clear(name, same, "regret") for name in same] == [False, True]
 
 
 def test_band_spans_the_quantiles(four):
@@ -115,22 +122,20 @@ def test_band_spans_the_quantiles(four):
     assert (box.ymin, box.ymax) == pytest.approx((BUDGET - 0.218, BUDGET - 0.202))
 
 
-def test_uncertified_is_dashed_and_says_so(four):
-    figure = learning_curves(four, budgets=[BUDGET])
-    regret, _ = figure.axes
+def test_uncertified_is_dashed_and_says_so(drawn):
+    regret, _ = drawn.axes
     assert line(regret, "published (uncertified)").is_dashed()
     assert not line(regret, "certified").is_dashed()
     assert names(regret) == ["safe-only", "published (uncertified)", "certified", "pce (uncertified)"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["worst policy deployed"]
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["worst policy deployed"]
 
 
-def test_only_methods_that_exceeded_the_budget_get_a_cross(four):
-    _, cost = learning_curves(four, budgets=[BUDGET]).axes
+def test_only_methods_that_exceeded_the_budget_get_a_cross(four, drawn):
+    _, cost = drawn.axes
     crosses = [each for each in cost.get_lines() if each.get_marker() == "X"]
     assert [cross.get_label() for cross in crosses] == ["worst of pce"]
     assert crosses[0].get_ydata() == pytest.approx([BUDGET + 0.4])
-    del four["pce"]
-    assert learning_curves(four, budgets=[BUDGET]).legends == []
+    assert learning_curves(without(four, "pce"), budgets=[BUDGET]).legends == []
 
 
 def test_one_bad_episode_of_one_task_is_seen_in_the_lower_panel():
@@ -156,13 +161,12 @@ def test_colours_never_change():
     assert {REFERENCE, *ORDER} == set(METHODS)
 
 
-def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four):
+def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four, drawn):
     assert stroke("something new") == stroke("something new")
     red, green, blue = (int(stroke(REFERENCE).colour[k : k + 2], 16) for k in (1, 3, 5))
     assert red == green == blue
     alone = learning_curves({"pce": four["pce"]}, budgets=[BUDGET]).axes[0]
-    together = learning_curves(four, budgets=[BUDGET]).axes[0]
-    colours = {to_hex(line(axes, "pce (uncertified)").get_color()) for axes in (alone, together)}
+    colours = {to_hex(line(axes, "pce (uncertified)").get_color()) for axes in (alone, drawn.axes[0])}
     assert colours == {stroke("pce").colour.lower()}
 
 
@@ -216,13 +220,13 @@ def test_several_constraints_share_one_panel(four):
         "Top: cumulative regret. Bottom: expected discounted cost of the deployed policy, with the budget 1.5. "
         "A cross marks the worst policy deployed by a method that exceeded a budget."
     )
-    del four["pce"]
-    assert panels_in_words(four, [1.5], closer=True) == (
+    assert panels_in_words(without(four, "pce"), [1.5], closer=True) == (
         "Top: cumulative regret. Middle: expected discounted cost of the deployed policy, with the budget 1.5. "
         "Bottom: the same regret on logarithmic axes."
     )
 
 
+@pytest.mark.short_for(closer=[True])
 @pytest.mark.parametrize("closer", [False, True])
 def test_the_names_of_all_methods_fit_and_none_lies_upon_another(closer):
     methods = {name: summary(name, 1.0 + 0.01 * k, 0.3) for k, name in enumerate((REFERENCE, *ORDER))}
@@ -256,19 +260,50 @@ def test_certified_methods_are_told_apart_on_logarithmic_axes():
     assert min(heights(closer)) > 1.8 > min(heights(linear))  # the width of a line
 
 
-def test_png_is_reproducible_and_leaves_settings_alone(four):
+def test_files_are_reproducible_and_drawing_leaves_settings_alone(four, drawn):
     before = dict(matplotlib.rcParams)
-    first = png(learning_curves(four, budgets=[BUDGET]), dpi=60)
-    assert first.startswith(b"\x89PNG\r\n\x1a\n")
-    assert first == png(learning_curves(four, budgets=[BUDGET]), dpi=60)
-    assert b"matplotlib" not in first.lower()
+    again = learning_curves(four, budgets=[BUDGET], title="Ten tasks")
+    first, second = (png(figure, dpi=60) for figure in (drawn, again))
     assert dict(matplotlib.rcParams) == before
+    assert first == second
+    assert first.startswith(b"\x89PNG\r\n\x1a\n")
+    assert b"matplotlib" not in first.lower()
     assert first != png(Figure(), dpi=60)
-    drawn = svg(learning_curves(four, budgets=[BUDGET]))
-    assert drawn == svg(learning_curves(four, budgets=[BUDGET]))
-    assert b"<text" in drawn  # found by searching
+    assert svg(drawn) == svg(again)
+    assert b"<text" in svg(drawn)  # found by searching
 
 
 def test_nothing_to_draw_is_refused():
     with pytest.raises(InvalidInput, match="methods"):
         learning_curves({}, budgets=[BUDGET])
+
+
+# ------------------------------------------------------------------------------------------- names at the ends of lines
+
+PLACES = st.lists(st.floats(0, 100), min_size=1, max_size=8)
+
+
+@given(PLACES)
+def test_names_keep_their_order_their_distance_and_stay_inside(places: list[float]) -> None:
+    found = spread(places, gap=10, low=0, high=100)
+    order = sorted(range(len(places)), key=lambda k: (places[k], -k))
+    assert all(found[after] - found[before] >= 10 - 1e-9 for before, after in pairwise(order))
+    assert min(found) >= -1e-9
+    assert max(found) <= 100 + 1e-9
+
+
+def test_names_that_do_not_touch_stay_where_their_lines_end() -> None:
+    assert spread([5.0, 40.0, 90.0], gap=10, low=0, high=100) == [5.0, 40.0, 90.0]
+
+
+def test_of_equal_ends_the_first_is_the_highest() -> None:
+    assert spread([50.0, 50.0, 50.0], gap=10, low=0, high=100) == [60.0, 50.0, 40.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_they_are_moved_by_the_least_squares(seed: int) -> None:
+    """Against a general solver, on distances alone."""
+    places = np.sort(np.random.default_rng(seed).uniform(40, 60, 5))
+    bounds = [{"type": "ineq", "fun": lambda y, k=k: y[k + 1] - y[k] - 8} for k in range(4)]
+    best = minimize(lambda y: ((y - places) ** 2).sum(), places + 8 * np.arange(5), constraints=bounds, tol=1e-12)
+    assert spread(list(places), gap=8, low=-1e3, high=1e3) == pytest.approx(best.x, abs=1e-4)

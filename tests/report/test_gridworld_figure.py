@@ -56,9 +56,9 @@ def test_arrows_of_a_deterministic_policy_point_its_way():
 def test_arrows_agree_with_the_task():
     """Without noise the state after an action lies where the arrow points."""
     task = make_gridworld().task(np.array([0.0]))
+    figure = policies_and_values([panel(0.0, deterministic({}, otherwise=k), VALUES, 0.0) for k in range(4)])
     for action in range(4):
-        figure = policies_and_values([panel(0.0, deterministic({}, otherwise=action), VALUES, 0.0)])
-        for tail, arrow, _ in arrows(figure.axes[0]):
+        for tail, arrow, _ in arrows(figure.axes[action]):
             x, y = (tail + arrow / 2).round().astype(int)
             after = int(np.argmax(np.asarray(task.transitions)[7 * y + x, action]))
             target = np.array([x, y]) + np.sign(arrow).astype(int)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -56,7 +56,6 @@ def test_summary_is_plain_json_and_a_single_task_has_no_interval():
     assert summary["regret_interval"] is None
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3000), st.integers(3, 60), st.integers(0, 10**6))
 def test_thinning_keeps_first_last_and_the_worst_episode(episodes, points, seed):
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from random_tasks import random_distributions, random_policy, seeds
 from surefoot.arrays import Floats
-from surefoot.tabular import expansion, sparse_expansion
+from surefoot.tabular import expansion
 from surefoot.tabular.affine import AffineTables, affine_of_arrays
 from surefoot.tabular.expansion import CHUNK, box_values, reward_and_margin
 from surefoot.tabular.model import TabularCMDP
@@ -123,7 +123,7 @@ def derivatives(family: Family, centre: Floats, step: float = 1e-5) -> Floats:
 
 @pytest.mark.usefixtures("way")
 @given(seeds, st.integers(1, 3))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_bounds_shrink_quadratically_to_the_linear_range(seed: int, parameters: int) -> None:
     """What is added to Σ h_k |∂V/∂θ_k| falls at least by a factor of 4 when the box is halved, and never below 0."""
     rng = np.random.default_rng(seed)
@@ -210,7 +210,7 @@ def test_boxes_do_not_depend_on_their_company() -> None:
 
 @pytest.mark.usefixtures("way")
 @given(seeds, st.integers(1, 3))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_is_said_of_boxes_that_are_too_wide(seed: int, parameters: int) -> None:
     """ρ from its definition, with the inverse at the centre: γR·Σ_k h_k |G_k|·1."""
     rng = np.random.default_rng(seed)
@@ -231,7 +231,6 @@ def test_nothing_is_said_of_boxes_that_are_too_wide(seed: int, parameters: int) 
 
 
 @given(seeds, st.floats(-9, 9))
-@settings(max_examples=30)
 def test_a_series_bounds_each_of_its_boxes_in_all_units(seed: int, decades: float) -> None:
     """Hundreds of boxes, few series: every box keeps its own exact values in bounds hardly wider than for it alone."""
     rng = np.random.default_rng(seed)
@@ -240,7 +239,7 @@ def test_a_series_bounds_each_of_its_boxes_in_all_units(seed: int, decades: floa
     edges = np.linspace(0.0, 0.9, 301)[:, None] * unit
     states = np.arange(family.example.n_states)
     arguments = tables, family.example, family.policy.probabilities
-    middle, radius, reach, _ = sparse_expansion.expand_series(*arguments, edges[:-1], edges[1:], states)
+    middle, radius, reach, _ = expansion.expand_series(*arguments, edges[:-1], edges[1:], states)
     assert (reach < 1).all()
     lower, upper = reward_and_margin(middle - radius, middle + radius, family.example.units)
     for j in rng.integers(300, size=10):

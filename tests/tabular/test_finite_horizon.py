@@ -15,10 +15,9 @@ from scipy.optimize import linprog
 import surefoot as sf
 from random_tasks import random_distributions, seeds
 from surefoot.errors import Infeasible, InvalidInput
-from surefoot.tabular.finite_horizon import solve_horizon
 from surefoot.tabular.lagrangian import solve_lagrangian
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-from surefoot.tabular.solve import OccupancyLP
+from surefoot.tabular.solve import OccupancyLP, solve_horizon
 from surefoot.tabular.tables import endless
 
 discounts = st.sampled_from([1.0, 0.9, 0.3])

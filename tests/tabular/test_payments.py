@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
@@ -17,7 +17,7 @@ from surefoot.learning.certified.evidence.counts import count_transitions, impos
 from surefoot.tabular import transition_model
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.rollout import Simulator
-from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import ball_model
 
 S, A = 4, 3
 
@@ -50,7 +50,6 @@ def test_values_and_optima_are_those_of_the_average(seed: int, constraints: int)
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_episodes_pay_what_their_transitions_pay(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arrays = on_transitions(rng, 2)
@@ -76,7 +75,6 @@ def test_many_episodes_pay_the_value_on_average() -> None:
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_sparse_payments_are_the_same_task(seed: int) -> None:
     arrays = on_transitions(np.random.default_rng(seed), 2)
     rows = {name: arrays[name].reshape(S * A, S) for name in ("transitions", "reward")}

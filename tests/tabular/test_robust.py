@@ -17,7 +17,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.robust import shift_mass, value_spreads, worst_within
 from surefoot.tabular.solve import solve
-from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import ball_model
 from surefoot.tasks.gridworld_tasks import gridworld
 
 ETA = 0.03

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -104,7 +104,6 @@ def check_optimal(cmdp: TabularCMDP, solution: Solution, limit: Floats) -> None:
 # ------------------------------------------------------------------------------------------- random tasks, two solvers
 
 
-@settings(max_examples=80)
 @given(task=task_arrays(), share=st.floats(0.001, 1.2), sparse=st.booleans())
 def test_against_linprog(task: Any, share: float, sparse: bool) -> None:
     arrays, _ = task
@@ -115,7 +114,6 @@ def test_against_linprog(task: Any, share: float, sparse: bool) -> None:
     assert abs(solution.values.reward + plain.fun) < 1e-5 * scale * (1 + solution.dual.sum())
 
 
-@settings(max_examples=30)
 @given(task=task_arrays(), beyond=st.floats(1e-3, 1.0), sparse=st.booleans())
 def test_infeasible_names_the_least_worst_excess(task: Any, beyond: float, sparse: bool) -> None:
     arrays, _ = task
@@ -130,7 +128,6 @@ def test_infeasible_names_the_least_worst_excess(task: Any, beyond: float, spars
         assert f"{budget[0]:.10g}" in str(caught.value)
 
 
-@settings(max_examples=80)
 @given(task=task_arrays(max_constraints=1), share=st.floats(0.001, 1.2), sparse=st.booleans())
 def test_lagrangian_agrees_with_the_program(task: Any, share: float, sparse: bool) -> None:
     arrays, _ = task
@@ -142,9 +139,9 @@ def test_lagrangian_agrees_with_the_program(task: Any, share: float, sparse: boo
 
 
 @pytest.mark.parametrize("discount", [0.9, 0.99])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_lagrangian_on_tasks_large_enough_for_krylov(discount: float, seed: int) -> None:
-    cmdp = random_sparse_cmdp(np.random.default_rng(seed), states=400, actions=3, discount=discount)
+    cmdp = random_sparse_cmdp(np.random.default_rng(seed), states=250, actions=3, discount=discount)
     assert cmdp.n_states > lagrangian.DIRECT
     cmdp = with_budget(cmdp, 0.7 * cmdp.budget)
     program, dual = OccupancyLP().solve(cmdp), solve_lagrangian(cmdp)
@@ -157,7 +154,7 @@ def test_lagrangian_on_tasks_large_enough_for_krylov(discount: float, seed: int)
 
 def test_lagrangian_survives_a_failing_krylov_method(monkeypatch: pytest.MonkeyPatch) -> None:
     """Policy iteration must not follow what a broken-down iteration returns."""
-    cmdp = random_sparse_cmdp(np.random.default_rng(0), states=300, discount=0.6)
+    cmdp = random_sparse_cmdp(np.random.default_rng(0), states=210, discount=0.6)
     cmdp = with_budget(cmdp, 0.8 * cmdp.budget)
     expected = solve_lagrangian(cmdp)
     monkeypatch.setattr(lagrangian.spla, "bicgstab", lambda matrix, right, **_: (100 * right, -10))
@@ -213,16 +210,16 @@ def test_multipliers_are_the_price_of_budget(solver: Any) -> None:
 def test_warm_equals_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the whole feasible range, sparse and dense in turn, with other shapes and patterns in between."""
     rng = np.random.default_rng(0)
-    tasks = [gridworld(noise) for noise in rng.uniform(0, 0.43, 40)]
-    tasks += [sparse_copy(gridworld(noise)) for noise in rng.uniform(0, 0.43, 20)]
-    tasks += [random_cmdp(rng, states=6, actions=3, constraints=2, sparse=bool(k % 2)) for k in range(20)]
+    tasks = [gridworld(noise) for noise in rng.uniform(0, 0.43, 20)]
+    tasks += [sparse_copy(gridworld(noise)) for noise in rng.uniform(0, 0.43, 10)]
+    tasks += [random_cmdp(rng, states=6, actions=3, constraints=2, sparse=bool(k % 2)) for k in range(10)]
     tasks = [tasks[k] for k in rng.permutation(len(tasks))]
     confirmed = []
     confirm = OccupancyLP._confirm
     monkeypatch.setattr(OccupancyLP, "_confirm", lambda *args: confirmed.append(confirm(*args)) or confirmed[-1])
     warm = solve_many(tasks)
-    assert sum(each is not None for each in confirmed) > 20  # the last basis was often still optimal ...
-    assert sum(each is None for each in confirmed) > 10  # ... and often not
+    assert sum(each is not None for each in confirmed) > 10  # the last basis was often still optimal ...
+    assert sum(each is None for each in confirmed) > 5  # ... and often not
     for task, solution in zip(tasks, warm, strict=True):
         cold = solve(task)
         check_optimal(task, solution, task.budget)
@@ -280,7 +277,6 @@ def test_large_tasks_with_one_constraint_go_to_the_lagrangian(monkeypatch: pytes
     assert isinstance(solve(one), Solution)
 
 
-@settings(max_examples=30)
 @given(task=task_arrays(min_states=2), seed=st.integers(0, 2**32 - 1))
 def test_acts_well_where_it_never_goes(task: Any, seed: int) -> None:
     """A second copy of the task's states, out of reach: optimal there for r - dual·c, as nothing else is defined."""
@@ -326,7 +322,7 @@ def test_units_do_not_matter(solver: Any, reward_unit: float, cost_unit: float) 
 @pytest.mark.parametrize("constraints", [1, 2])
 def test_discounts_next_to_one(discount: float, constraints: int) -> None:
     """Values grow with 1/(1-γ), and so does what a solver's tolerance does to them."""
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         cmdp = random_cmdp(rng, states=100, actions=3, constraints=constraints, discount=discount, support=0.1)
         if constraints == 1:  # so that the constraint binds
@@ -341,7 +337,6 @@ def test_discounts_next_to_one(discount: float, constraints: int) -> None:
             assert dual.values.reward == pytest.approx(program.values.reward, rel=1e-7)
 
 
-@settings(max_examples=30)
 @given(task=task_arrays(), share=st.floats(0.1, 0.9))
 def test_tightening_is_a_smaller_budget(task: Any, share: float) -> None:
     arrays, _ = task

@@ -29,6 +29,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
 from surefoot.tabular.rollout import Simulator, joint_table
 from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import from_arrays
 from surefoot.training.preflight import UncertifiedWarning
 
 # Means are compared at five standard errors: a seeded test of a correct simulator is unlucky with probability 6e-7.
@@ -245,12 +246,6 @@ def test_tables_of_a_stationary_policy() -> None:
 # --------------------------------------------------------------------------------------------------------- the runner
 
 
-@pytest.fixture(scope="module")
-def trained() -> PolicyValueSet:
-    with pytest.warns(UncertifiedWarning):
-        return sf.train(gridworld(), epsilon=0.05, delta=0.2, seed=0, cells=0)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clocked(SafeOnly):
     """Deploys the safe policy in a form that looks at the clock."""
@@ -265,8 +260,11 @@ def clocked(policies: PolicyValueSet) -> Learner:
     return Learner(Clocked(policies), seed=0, horizon=50)
 
 
-def test_the_runner_deploys_timed_policies(trained: PolicyValueSet) -> None:
-    task = gridworld().task(np.array([0.3]))
+def test_the_runner_deploys_timed_policies() -> None:
+    tasks = [gridworld().task(np.array([noise])) for noise in (0.2, 0.3)]
+    with pytest.warns(UncertifiedWarning):
+        trained = sf.train(from_arrays(tasks), epsilon=0.05, delta=0.2, seed=0, cells=0)
+    task = tasks[1]
     run = run_learner(clocked(trained), task, episodes=50, seed=0, optimal_reward=60.0)
     assert isinstance(trained.safe_policy, TabularPolicy)
     values = evaluate(task, trained.safe_policy)

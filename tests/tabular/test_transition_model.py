@@ -7,16 +7,15 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import random_arrays, random_distributions, seeds
 from surefoot.arrays import Floats
 from surefoot.tabular.affine import affine_of_arrays
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.transition_classes import affine_model, ball_model
-from surefoot.tabular.transition_classes import transition_classes as sparse_classes
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.transition_model import TransitionModel, affine_model, ball_model
+from surefoot.tabular.transition_model import transition_classes as sparse_classes
 from surefoot.tasks.gridworld_tasks import gridworld, slip_direction
 
 
@@ -162,7 +161,6 @@ def test_affine_model_is_the_family(seed: int, parameters: int) -> None:
 
 
 @given(seeds, st.integers(1, 4))
-@settings(max_examples=30)
 def test_ball_model_is_the_tasks(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     arrays = random_arrays(rng, states=3, actions=2)

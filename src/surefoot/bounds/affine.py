@@ -15,11 +15,9 @@ from surefoot.progress import Progress, silent
 from surefoot.tabular.affine import AffineTables
 from surefoot.tabular.expansion import box_values
 from surefoot.tabular.linear_program import INFINITY, maximise
-from surefoot.tabular.payments import Payments
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
-from surefoot.tabular.tables import Tables
-from surefoot.tabular.transition_classes import affine_model
-from surefoot.tabular.transition_model import TransitionModel
+from surefoot.tabular.tables import Payments, Tables
+from surefoot.tabular.transition_model import TransitionModel, affine_model
 from surefoot.tasks.affine_detection import AFFINE_TOLERANCE, Affinity, affine_tables
 from surefoot.tasks.distribution import Finite, ParameterDistribution
 from surefoot.tasks.task_distribution import TaskDistribution

@@ -20,7 +20,7 @@ from surefoot.tabular.evaluate import timed_values_of_each, values_of_each
 from surefoot.tabular.expansion import ROUNDING, reward_and_margin, rounding
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy, as_tables
-from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import ball_model
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 

@@ -23,7 +23,7 @@ from surefoot.progress import Progress, silent
 from surefoot.tabular.distance import distance
 from surefoot.tabular.expansion import ROUNDING
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import ball_model
 from surefoot.tasks.affine_detection import Affinity
 from surefoot.tasks.task_distribution import TaskDistribution
 

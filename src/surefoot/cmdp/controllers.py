@@ -89,12 +89,12 @@ class Controller:
         steps = np.asarray(step) if np.ndim(step) else np.full(len(observations), step)
         if steps.shape != (len(observations),):
             raise InvalidInput(f"step must be one, or one of {len(observations)} each, got shape {list(steps.shape)}")
-        starts = self._begun(steps)
+        starts = self._episode_starts(steps)
         ask = self._at_once if self.vectorised else self._one_by_one
         actions = ask(observations, steps, starts, rng)
         return actions[0] if single else actions
 
-    def _begun(self, steps: NDArray[Any]) -> Mask:
+    def _episode_starts(self, steps: NDArray[Any]) -> Mask:
         """[n] which episodes begin; what is remembered of others must be of as many as there are now."""
         starts, memory = steps == 0, self._memory
         if starts.all():

@@ -108,7 +108,7 @@ class Units:
         """What the budget is on, in words: stands beside every printed number."""
         return kind_of_cost(self.discount, self.horizon)
 
-    def missed(self, steps: int) -> float:
+    def missing_share(self, steps: int) -> float:
         """The share of the discounted whole that an episode of `steps` steps may lack, the paper's γ^H."""
         if self.horizon is None:
             return float(self.discount**steps)
@@ -190,7 +190,7 @@ class Units:
     def tail(self, steps: int) -> Floats:
         """[1+m, 2] the least and the most that steps after the first `steps` add to the discounted sums: what is known
         of whole sums says nothing of their parts."""
-        return self.missed(steps) * self._stepwise
+        return self.missing_share(steps) * self._stepwise
 
     def scaled(self, sums: Floats) -> Floats:
         """Discounted reward and costs [..., 1+m], mapped from their ranges to [0, 1]."""
@@ -266,7 +266,7 @@ class Units:
         """Largest difference, in unit scale, between discounted sums of `steps` steps and whole ones."""
         reward = np.abs(self.reward_value_range).max() / self.reward_scale
         cost = (np.abs(self.cost_value_range).max(axis=1) / self.cost_scale).max()
-        return float(self.missed(steps) * max(reward, cost))
+        return float(self.missing_share(steps) * max(reward, cost))
 
     def same_as(self, other: Units) -> bool:
         return (

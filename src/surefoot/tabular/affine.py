@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import qr
 
 from surefoot.arrays import Floats, Integers
-from surefoot.tabular.tables import Tables
+from surefoot.tabular.tables import Tables, policy_transitions
 
 # Entries that change by no more than this between tasks do not depend on the parameter but for rounding.
 UNCHANGED = 1e-14
@@ -73,6 +74,19 @@ class AffineTables:
         shaped = both.reshape(-1, states, actions, states)
         return shaped[0], shaped[1:]
 
+    def under(self, probabilities: Floats) -> AffineChain:
+        """The Markov chain of a policy with action probabilities [S, A]."""
+        return AffineChain(
+            policy_transitions(self.matrix(self.base), probabilities),
+            tuple(policy_transitions(self.matrix(slope), probabilities) for slope in self.slope),
+            *self.paid_under(probabilities),
+        )
+
+    def paid_under(self, probabilities: Floats) -> tuple[Floats, Floats]:
+        """(g [S, 1+m], ġ [d, S, 1+m]) of a policy with action probabilities [S, A]."""
+        paid: Floats = np.einsum("ksa,sa->sk", self.signal_base, probabilities)
+        return paid, np.einsum("dksa,sa->dsk", self.signal_slope, probabilities)
+
     def error(self, task: Tables, parameter: Floats) -> tuple[float, float]:
         """By how much a task differs from what is said of its parameter: the largest sum of differences over a row of
         transitions, and the largest difference of a signal relative to that signal's largest size."""
@@ -81,6 +95,15 @@ class AffineTables:
         size = np.abs(signals).max(axis=(1, 2))
         relative = np.abs(signals - self.signals(parameter)).max(axis=(1, 2)) / np.where(size > 0, size, 1.0)
         return float(np.max(apart)), float(np.max(relative))
+
+
+class AffineChain(NamedTuple):
+    """An affine family under one policy: P₀ and G_k [S, S]; reward and costs g [S, 1+m] and their slopes ġ_k."""
+
+    base: Any
+    slopes: Any  # [d, S, S], or a tuple of sparse ones
+    paid: Floats
+    changes: Floats
 
 
 def affine_of_arrays(affine: tuple[Floats, Floats], example: Tables) -> AffineTables:

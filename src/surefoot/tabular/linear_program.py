@@ -1,10 +1,11 @@
 """Linear programs by HiGHS: maximise objective·x subject to bounds on the columns, x, and on the rows, matrix·x.
 
-`maximise` solves one program; whoever solves many similar ones keeps a solver and passes it one after another.
+`maximise` solves one program; to solve many similar ones keep a solver and pass it one after another.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import highspy
@@ -20,6 +21,20 @@ INFINITY: float = highspy.kHighsInf
 Optimum: TypeAlias = tuple[Floats, Floats]  # values of the columns, multipliers of the rows
 
 
+@dataclass(frozen=True, eq=False)
+class Program:
+    """maximise objective·x over column_lower ≤ x ≤ column_upper with row_lower ≤ matrix·x ≤ row_upper."""
+
+    objective: Floats  # [columns]
+    column_lower: Floats  # [columns]
+    column_upper: Floats  # [columns]
+    row_lower: Floats  # [rows]
+    row_upper: Floats  # [rows]
+    starts: NDArray[np.int32]  # [columns] first entry of each column of the matrix
+    rows: NDArray[np.int32]  # [entries] row of each entry
+    entries: Floats  # [entries]
+
+
 def maximise(
     objective: Floats,
     matrix: Floats | sp.csc_array,
@@ -31,10 +46,22 @@ def maximise(
     **options: Any,
 ) -> Optimum | None:
     """The optimum of one program by a solver with the given options; None if HiGHS finds none."""
-    highs, columns = new_solver(**options), len(objective)
-    lower, upper = (np.full(columns, ends, dtype=np.float64) for ends in (column_lower, column_upper))
-    pass_program(highs, objective, lower, row_lower, row_upper, *_by_column(matrix), column_upper=upper)
+    highs = new_solver(**options)
+    pass_program(highs, program_of(objective, matrix, row_lower, row_upper, column_lower, column_upper))
     return run(highs)
+
+
+def program_of(
+    objective: Floats,
+    matrix: Floats | sp.csc_array,
+    row_lower: Floats,
+    row_upper: Floats,
+    column_lower: ArrayLike = 0.0,
+    column_upper: ArrayLike = INFINITY,
+) -> Program:
+    """The program with a matrix [rows, columns], dense or sparse, and bounds that may be one for all columns."""
+    lower, upper = (np.full(len(objective), ends, dtype=np.float64) for ends in (column_lower, column_upper))
+    return Program(objective, lower, upper, row_lower, row_upper, *_by_column(matrix))
 
 
 def _by_column(matrix: Floats | sp.csc_array) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
@@ -54,28 +81,16 @@ def new_solver(**options: Any) -> Any:
     return highs
 
 
-def pass_program(
-    highs: Any,
-    objective: Floats,
-    column_lower: Floats,
-    row_lower: Floats,
-    row_upper: Floats,
-    starts: NDArray[np.int32],
-    rows: NDArray[np.int32],
-    entries: Floats,
-    column_upper: Floats | None = None,
-) -> None:
-    """Hand over a program whose matrix is given column by column: first entry of each, row and value of all entries."""
-    columns = len(objective)
-    upper = np.full(columns, INFINITY) if column_upper is None else column_upper
+def pass_program(highs: Any, program: Program) -> None:
+    columns, rows = len(program.objective), len(program.row_lower)
     status = highs.passModel(
-        *(columns, len(row_lower), len(entries)),
-        *(int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0, objective),
-        *(column_lower, upper, row_lower, row_upper),
-        *(starts, rows, entries, np.zeros(columns, dtype=np.int32)),
+        *(columns, rows, len(program.entries)),
+        *(int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0, program.objective),
+        *(program.column_lower, program.column_upper, program.row_lower, program.row_upper),
+        *(program.starts, program.rows, program.entries, np.zeros(columns, dtype=np.int32)),
     )
     if status == highspy.HighsStatus.kError:
-        raise SurefootError(f"HiGHS refused a linear program of {columns} columns and {len(row_lower)} rows")
+        raise SurefootError(f"HiGHS refused a linear program of {columns} columns and {rows} rows")
 
 
 def run(highs: Any) -> Optimum | None:

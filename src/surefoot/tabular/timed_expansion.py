@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
-from surefoot.tabular.affine import AffineTables
-from surefoot.tabular.tables import Tables, policy_transitions
+from surefoot.tabular.affine import AffineChain, AffineTables
+from surefoot.tabular.tables import Tables
 
 # Up to this many states chains are dense; so many numbers are carried along at once, to bound memory.
 DENSE_STATES, AT_ONCE = 100, 2**22
@@ -47,26 +47,16 @@ def expand_steps(
     return Expanded(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """An affine family under the action probabilities of one step: P₀ and G_k [S, S], g [S, 1+m], ġ_k [d, S, 1+m]."""
-
-    base: Any
-    slopes: tuple[Any, ...]
-    paid: Floats
-    changes: Floats
-
-
 def _expand(
     affine: AffineTables, example: Tables, tables: Floats, low: Floats, high: Floats, states: Integers
 ) -> Expanded:
     steps, centre, half = example.units.episode_length, (low + high) / 2, (high - low) / 2
     terms = _Terms.at_the_end(affine, centre, half)
     size = spread = np.zeros((len(low), len(affine.signal_base)))
-    step = _under(affine, tables[-1])
+    step = _chain(affine, tables[-1])
     for t in reversed(range(steps)):
         if t < len(tables) - 1:
-            step = _under(affine, tables[t])
+            step = _chain(affine, tables[t])
         terms = terms.before(step, example.discount)
         value, radius = terms.value, terms.radius
         size = np.maximum(size, np.abs(value).max(axis=0))
@@ -81,11 +71,12 @@ def _expand(
     return Expanded(middle, around, size, spread)
 
 
-def _under(affine: AffineTables, probabilities: Floats) -> _Step:
-    forms = [policy_transitions(affine.matrix(entries), probabilities) for entries in (affine.base, *affine.slope)]
-    base, *slopes = [form.toarray() for form in forms] if affine.n_states <= DENSE_STATES else forms
-    paid = np.einsum("ksa,sa->sk", affine.signal_base, probabilities)
-    return _Step(base, tuple(slopes), paid, np.einsum("dksa,sa->dsk", affine.signal_slope, probabilities))
+def _chain(affine: AffineTables, probabilities: Floats) -> AffineChain:
+    """The chain of one step, dense if it is small."""
+    chain = affine.under(probabilities)
+    if affine.n_states > DENSE_STATES:
+        return chain
+    return chain._replace(base=chain.base.toarray(), slopes=tuple(slope.toarray() for slope in chain.slopes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +92,7 @@ class _Terms:
         terms = 2 + affine.dimension + affine.dimension**2
         return _Terms(np.zeros((affine.n_states, len(centre), terms, len(affine.signal_base))), centre, half)
 
-    def before(self, step: _Step, discount: float) -> _Terms:
+    def before(self, step: AffineChain, discount: float) -> _Terms:
         """One step earlier. With P at the centres of the boxes, and all terms on the right those of the step after:
 
         V = g + γPV,  first_k = γP first_k + γG_k V + ġ_k,  cross_kl = γP cross_kl + γG_l first_k,

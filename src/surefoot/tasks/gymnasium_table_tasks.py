@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from surefoot.arrays import Floats, Integers, Mask, finite_array, raise_at
 from surefoot.errors import InvalidInput
 from surefoot.tabular.model import TabularCMDP
-from surefoot.tabular.payments import cost_signals, payments_of, reward_signal
+from surefoot.tabular.tables import cost_signals, payments_of, reward_signal
 from surefoot.tasks.distribution import ParameterDistribution
 from surefoot.tasks.task_distribution import TaskDistribution, family
 

@@ -18,7 +18,7 @@ from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tabular.evaluate import evaluate
 from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
-from surefoot.tabular.transition_classes import ball_model
+from surefoot.tabular.transition_model import ball_model
 from surefoot.tasks import factored, inventory, media
 from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.task_distribution import from_arrays
