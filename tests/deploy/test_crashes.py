@@ -42,25 +42,10 @@ class Driver:
             env=environment,
         )
 
-    def run(
-        self,
-        path: Path,
-        method: str,
-        episodes: int,
-        statement: int | None = None,
-        seconds: float | None = None,
-        call: int | None = None,
-        how: str = "python",
-    ) -> dict[str, Any]:
-        request = {
-            "path": str(path),
-            "method": method,
-            "episodes": episodes,
-            "statement": statement,
-            "seconds": seconds,
-            "call": call,
-            "how": how,
-        }
+    def run(self, path: Path, method: str, episodes: int, how: str = "python", **when: float) -> dict[str, Any]:
+        """`when` it dies: before a `statement` or a system `call`, or after `seconds`."""
+        never = {"statement": None, "seconds": None, "call": None}
+        request = {"path": str(path), "method": method, "episodes": episodes, "how": how, **never, **when}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -131,13 +116,6 @@ def acknowledged(said: list[str]) -> list[str]:
         elif answer["episodes"]:
             promised.append(f"told {answer['episodes'] - 1}")
     return promised
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("set") / "set"
-    deployments.tiny_set().save(folder)
-    return folder
 
 
 def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) -> Path:

@@ -96,6 +96,8 @@ def test_a_controller_in_another_language_writes_the_same_journal(tmp_path: Path
         (b'{"do": "tell", "episode": 0, "costs": [1], "rewards": [true]}', "invalid", "rewards must be numbers"),
         (b'{"do": "tell", "episode": 0, "transitions": [[0, 0, "", 1, 0]]}', "invalid", "transitions must be numbers"),
         (b'{"do": "tell", "episode": 0, "transitions": {"states": [["x"]]}}', "invalid", "states must be numbers"),
+        (b'{"do": "tell", "episode": 0, "reward": 0.9, "reward": 0.1, "cost": 0.5}', "request", "more than once"),
+        (b'{"do": "ask", "id": {"a": 1, "a": 2}}', "request", "more than once"),
     ],
 )
 def test_bad_requests_get_an_answer_and_change_nothing(tmp_path: Path, line: bytes, kind: str, message: str) -> None:
@@ -177,22 +179,6 @@ def test_the_limits_leave_room_for_an_episode_of_100_000_steps() -> None:
     bounded_json.check(
         ('{"do": "tell", "episode": 1, "transitions": [' + ", ".join(steps) + "]}\n").encode(), protocol.LIMITS
     )
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"do": "tell", "episode": 0, "reward": 0.9, "reward": 0.1, "cost": 0.5, "first_state": 0}',
-        b'{"do": "ask", "id": {"a": 1, "a": 2}}',
-    ],
-)
-def test_a_key_twice_is_no_request(tmp_path: Path, line: bytes) -> None:
-    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
-        deployment.ask()
-        answer = protocol.answer(deployment, line)
-        assert answer["error"]["kind"] == "request"
-        assert "more than once" in answer["error"]["message"]
-        assert deployment.status().episodes == 0
 
 
 def test_an_outcome_that_no_row_can_hold_is_refused(tmp_path: Path) -> None:

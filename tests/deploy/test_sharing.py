@@ -143,7 +143,7 @@ def test_a_lock_that_was_removed_while_somebody_waited_is_made_anew(
 
     monkeypatch.setattr(journal, "_lock", late)
     held = journal.WriterLock(path)
-    assert held.held()
+    assert held.is_held()
     assert len(calls) == 2
     with pytest.raises(ArtifactError, match="held by another deployment"):
         journal.WriterLock(path)
@@ -326,7 +326,7 @@ def test_whatever_fails_inside_ask_gives_the_safe_policy(
     path = tmp_path / "journal"
     with Deployment.open(path, fresh()) as deployment:
         deployments.drive(deployment, 3)
-        for place in ("surefoot.deploy.replay.Replay.owed", "surefoot.deploy.journal.Journal._write"):
+        for place in ("surefoot.deploy.replay.Replay.next_rows", "surefoot.deploy.journal.Journal._write"):
             if "_write" in place and not isinstance(error, MemoryError):
                 continue
             with monkeypatch.context() as patch:

@@ -57,11 +57,11 @@ def _copy(source: Path, copy: Path) -> None:
             check_schema(origin, source)
             pages, each = (origin.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
             if (pages - 1) * each > size_on_disk(source):  # the log may claim any number; a page may be cut short
-                raise Damaged(f"{source}: cannot be copied (it claims {pages * each} bytes, more than are there)")
+                raise Damaged(f"cannot be copied (it claims {pages * each} bytes, more than are there)", path=source)
             origin.backup(made)
             made.execute("PRAGMA journal_mode=DELETE")  # like one that was closed: this file is all there is
     except STRANGE as error:
-        raise Damaged(f"{source}: cannot be copied ({error})") from None
+        raise Damaged(f"cannot be copied ({error})", path=source) from None
     except MemoryError:
         raise too_large(source) from None
     with copy.open("rb+") as stream:
@@ -75,5 +75,5 @@ def _check_copy(copy: Path, source: Path, expected: Mark | None, let_through: Ca
             last = Mark(n + 1, digest)
             let_through()
     except Damaged as error:
-        raise Damaged(str(error).replace(str(copy), str(source)), error.row) from None
+        raise Damaged(error.sentence, error.row, source) from None
     return last

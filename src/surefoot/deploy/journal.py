@@ -192,7 +192,7 @@ class Journal:
         return rows
 
     def _check_ownership(self) -> None:
-        if not self._lock.held():
+        if not self._lock.is_held():
             raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
         if self._file is None or self._file != file_id(self._place):
             raise OSError("the file was removed or replaced; open the journal again")
@@ -347,7 +347,7 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self.path, self._place = path, str(path)
         self._handle: int | None = None
-        while not self.held():  # whoever held it before may have removed the file
+        while not self.is_held():  # whoever held it before may have removed the file
             self.release()
             self._handle, self._made = self._acquire()
         _held.add(self)
@@ -370,7 +370,7 @@ class WriterLock:
             ) from None
         return handle, made
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether the file that others would lock is still the one that is locked here."""
         if self._handle is None:
             return False
@@ -383,7 +383,7 @@ class WriterLock:
     def release(self, *, discard: bool = False) -> None:
         """The file stays, unless it was made here and is of no use: who locks it next then finds it gone, and makes it
         anew."""
-        if discard and self.held() and self._made:
+        if discard and self.is_held() and self._made:
             with suppress(OSError):  # on Windows an open file cannot be removed
                 self.path.unlink()
         handle, self._handle = self._handle, None

@@ -155,7 +155,7 @@ class Replay:
         self._next: Order | None = None
         self._settled: LearnerState | None = None  # of which all consequences are written
 
-    def owed(self) -> list[Entry]:
+    def next_rows(self) -> list[Entry]:
         """The rows up to and including the next order; none while one is outstanding."""
         if self.outstanding is not None:
             return []
@@ -179,7 +179,7 @@ class Replay:
         self._settled = self.learner.state
 
     def wrote(self, entries: list[Entry]) -> None:
-        """Take note that these owed rows are written."""
+        """Take note that these rows are written."""
         for kind, payload in entries:
             if kind == "event":
                 self.events += 1
@@ -211,10 +211,10 @@ class Replay:
         if row.kind in TOLD:
             self._follow_outcome(row)
             return
-        owed = self.owed()
-        if not owed:
+        following = self.next_rows()
+        if not following:
             raise Departure(f"{row.kind!r} where the outcome of episode {self.learner.state.episode} must come")
-        kind, expected = owed[0]
+        kind, expected = following[0]
         if row.kind != kind:
             raise Departure(f"{row.kind!r} where {kind!r} must come: {expected}")
         if kind == "order":  # the draw is exact on every machine
@@ -398,7 +398,7 @@ def _take(replay: Replay, rows: Sequence[JournalRow]) -> int:
 
 
 def _order_is_next(replay: Replay) -> bool:
-    return [kind for kind, _ in replay.owed()] == ["order"]
+    return [kind for kind, _ in replay.next_rows()] == ["order"]
 
 
 def _read(replay: Replay, rows: Sequence[JournalRow]) -> tuple[Integers, Outcomes]:

@@ -26,7 +26,7 @@ from surefoot.deploy.chain import (
     raise_as_damaged,
     track_rows,
 )
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.outcomes import Episode
 from surefoot.deploy.replay import TOLD, Blocks, Departure, Replay, check_header, header
@@ -56,7 +56,7 @@ def _alone(method: Callable[Concatenate[Deployment, P], R]) -> Callable[Concaten
     """One thread after the other, and nobody after `close` or in a forked child."""
 
     @wraps(method)
-    def guarded(self: Deployment, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+    def run_alone(self: Deployment, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         if self._process != os.getpid():
             raise Closed("the deployment belongs to the process that opened it, not to one forked from it")
         with self._turn:
@@ -64,7 +64,7 @@ def _alone(method: Callable[Concatenate[Deployment, P], R]) -> Callable[Concaten
                 raise Closed("the deployment is closed; open the journal again")
             return method(self, *arguments, **keywords)
 
-    return guarded
+    return run_alone
 
 
 class Deployment:
@@ -161,7 +161,7 @@ class Deployment:
         units, breach = self.learner.method.units, episode.get("breach", False)
         plain = outcomes.record(episode, len(units.budget), self.learner.horizon)
         payload = {"episode": order.episode, **plain, **({"breach": True} if breach else {})}
-        if self._settled("outcome", order, payload):
+        if self._is_recorded("outcome", order, payload):
             return
         outside = None if breach else outcomes.breach(plain, units)
         if outside:
@@ -175,7 +175,7 @@ class Deployment:
         if order.episode == FALLBACK:
             return
         payload = {"episode": order.episode, "reason": outcomes.check_reason(reason)}
-        if not self._settled("abandoned", order, payload):
+        if not self._is_recorded("abandoned", order, payload):
             self._record("abandoned", payload)
 
     def status(self) -> Status:
@@ -211,7 +211,7 @@ class Deployment:
     ) -> None:
         self.close()
 
-    def _settled(self, kind: str, order: Order, payload: dict[str, Any]) -> bool:
+    def _is_recorded(self, kind: str, order: Order, payload: dict[str, Any]) -> bool:
         """Whether exactly this was recorded before; an error if something else was, or nothing can be."""
         outstanding = self._replay.outstanding
         if outstanding is not None and order.episode == outstanding.episode:
@@ -245,13 +245,13 @@ class Deployment:
         if self._unrecorded is not None:
             self._record(*self._unrecorded)
         if self._replay.outstanding is None:
-            self._append(self._replay.owed(), self._replay.wrote)
+            self._append(self._replay.next_rows(), self._replay.wrote)
 
     def _catch_up(self) -> None:
         """Write what follows from the rows there: a new journal's first decision, and what earlier versions, which
         wrote events with the next order only, left out."""
-        if self._replay.outstanding is None and (owed := self._replay.consequences(self.learner)):
-            self._append(owed, self._replay.wrote)
+        if self._replay.outstanding is None and (following := self._replay.consequences(self.learner)):
+            self._append(following, self._replay.wrote)
 
     def _record(self, kind: str, payload: dict[str, Any]) -> None:
         """Commit what was told with all that follows from it, then let the learner move: no reader ever sees an
@@ -265,12 +265,12 @@ class Deployment:
             self._suspended = f"the method failed on the outcome of episode {payload['episode']}: {error}"
             raise
         self._unrecorded = kind, payload  # `ask` tries again if this fails
-        self._append([(kind, payload), *following], lambda entries: self._moved(moved, entries[1:]))
+        self._append([(kind, payload), *following], lambda entries: self._move(moved, entries[1:]))
         self._unrecorded = self._suspended = None
         if self.learner.state.episode - self._kept >= SNAPSHOT_EVERY:
             self._snapshot()
 
-    def _moved(self, learner: Learner, following: list[Entry]) -> None:
+    def _move(self, learner: Learner, following: list[Entry]) -> None:
         self._replay.move(learner)
         self._replay.wrote(following)
         self._replay.settle()
@@ -320,7 +320,7 @@ def _read_opening(journal: Journal) -> Mapping[str, Any] | None:
     if not journal.exists:
         return None
     with raise_as_damaged(journal.path):
-        return opening(decode_row(next(journal.rows()), journal.path), str(journal.path))
+        return opening(decode_row(next(journal.rows()), journal.path), journal.path)
 
 
 def _resume_journal(
@@ -339,16 +339,14 @@ def _resume_journal(
                 elif row.n > covered:
                     blocks.add(row)
     except Departure as error:
-        raise Damaged(f"{journal.path}: row {error.row} does not follow: {error}", error.row) from None
+        raise Damaged(f"row {error.row} does not follow: {error}", error.row, journal.path) from None
     journal.connect()
     return replay, tally
 
 
 def _check_first(row: JournalRow, learner: Learner, path: Path, key: str | None) -> None:
     try:
-        opened = opening(row, str(path))
-        check_seals(opened, path)
-        check_header(opened, learner, str(path), key)
+        check_header(check_opening(row, path), learner, str(path), key)
     except STRANGE as error:
         raise Departure(str(error), 0) from None
 

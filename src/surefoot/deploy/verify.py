@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ from surefoot.deploy.chain import (
     read,
     resolve_journal_path,
 )
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.history import Thinned
 from surefoot.deploy.replay import Blocks, Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
-from surefoot.deploy.status import ALARMS, Chances, Fact, Tally, assumptions
+from surefoot.deploy.status import ALARMS, Chances, Fact, Tally, assumptions, plain_data
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Method
@@ -72,17 +72,14 @@ class Verification:
     rounding: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        listed = {name: [list(each) for each in getattr(self, name)] for name in ("next_order", "assumptions")}
-        return {**asdict(self), "alarms": list(self.alarms), **listed}
+        return plain_data(self)
 
 
 def read_header(path: str | PathLike[str]) -> Mapping[str, Any]:
     """The payload of row 0: method, settings and the digest of the policy set."""
-    with raise_as_damaged(resolve_journal_path(path)):
-        for row in read(path):
-            return opening(row, str(path))
-    raise Damaged(f"{path}: row 0 is missing", 0)
+    target = resolve_journal_path(path)
+    with raise_as_damaged(target):
+        return opening(next(read(target)), target)
 
 
 def verify(
@@ -148,10 +145,9 @@ def verify(
 
 def _check_first(row: JournalRow, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
     """The payload of row 0, if the learner is the one that it names."""
-    found = opening(row, str(path))
+    found = check_opening(row, path)
     if canonical(found) != row.payload:
         raise Departure("its payload is not written in the canonical form")
-    check_seals(found, path)
     check_header(found, learner, str(path), found.get("key") if key is None else key_name(key))
     return found
 
@@ -207,7 +203,7 @@ class Possible:
 
     def add(self, row: JournalRow) -> None:
         if row.n == 0:
-            found = opening(row, "the journal")
+            found = opening(row)
             check_header(found, self._learner, "the journal", found.get("key"))
             return
         with _departures():

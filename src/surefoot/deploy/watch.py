@@ -33,10 +33,10 @@ from surefoot.deploy.chain import (
     raise_as_damaged,
     resolve_journal_path,
 )
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy.forms import check_opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
-from surefoot.deploy.page import View, render_body, render_page, view
+from surefoot.deploy.page import View, render_body, render_page, take_rows, view
 from surefoot.errors import InvalidInput, SurefootError
 
 if TYPE_CHECKING:
@@ -121,13 +121,9 @@ class Follower:
 
     def _take(self, rows: list[RawRow]) -> None:
         if rows[0][0] == 0:
-            opened = opening(decode_row(rows[0], self.path), str(self.path))
-            check_seals(opened, self.path)
+            opened = check_opening(decode_row(rows[0], self.path), self.path)
             self._possible = None if self._maker is None else self._maker(opened)
-        self._history.extend(rows, self.path)
-        if self._possible is not None:
-            for row in rows:
-                self._possible.add(decode_row(row, self.path))
+        take_rows(rows, self.path, self._history, self._possible)
         n, _, _, digest = rows[-1]
         self._end = Mark(n + 1, digest)
 
