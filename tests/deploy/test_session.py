@@ -22,26 +22,19 @@ from surefoot.methods import METHODS, learner
 from surefoot.testing.learner_suite import fingerprint
 
 
-def test_a_first_deployment(tmp_path: Path) -> None:
-    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+def test_orders_and_outcomes_are_on_the_disk_before_they_are_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Deployment.open(path, fresh()) as deployment:
         assert deployment.status().episodes == 0
         order = deployment.ask()
-        deployment.tell(order, reward=1.0, cost=0.5, first_state=0)
-        assert deployment.status().episodes == 1
-        assert deployment.learner.state.episode == 1
-        assert deployment.head() == deployment.status().head == list(read(tmp_path / "journal"))[-1].hash.hex()
-    assert verify(tmp_path / "journal", fresh()).holds
-
-
-def test_an_order_is_on_the_disk_before_it_is_handed_out(tmp_path: Path) -> None:
-    deployment = Deployment.open(tmp_path / "journal", fresh())
-    order = deployment.ask()
-    last = list(read(tmp_path / "journal"))[-1]
-    assert (last.kind, last.data["episode"], last.data["policy"]) == ("order", 0, order.policy_index)
-    assert 0 <= last.data["draw"] < 1
-    deployment.tell(order, **told(order))
-    assert list(read(tmp_path / "journal"))[-1].kind == "outcome"
-    deployment.close()
+        last = list(read(path))[-1]
+        assert (last.kind, last.data["episode"], last.data["policy"]) == ("order", 0, order.policy_index)
+        assert 0 <= last.data["draw"] < 1
+        deployment.tell(order, **told(order))
+        assert list(read(path))[-1].kind == "outcome"
+        assert deployment.status().episodes == deployment.learner.state.episode == 1
+        assert deployment.head() == deployment.status().head == list(read(path))[-1].hash.hex()
+    assert verify(path, fresh()).holds
 
 
 def test_asking_again_returns_the_same_order_also_after_opening_again(tmp_path: Path) -> None:

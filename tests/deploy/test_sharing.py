@@ -362,17 +362,6 @@ def test_interrupted_between_the_disk_and_the_memory(tmp_path: Path, monkeypatch
     assert verify(path, fresh()).holds
 
 
-def test_an_outcome_out_of_range_suspends_as_long_as_the_process_lives(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with Deployment.open(path, fresh()) as deployment:
-        order = deployment.ask()
-        with pytest.raises(InvalidInput, match="breach=True"):
-            deployment.tell(order, reward=99.0, cost=0.5, first_state=0)
-        assert deployment.ask().episode == FALLBACK
-    with Deployment.open(path, fresh()) as deployment:
-        assert deployment.ask().episode == order.episode  # it was never told, so it still stands
-
-
 def test_a_learner_belongs_to_one_journal(tmp_path: Path) -> None:
     shared = fresh()
     with Deployment.open(tmp_path / "one", shared) as deployment:

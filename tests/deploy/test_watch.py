@@ -87,7 +87,7 @@ def test_what_does_not_change_is_not_opened(tmp_path: Path) -> None:
         os.utime(file, (1, 1))
     follower = Follower(tmp_path / "journal")
     follower.advance(60)
-    with mock.patch.object(watch, "iter_checked_blocks", side_effect=AssertionError("opened")):
+    with mock.patch.object(chain, "iter_checked_blocks", side_effect=AssertionError("opened")):
         follower.advance(60)
     assert follower.changes == 1
 
@@ -295,6 +295,15 @@ def test_two_hundred_may_ask_at_the_same_moment(tmp_path: Path) -> None:
 def test_the_script_loads_nothing_and_is_written_as_it_is() -> None:
     assert "://" not in SCRIPT
     assert "</" not in SCRIPT
+
+
+def test_a_page_is_served_without_what_it_has_no_use_for() -> None:
+    """Methods and matplotlib take a second of the processor to import."""
+    code = "import sys, surefoot.cli.pages; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "surefoot.report.page" in loaded
+    assert loaded & {"matplotlib", "pydantic", "surefoot.methods", "surefoot.learning.learner"} == set()
 
 
 def test_the_command_ends_cleanly_when_interrupted(tmp_path: Path) -> None:

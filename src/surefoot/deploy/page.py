@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.cmdp.wording import number
-from surefoot.deploy.chain import (
-    Observer,
-    RawRow,
-    check_key,
-    decode_row,
-    iter_checked_blocks,
-    raise_as_damaged,
-    resolve_journal_path,
-)
+from surefoot.deploy import chain
+from surefoot.deploy.chain import Observer
 from surefoot.deploy.charts import Card, cards
 from surefoot.deploy.forms import check_opening
 from surefoot.deploy.history import History
@@ -61,9 +54,9 @@ def deployment_page(
 ) -> str:
     """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
     it also shows what is left in the parameters of the family; with its `key`, the seal is checked."""
-    history = read_history(path, possible, observer, key)
-    with raise_as_damaged(resolve_journal_path(path)):
-        return render_page(view(resolve_journal_path(path).name, history, possible))
+    history, target = read_history(path, possible, observer, key), chain.resolve_journal_path(path)
+    with chain.raise_as_damaged(target):
+        return render_page(view(target.name, history, possible))
 
 
 def read_history(
@@ -72,11 +65,11 @@ def read_history(
     observer: Observer | None = None,
     key: bytes | None = None,
 ) -> History:
-    history, target = History(sealed=key is not None), resolve_journal_path(path)
-    with raise_as_damaged(target):
-        for rows in iter_checked_blocks(target, key=check_key(key)):
+    history, target = History(sealed=key is not None), chain.resolve_journal_path(path)
+    with chain.raise_as_damaged(target):
+        for rows in chain.iter_checked_blocks(target, key=chain.check_key(key)):
             if rows[0][0] == 0:
-                check_opening(decode_row(rows[0], target), target)
+                check_opening(chain.decode_row(rows[0], target), target)
             take_rows(rows, target, history, possible)
             if observer is not None:
                 observer(rows[-1][0] + 1)
@@ -85,11 +78,11 @@ def read_history(
     return history
 
 
-def take_rows(rows: Sequence[RawRow], path: Path, history: History, possible: Possible | None) -> None:
+def take_rows(rows: Sequence[chain.RawRow], path: Path, history: History, possible: Possible | None) -> None:
     history.extend(rows, path)
     if possible is not None:
         for row in rows:
-            possible.add(decode_row(row, path))
+            possible.add(chain.decode_row(row, path))
 
 
 def view(name: str, history: History, possible: Possible | None = None) -> View:

@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -376,9 +375,7 @@ class Blocks:
     def __enter__(self) -> Blocks:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Rows that wait come before whatever ended the block, and so does what is wrong with them."""
         if error is None or isinstance(error, Exception):
             self.finish()

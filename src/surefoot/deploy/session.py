@@ -10,22 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import (
-    STRANGE,
-    Damaged,
-    JournalRow,
-    Observer,
-    canonical,
-    check_key,
-    decode_row,
-    key_name,
-    raise_as_damaged,
-    track_rows,
-)
+from surefoot.deploy import chain, outcomes, snapshots
+from surefoot.deploy.chain import Damaged, JournalRow, Observer
 from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.outcomes import Episode
@@ -107,14 +95,14 @@ class Deployment:
         """
         if isinstance(learner, Learner):
             _check_fresh(learner)
-        journal = Journal(path, check_key(key))
+        journal = Journal(path, chain.check_key(key))
         try:
             made = learner if isinstance(learner, Learner) else learner(_read_opening(journal))
             _check_fresh(made)
             if not journal.exists:
-                journal.begin(("open", header(made, key_name(key))))
-            with raise_as_damaged(journal.path):
-                replay, tally = _resume_journal(journal, made, key_name(key), observer)
+                journal.begin(("open", header(made, chain.key_name(key))))
+            with chain.raise_as_damaged(journal.path):
+                replay, tally = _resume_journal(journal, made, chain.key_name(key), observer)
             _deployed.add(made)
             opened = cls(journal, replay, tally)
             opened._attempt(opened._catch_up)
@@ -206,9 +194,7 @@ class Deployment:
     def __enter__(self) -> Deployment:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _is_recorded(self, kind: str, order: Order, payload: dict[str, Any]) -> bool:
@@ -224,7 +210,8 @@ class Deployment:
         earlier = self._journal.find(TOLD, order.episode) if order.episode < self.learner.state.episode else None
         if earlier is None:
             raise InvalidInput(f"order is for episode {order.episode}, which was not ordered; ask for an order first")
-        if (earlier.kind, canonical(outcomes.drop_computed_signals(earlier.data))) != (kind, canonical(payload)):
+        recorded = chain.canonical(outcomes.drop_computed_signals(earlier.data))
+        if (earlier.kind, recorded) != (kind, chain.canonical(payload)):
             raise InvalidInput(
                 f"episode {order.episode} is already recorded as {earlier.kind} {earlier.payload.decode()[:80]}; "
                 "what was told cannot be changed"
@@ -319,8 +306,8 @@ def _check_fresh(learner: Learner) -> None:
 def _read_opening(journal: Journal) -> Mapping[str, Any] | None:
     if not journal.exists:
         return None
-    with raise_as_damaged(journal.path):
-        return opening(decode_row(next(journal.rows()), journal.path), journal.path)
+    with chain.raise_as_damaged(journal.path):
+        return opening(chain.decode_row(next(journal.rows()), journal.path), journal.path)
 
 
 def _resume_journal(
@@ -331,8 +318,8 @@ def _resume_journal(
     covered = next((n for n, state in journal.snapshots() if _restore_snapshot(replay, state)), 0)
     try:
         with Blocks(replay) as blocks:
-            for raw in track_rows(journal.rows(), observer):
-                row = decode_row(raw, journal.path)
+            for raw in chain.track_rows(journal.rows(), observer):
+                row = chain.decode_row(raw, journal.path)
                 tally.add(row)
                 if row.n == 0:
                     _check_first(row, learner, journal.path, key)
@@ -347,7 +334,7 @@ def _resume_journal(
 def _check_first(row: JournalRow, learner: Learner, path: Path, key: str | None) -> None:
     try:
         check_header(check_opening(row, path), learner, str(path), key)
-    except STRANGE as error:
+    except chain.STRANGE as error:
         raise Departure(str(error), 0) from None
 
 

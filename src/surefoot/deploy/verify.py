@@ -15,18 +15,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.deploy.chain import (
-    STRANGE,
-    Damaged,
-    JournalRow,
-    Observer,
-    canonical,
-    check_key,
-    key_name,
-    raise_as_damaged,
-    read,
-    resolve_journal_path,
-)
+from surefoot.deploy import chain
+from surefoot.deploy.chain import Damaged, JournalRow, Observer
 from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.history import Thinned
 from surefoot.deploy.replay import Blocks, Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
@@ -77,9 +67,9 @@ class Verification:
 
 def read_header(path: str | PathLike[str]) -> Mapping[str, Any]:
     """The payload of row 0: method, settings and the digest of the policy set."""
-    target = resolve_journal_path(path)
-    with raise_as_damaged(target):
-        return opening(next(read(target)), target)
+    target = chain.resolve_journal_path(path)
+    with chain.raise_as_damaged(target):
+        return opening(next(chain.read(target)), target)
 
 
 def verify(
@@ -125,9 +115,9 @@ def verify(
 
     try:
         with Blocks(replay, took) as blocks:
-            for row in read(path, key=check_key(key), observer=observer):
+            for row in chain.read(path, key=chain.check_key(key), observer=observer):
                 if row.n == 0:
-                    found = _check_first(row, resolve_journal_path(path), learner, key)
+                    found = _check_first(row, chain.resolve_journal_path(path), learner, key)
                     took(row)
                 else:
                     blocks.add(row)
@@ -137,7 +127,7 @@ def verify(
         return verdict(False, error.row, str(error))
     except (OtherPolicySet, FeaturesMissing):
         raise
-    except (Departure, SurefootError, *STRANGE) as error:
+    except (Departure, SurefootError, *chain.STRANGE) as error:
         return verdict(False, count, f"row {count} does not follow: {error}")
     rewritten = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
     return verdict(True) if published else verdict(False, count, rewritten)
@@ -146,9 +136,9 @@ def verify(
 def _check_first(row: JournalRow, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
     """The payload of row 0, if the learner is the one that it names."""
     found = check_opening(row, path)
-    if canonical(found) != row.payload:
+    if chain.canonical(found) != row.payload:
         raise Departure("its payload is not written in the canonical form")
-    check_header(found, learner, str(path), found.get("key") if key is None else key_name(key))
+    check_header(found, learner, str(path), found.get("key") if key is None else chain.key_name(key))
     return found
 
 
