@@ -16,7 +16,7 @@ from deployments import HORIZON, fresh
 from mutations import forge
 from test_alarms_seen import calibrated
 from typer.testing import CliRunner
-from views import READERS, VIEWS
+from views import READERS, VIEWS, followed
 
 from surefoot.cli import app
 from surefoot.cli.deploy import learner_of
@@ -26,7 +26,6 @@ from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import assumptions, facts, read_status
 from surefoot.deploy.verify import read_header, verify
-from surefoot.deploy.watch import Follower
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
@@ -152,8 +151,7 @@ def test_the_first_format_cannot_hold_what_it_did_not_know(
 
 def refused_by_all(path: Path, stored: Path, words: str) -> None:
     """In one sentence that names the file, never by a traceback."""
-    follower = Follower(path)
-    follower.advance(60)
+    follower = followed(path)
     assert words in follower.view.verdict
     assert str(path) in follower.view.verdict
     assert follower.view.tone == "bad"
@@ -242,8 +240,7 @@ def test_sealed_is_said_only_where_the_key_proved_it(tmp_path: Path) -> None:
     assert ("seal", f"sealed with this key, {name}") in facts(read_status(path, key=KEY))
     assert f"Seal: sealed with this key, {name}." in deployment_page(path, key=KEY)
     assert ("seal", f"sealed with this key, {name}") in verify(path, fresh(), key=KEY).assumptions
-    follower = Follower(path, KEY)
-    follower.advance(60)
+    follower = followed(path, KEY)
     assert ("seal", f"sealed with this key, {name}") in follower.view.facts
     for command in ("status", "report"):
         assert CliRunner().invoke(app, [command, str(path), "--key", str(tmp_path / "key")]).exit_code == 0

@@ -65,12 +65,6 @@ def check_damaged(content: bytes) -> None:
             pass
 
 
-@given(st.integers(0, 10**9))
-def test_truncated_anywhere(place: int) -> None:
-    content = whole()[0]
-    check_damaged(content[: place % len(content)])
-
-
 def test_truncated_at_page_boundaries() -> None:
     content = whole()[0]
     for length in range(0, len(content), 4096):

@@ -46,8 +46,11 @@ def folder(tmp_path: Path, stored: Path) -> Path:
 
 
 READING = (
-    *("--help", "methods", "export journal"),
-    *(pytest.param(each, marks=pytest.mark.long) for each in ("status journal", "verify journal --policies set")),
+    *("--help", "export journal"),
+    *(
+        pytest.param(each, marks=pytest.mark.long)
+        for each in ("methods", "status journal", "verify journal --policies set")
+    ),
 )
 
 
@@ -104,7 +107,8 @@ def test_another_encoding(tmp_path: Path, locale: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_a_line_that_memory_cannot_hold_is_answered(folder: Path) -> None:
+@pytest.mark.parametrize("rooms", [(12, 24), pytest.param((8, 12, 16, 20, 24, 28), marks=pytest.mark.long)])
+def test_a_line_that_memory_cannot_hold_is_answered(folder: Path, rooms: tuple[int, ...]) -> None:
     """With little more memory than it takes to start: what is too much for it gets an answer, and the rest goes on."""
     code = (
         "import resource, sys; from surefoot.cli import deploy; from surefoot.cli.commands import run; "
@@ -115,7 +119,7 @@ def test_a_line_that_memory_cannot_hold_is_answered(folder: Path) -> None:
     long = json.dumps({"do": "tell", "episode": 0, "rewards": [0.123456] * 700_000, "costs": [0.5]})
     lines = "".join(f"{line}\n" for line in ('{"do": "ask"}', long, '{"do": "status"}'))
     kinds = []
-    for room in (8, 12, 16, 24):
+    for room in rooms:
         done = subprocess.run(
             [sys.executable, "-c", code, str(room), "deploy", "set", "--journal", f"new{room}", *deployments.OPTIONS],
             cwd=folder,
@@ -131,5 +135,5 @@ def test_a_line_that_memory_cannot_hold_is_answered(folder: Path) -> None:
         kinds.append(refused["error"]["kind"])
         assert status["status"]["outstanding"] == first["order"]["episode"] == 0
         assert read_status(folder / f"new{room}").outstanding == 0
-    assert len(kinds) >= 2
+    assert len(kinds) >= len(rooms) // 2
     assert set(kinds) == {"internal"}

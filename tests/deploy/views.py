@@ -58,8 +58,7 @@ def of_page(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
 
 
 def of_watch(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
-    follower = Follower(path)
-    follower.advance(60)
+    follower = followed(path)
     return _of_view(follower.view, str(follower.view))
 
 
@@ -70,6 +69,13 @@ def of_verify(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
     text = "\n".join(_verdict_lines(path, made, verdict))
     assert ("with a certificate" in text) == verdict.certified
     return Seen(text, order_in_words(verdict.next_order), verdict.certified)
+
+
+def followed(path: Path, key: bytes | None = None) -> Follower:
+    """Whoever watches, when all that is there has been read."""
+    follower = Follower(path, key)
+    follower.advance(60)
+    return follower
 
 
 READERS = {"command": of_command, "page": of_page, "watch": of_watch, "verify": of_verify}

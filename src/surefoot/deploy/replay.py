@@ -177,7 +177,7 @@ class Replay:
         """Take note that all consequences of the state are written: the next order does not compute them again."""
         self._settled = self.learner.state
 
-    def wrote(self, entries: list[Entry]) -> None:
+    def note_written(self, entries: list[Entry]) -> None:
         """Take note that these rows are written."""
         for kind, payload in entries:
             if kind == "event":
@@ -226,7 +226,7 @@ class Replay:
                 raise Departure(f"{kind}: {different}")
             self.rounding = max(self.rounding, size)
             expected = found
-        self.wrote([(kind, expected)])
+        self.note_written([(kind, expected)])
 
     def _follow_outcome(self, row: JournalRow) -> None:
         payload = row.data
@@ -337,11 +337,11 @@ class Blocks:
     """Follows the rows that it is given, in order; some wait until `finish`, or the end of the `with` block.
 
     Args:
-        took: called with every row that was followed.
+        on_row: called with every row that was followed.
     """
 
-    def __init__(self, replay: Replay, took: Callable[[JournalRow], None] = lambda row: None) -> None:
-        self._replay, self._took = replay, took
+    def __init__(self, replay: Replay, on_row: Callable[[JournalRow], None] = lambda row: None) -> None:
+        self._replay, self._on_row = replay, on_row
         self._waiting: list[JournalRow] = []
         self._size = 0
 
@@ -361,7 +361,7 @@ class Blocks:
         rows, self._waiting, self._size = self._waiting, [], 0
         taken = _take(self._replay, rows)
         for row in rows[:taken]:
-            self._took(row)
+            self._on_row(row)
         for row in rows[taken:]:
             self._follow(row)
 
@@ -370,7 +370,7 @@ class Blocks:
             self._replay.follow(row)
         except (Departure, *STRANGE) as error:
             raise Departure(str(error), row.n) from None
-        self._took(row)
+        self._on_row(row)
 
     def __enter__(self) -> Blocks:
         return self

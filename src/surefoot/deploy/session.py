@@ -232,13 +232,13 @@ class Deployment:
         if self._unrecorded is not None:
             self._record(*self._unrecorded)
         if self._replay.outstanding is None:
-            self._append(self._replay.next_rows(), self._replay.wrote)
+            self._append(self._replay.next_rows(), self._replay.note_written)
 
     def _catch_up(self) -> None:
         """Write what follows from the rows there: a new journal's first decision, and what earlier versions, which
         wrote events with the next order only, left out."""
         if self._replay.outstanding is None and (following := self._replay.consequences(self.learner)):
-            self._append(following, self._replay.wrote)
+            self._append(following, self._replay.note_written)
 
     def _record(self, kind: str, payload: dict[str, Any]) -> None:
         """Commit what was told with all that follows from it, then let the learner move: no reader ever sees an
@@ -259,7 +259,7 @@ class Deployment:
 
     def _move(self, learner: Learner, following: list[Entry]) -> None:
         self._replay.move(learner)
-        self._replay.wrote(following)
+        self._replay.note_written(following)
         self._replay.settle()
 
     def _append(self, entries: list[Entry], then: Callable[[list[Entry]], None]) -> None:

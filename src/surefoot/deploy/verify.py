@@ -107,18 +107,18 @@ def verify(
             sealed=None if key is None else holds,
         )
 
-    def took(row: JournalRow) -> None:
+    def on_row(row: JournalRow) -> None:
         nonlocal count, last, published
         tally.add(row)
         count, last = row.n + 1, row.hash.hex()
         published = published or last == head
 
     try:
-        with Blocks(replay, took) as blocks:
+        with Blocks(replay, on_row) as blocks:
             for row in chain.read(path, key=chain.check_key(key), observer=observer):
                 if row.n == 0:
                     found = _check_first(row, chain.resolve_journal_path(path), learner, key)
-                    took(row)
+                    on_row(row)
                 else:
                     blocks.add(row)
     except Damaged as error:
