@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import deployments
 import pytest
 
 
@@ -17,3 +18,11 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir=memory) as made:
         yield Path(made)
+
+
+@pytest.fixture(scope="session")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small policy set on disk, to be read only."""
+    folder = tmp_path_factory.mktemp("stored") / "set"
+    deployments.tiny_set().save(folder)
+    return folder

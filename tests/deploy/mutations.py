@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from surefoot.cli.deploy import _make_learner, _settings_of_header
 from surefoot.cli.journals import export_lines
 from surefoot.deploy.backup import backup
-from surefoot.deploy.chain import BEGINNING, JournalRow, canonical, chain_hash, read
+from surefoot.deploy.chain import BEGINNING, canonical, chain_hash, read
 from surefoot.deploy.outcomes import drop_computed_signals
 from surefoot.deploy.page import deployment_page, read_history
 from surefoot.deploy.replay import TOLERANCE
@@ -270,13 +271,17 @@ def mutated(data: Any, rng: np.random.Generator) -> Any:
 
 def forge(path: Path, rows: Rows) -> None:
     """Write these rows with the hashes that follow."""
-    connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM rows")
-    previous, n = BEGINNING, 0
+    previous, written = BEGINNING, []
     for n, (kind, payload) in enumerate(rows):
         previous = chain_hash(previous, kind.encode(), payload)
-        row = JournalRow(n, kind, payload, previous)
-        connection.execute("INSERT INTO rows VALUES (?, ?, CAST(? AS TEXT), ?)", (n, kind, row.payload, row.hash))
-    connection.execute("UPDATE head SET count = ?, hash = ?", (n + 1, previous))
-    connection.commit()
-    connection.close()
+        written.append(("INSERT INTO rows VALUES (?, ?, CAST(? AS TEXT), ?)", n, kind, payload, previous))
+    head = ("UPDATE head SET count = ?, hash = ?", max(len(rows), 1), previous)
+    execute(path, ("DELETE FROM rows",), *written, head)
+
+
+def execute(path: Path, *statements: tuple[Any, ...]) -> None:
+    """Change a journal behind its back: each statement with its values."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement, *values in statements:
+            connection.execute(statement, values)
+        connection.commit()

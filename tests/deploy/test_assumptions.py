@@ -16,7 +16,7 @@ from deployments import HORIZON, fresh
 from mutations import forge
 from test_alarms_seen import calibrated
 from typer.testing import CliRunner
-from views import READERS, VIEWS
+from views import READERS, VIEWS, followed
 
 from surefoot.cli import app
 from surefoot.cli.deploy import learner_of
@@ -26,7 +26,6 @@ from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import assumptions, facts, read_status
 from surefoot.deploy.verify import read_header, verify
-from surefoot.deploy.watch import Follower
 from surefoot.errors import ArtifactError, SurefootError
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
@@ -51,17 +50,21 @@ TRUSTED = {
 }
 
 
-@pytest.mark.parametrize("look", VIEWS)
 @pytest.mark.parametrize("what", TRUSTED)
-def test_what_is_trusted_is_said_everywhere(tmp_path: Path, what: str, look: str) -> None:
+def test_what_is_trusted_is_said_everywhere(tmp_path: Path, what: str) -> None:
     maker, words = TRUSTED[what]
     with Deployment.open(tmp_path / "journal", maker()) as deployment:
         deployment.tell(order := deployment.ask(), **deployments.told(order))
-        text = VIEWS[look](tmp_path / "journal", deployment, maker).text
-        assert words in text
-        assert "surefoot-journal 1.1" in text
-        with Deployment.open(tmp_path / "plain", fresh()) as plain:
-            assert not re.search("assume_safe|shift|level", VIEWS[look](tmp_path / "plain", plain, fresh).text)
+        for look in VIEWS:
+            text = VIEWS[look](tmp_path / "journal", deployment, maker).text
+            assert words in text
+            assert "surefoot-journal 1.1" in text
+
+
+def test_what_is_not_assumed_is_not_said(tmp_path: Path) -> None:
+    with Deployment.open(tmp_path / "journal", fresh()) as deployment:
+        for look in VIEWS:
+            assert not re.search("assume_safe|shift|level", VIEWS[look](tmp_path / "journal", deployment, fresh).text)
 
 
 def test_a_calibration_says_all_that_is_known_of_it() -> None:
@@ -135,23 +138,20 @@ LATER = [
 
 @pytest.mark.parametrize("change", LATER)
 def test_the_first_format_cannot_hold_what_it_did_not_know(
-    tmp_path: Path, change: Callable[[Payload], Payload]
+    tmp_path: Path, stored: Path, change: Callable[[Payload], Payload]
 ) -> None:
     path = tmp_path / "journal"
     deployments.deployed(path, 3)
     relabelled(path, lambda row: change(as_first_format(row)))
-    refused_by_all(path, "which format 1.0 did not know")
+    refused_by_all(path, stored, "which format 1.0 did not know")
 
 
 # -------------------------------------------------------------------------------------------------------- strange rows
 
 
-def refused_by_all(path: Path, words: str) -> None:
+def refused_by_all(path: Path, stored: Path, words: str) -> None:
     """In one sentence that names the file, never by a traceback."""
-    stored = path.parent / "set"
-    deployments.tiny_set().save(stored)
-    follower = Follower(path)
-    follower.advance(60)
+    follower = followed(path)
     assert words in follower.view.verdict
     assert str(path) in follower.view.verdict
     assert follower.view.tone == "bad"
@@ -186,10 +186,10 @@ def put(name: str, value: Any) -> Callable[[Payload], Payload]:
         ("assume_safe", "no"),
     ],
 )  # fmt: skip
-def test_malformed_settings_are_refused_in_a_sentence(tmp_path: Path, name: str, value: Any) -> None:
+def test_malformed_settings_are_refused_in_a_sentence(tmp_path: Path, stored: Path, name: str, value: Any) -> None:
     deployments.deployed(tmp_path / "journal", 2)
     relabelled(tmp_path / "journal", put(name, value))
-    refused_by_all(tmp_path / "journal", "row 0 (open) has no proper 'settings'")
+    refused_by_all(tmp_path / "journal", stored, "row 0 (open) has no proper 'settings'")
 
 
 def test_what_is_wrong_with_a_row_names_the_file(tmp_path: Path) -> None:
@@ -209,23 +209,22 @@ def test_what_is_wrong_with_a_row_names_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [5, "<b>approved</b>", {"TUV": "yes"}, "0123456789ABCDEF", "0123456789abcde", True])
-def test_what_names_no_key_is_refused(tmp_path: Path, name: Any) -> None:
+def test_what_names_no_key_is_refused(tmp_path: Path, stored: Path, name: Any) -> None:
     deployments.deployed(tmp_path / "journal", 2)
     relabelled(tmp_path / "journal", lambda row: {**row, "key": name})
-    refused_by_all(tmp_path / "journal", "row 0 (open) has no proper 'key'")
+    refused_by_all(tmp_path / "journal", stored, "row 0 (open) has no proper 'key'")
 
 
-def test_a_key_is_named_exactly_if_there_are_seals(tmp_path: Path) -> None:
+def test_a_key_is_named_exactly_if_there_are_seals(tmp_path: Path, stored: Path) -> None:
     deployments.deployed(tmp_path / "named", 2)
     relabelled(tmp_path / "named", lambda row: {**row, "key": "0123456789abcdef"})
-    refused_by_all(tmp_path / "named", "row 0 names a key, but there is no table of seals")
+    refused_by_all(tmp_path / "named", stored, "row 0 names a key, but there is no table of seals")
     with Deployment.open(tmp_path / "sealed", fresh(), key=KEY) as deployment:
         deployments.drive(deployment, 2)
     relabelled(tmp_path / "sealed", lambda row: {**row, "key": None})
     with sqlite3.connect(tmp_path / "sealed") as connection:
         assert connection.execute("SELECT count(*) FROM seals").fetchone()[0]
-    shutil.rmtree(tmp_path / "set")
-    refused_by_all(tmp_path / "sealed", "row 0 names no key, but there is a table of seals")
+    refused_by_all(tmp_path / "sealed", stored, "row 0 names no key, but there is a table of seals")
 
 
 def test_sealed_is_said_only_where_the_key_proved_it(tmp_path: Path) -> None:
@@ -241,8 +240,7 @@ def test_sealed_is_said_only_where_the_key_proved_it(tmp_path: Path) -> None:
     assert ("seal", f"sealed with this key, {name}") in facts(read_status(path, key=KEY))
     assert f"Seal: sealed with this key, {name}." in deployment_page(path, key=KEY)
     assert ("seal", f"sealed with this key, {name}") in verify(path, fresh(), key=KEY).assumptions
-    follower = Follower(path, KEY)
-    follower.advance(60)
+    follower = followed(path, KEY)
     assert ("seal", f"sealed with this key, {name}") in follower.view.facts
     for command in ("status", "report"):
         assert CliRunner().invoke(app, [command, str(path), "--key", str(tmp_path / "key")]).exit_code == 0

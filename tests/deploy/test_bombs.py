@@ -12,6 +12,7 @@ from peak_memory import in_a_process
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and limits on processes")
 MOST_MIB, MOST_SECONDS = 512, 10
+REFUSED = ("many heads", "many rows", "many tables", "long schema", "large rows", "large heads", "nested rows")
 
 
 def check(attempts: dict[str, dict[str, Any]]) -> None:
@@ -24,26 +25,20 @@ def check(attempts: dict[str, dict[str, Any]]) -> None:
             assert each["seconds"] < MOST_SECONDS, told
 
 
-def tried(names: list[str]) -> dict[str, dict[str, Any]]:
+def tried(names: list[str]) -> None:
     found = in_a_process("deploy", f"bomb_driver.attempts({names})")
     del found["peak"]
-    return found
-
-
-def test_trees_that_hold_more_than_their_file() -> None:
-    found = tried(list(bomb_driver.TREES))
     check(found)
-    for name in ("many heads", "many rows", "many tables", "long schema", "large rows", "large heads", "nested rows"):
+    for name in set(REFUSED) & set(found):
         refused = [each["code"] for command, each in found[name].items() if command != "watch"]
         assert set(refused) <= {1, 2}, name
     assert "hold more bytes than the file" in found["nested rows"]["backup"]["said"]
 
 
-@pytest.mark.parametrize("name", ["row of fewer lists", "row of brackets"])
-def test_a_row_that_is_too_much(name: str) -> None:
-    check(tried([name]))
+def test_some_files_that_take_more_than_they_hold() -> None:
+    tried(["many tables", "nested rows"])
 
 
 @pytest.mark.long
-def test_rows_and_files_that_are_too_much() -> None:
-    check(tried(list(bomb_driver.FAT)))
+def test_trees_rows_and_files_that_are_too_much() -> None:
+    tried(list(bomb_driver.FILES))

@@ -42,25 +42,10 @@ class Driver:
             env=environment,
         )
 
-    def run(
-        self,
-        path: Path,
-        method: str,
-        episodes: int,
-        statement: int | None = None,
-        seconds: float | None = None,
-        call: int | None = None,
-        how: str = "python",
-    ) -> dict[str, Any]:
-        request = {
-            "path": str(path),
-            "method": method,
-            "episodes": episodes,
-            "statement": statement,
-            "seconds": seconds,
-            "call": call,
-            "how": how,
-        }
+    def run(self, path: Path, method: str, episodes: int, how: str = "python", **when: float) -> dict[str, Any]:
+        """`when` it dies: before a `statement` or a system `call`, or after `seconds`."""
+        never = {"statement": None, "seconds": None, "call": None}
+        request = {"path": str(path), "method": method, "episodes": episodes, "how": how, **never, **when}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -133,13 +118,6 @@ def acknowledged(said: list[str]) -> list[str]:
     return promised
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("set") / "set"
-    deployments.tiny_set().save(folder)
-    return folder
-
-
 def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) -> Path:
     """A place for a journal that is new, was closed after two episodes, or killed in the third."""
     path = folder / "journal"
@@ -156,7 +134,7 @@ def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) ->
 @pytest.mark.parametrize(
     ("how", "start", "episodes", "every"),
     [
-        ("lines", "new", 1, 7),
+        ("lines", "new", 1, 13),
         pytest.param("python", "closed", 3, 2, marks=pytest.mark.long),
         *(
             pytest.param(how, start, 4, 1, marks=pytest.mark.long)

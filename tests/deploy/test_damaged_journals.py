@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+import json
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -14,10 +14,10 @@ import pytest
 from deployments import fresh
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import forge
+from mutations import execute, forge
 
 from surefoot.cli.journals import export_lines
-from surefoot.deploy.chain import BEGINNING, canonical, chain_hash, read
+from surefoot.deploy.chain import canonical, read
 from surefoot.deploy.page import deployment_page
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import read_status
@@ -65,12 +65,6 @@ def check_damaged(content: bytes) -> None:
             pass
 
 
-@given(st.integers(0, 10**9))
-def test_truncated_anywhere(place: int) -> None:
-    content = whole()[0]
-    check_damaged(content[: place % len(content)])
-
-
 def test_truncated_at_page_boundaries() -> None:
     content = whole()[0]
     for length in range(0, len(content), 4096):
@@ -84,14 +78,10 @@ def test_any_byte_flipped(place: int, flip: int) -> None:
     check_damaged(bytes(content))
 
 
-def altered(folder: Path, statements: list[tuple[str, tuple[Any, ...]]]) -> Path:
+def altered(folder: Path, *statements: tuple[Any, ...]) -> Path:
     path = folder / "journal"
     path.write_bytes(whole()[0])
-    connection = sqlite3.connect(path)
-    for statement, values in statements:
-        connection.execute(statement, values)
-    connection.commit()
-    connection.close()
+    execute(path, *statements)
     return path
 
 
@@ -108,7 +98,7 @@ def first_bad(path: Path) -> int | None:
 def test_a_removed_row_is_named(place: int) -> None:
     row = place % len(whole()[1])
     with TemporaryDirectory() as folder:
-        assert first_bad(altered(Path(folder), [("DELETE FROM rows WHERE n = ?", (row,))])) == row
+        assert first_bad(altered(Path(folder), ("DELETE FROM rows WHERE n = ?", row))) == row
 
 
 @settings(max_examples=25)
@@ -116,7 +106,7 @@ def test_a_removed_row_is_named(place: int) -> None:
 def test_a_cut_tail_is_named(place: int) -> None:
     row = place % len(whole()[1])
     with TemporaryDirectory() as folder:
-        assert first_bad(altered(Path(folder), [("DELETE FROM rows WHERE n >= ?", (row,))])) == row
+        assert first_bad(altered(Path(folder), ("DELETE FROM rows WHERE n >= ?", row))) == row
 
 
 @settings(max_examples=25)
@@ -127,12 +117,12 @@ def test_reordered_rows_are_named(one: int, other: int) -> None:
     if first == second:
         return
     swap = [
-        ("UPDATE rows SET n = -1 WHERE n = ?", (first,)),
-        ("UPDATE rows SET n = ? WHERE n = ?", (first, second)),
-        ("UPDATE rows SET n = ? WHERE n = -1", (second,)),
+        ("UPDATE rows SET n = -1 WHERE n = ?", first),
+        ("UPDATE rows SET n = ? WHERE n = ?", first, second),
+        ("UPDATE rows SET n = ? WHERE n = -1", second),
     ]
     with TemporaryDirectory() as folder:
-        assert first_bad(altered(Path(folder), swap)) == first
+        assert first_bad(altered(Path(folder), *swap)) == first
 
 
 @settings(max_examples=25)
@@ -141,27 +131,21 @@ def test_a_rewritten_row_is_named(place: int, column: str) -> None:
     row = place % len(whole()[1])
     value: Any = b"\0" * 32 if column == "hash" else "outcome2" if column == "kind" else '{"episode":0}'
     with TemporaryDirectory() as folder:
-        assert first_bad(altered(Path(folder), [(f"UPDATE rows SET {column} = ? WHERE n = ?", (value, row))])) == row
+        assert first_bad(altered(Path(folder), (f"UPDATE rows SET {column} = ? WHERE n = ?", value, row))) == row
 
 
 def rehashed(folder: Path, change: dict[int, tuple[str, Any]]) -> Path:
     """A forger's journal: some rows replaced, then every hash computed anew."""
-    statements: list[tuple[str, tuple[Any, ...]]] = [("DELETE FROM rows", ()), ("DELETE FROM snapshots", ())]
-    previous = BEGINNING
-    for n, (kind, payload, _) in enumerate(whole()[1]):
-        if n in change:
-            kind, data = change[n]
-            payload = canonical(data)
-        previous = chain_hash(previous, kind.encode(), payload)
-        statements.append(("INSERT INTO rows VALUES (?, ?, ?, ?)", (n, kind, payload.decode(), previous)))
-    statements.append(("UPDATE head SET hash = ?", (previous,)))
-    return altered(folder, statements)
+    path = altered(folder)
+    rows = [(kind, payload) for kind, payload, _ in whole()[1]]
+    for n, (kind, data) in change.items():
+        rows[n] = (kind, canonical(data))
+    forge(path, rows)
+    return path
 
 
 def rows_of(kind: str) -> list[tuple[int, dict[str, Any]]]:
-    with TemporaryDirectory() as folder:
-        path = altered(Path(folder), [])
-        return [(row.n, row.data) for row in read(path) if row.kind == kind]
+    return [(n, json.loads(payload)) for n, (found, payload, _) in enumerate(whole()[1]) if found == kind]
 
 
 MISSING, DRAW_OFF = object(), object()
@@ -253,7 +237,7 @@ def test_triggers_and_strange_tables_are_refused(tmp_path: Path) -> None:
     ):
         folder = tmp_path / f"{name}"
         folder.mkdir()
-        path = altered(folder, [(statement, ())])
+        path = altered(folder, (statement,))
         with pytest.raises(ArtifactError, match="not a journal of a deployment, or its tables were altered"):
             Deployment.open(path, fresh())
         with pytest.raises(ArtifactError):

@@ -74,7 +74,7 @@ def test_several_constraints_have_a_chart_each(tmp_path: Path) -> None:
     assert found.status().margin is not None
     page = view("journal", found)
     least = int(np.argmin(found.status().margin or []))
-    assert f"of cost {least + 1}" in page.figures[0].beside
+    assert f"of cost {least + 1}" in page.answers[0].beside
 
 
 def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
@@ -84,17 +84,17 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
         page = view("journal", read_history(tmp_path / "journal"))
         assert (page.word, page.tone) == ("Running", "good")
         assert "has been left since the beginning, now in over 99.9 % of all episodes" in page.verdict
-        names = [figure.name for figure in page.figures]
+        names = [each.name for each in page.answers]
         assert names == ["Certified margin", "Observed cost", "Next order", "Alarms"]
-        assert page.figures[2].value == f"no. {order.policy_index}"
-        assert page.figures[3].value == "0"
+        assert page.answers[2].value == f"no. {order.policy_index}"
+        assert page.answers[3].value == "0"
         deployment.tell(order, reward=99.0, cost=0.5, first_state=0, breach=True)
         deployment.ask()
     page = view("journal", read_history(tmp_path / "journal"))
     assert (page.word, page.tone) == ("Safe", "bad")
     assert page.verdict.startswith("Only the safe policy is ordered, since episode 11:")
     assert "certificate void" in page.verdict
-    assert (page.figures[2].value, page.figures[3].value) == ("safe", "1")
+    assert (page.answers[2].value, page.answers[3].value) == ("safe", "1")
     text = render_page(page)
     assert '<td class="bad">alarm</td>' in text
     assert text.count('<path class="alarm"') == len(page.cards)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import deployments
 import numpy as np
 import pytest
+from mutations import execute
 from numpy.random import Generator
 
 from surefoot.deploy import history, status
@@ -184,14 +183,14 @@ def raw(rows: Sequence[tuple[str, bytes]]) -> list[RawRow]:
 def test_many_at_once_are_one_after_the_other(monkeypatch: pytest.MonkeyPatch, unusual: float) -> None:
     monkeypatch.setattr(history, "POINTS", 8)
     errors = 0
-    for seed in range(150):
+    for seed in range(50):
         rng = np.random.default_rng([seed, int(100 * unusual)])
         rows = raw(journal(rng, int(rng.integers(1, 120)), unusual))
         sizes = rng.integers(1, rng.integers(2, 200), len(rows)).tolist()
         expected = by_rows(rows)
         assert by_blocks(rows, iter(sizes)) == expected, seed
         errors += isinstance(expected, tuple)
-    assert (errors > 30) == (unusual > 0)
+    assert (errors > 10) == (unusual > 0)
 
 
 def test_what_a_deployment_writes_is_taken_in_as_columns(tmp_path: Path) -> None:
@@ -225,8 +224,7 @@ def test_rows_before_a_damaged_one_come_before_the_error(tmp_path: Path) -> None
     path = tmp_path / "journal"
     deployments.deployed(path, 5)
     rows = list(iter_checked_rows(path))
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE rows SET payload = '{}' WHERE n = 5")
+    execute(path, ("UPDATE rows SET payload = '{}' WHERE n = 5",))
     found = iter_checked_blocks(path, 3)
     assert [next(found), next(found)] == [rows[:3], rows[3:5]]
     with pytest.raises(Damaged, match="row 5 or a row before it was altered"):
@@ -240,7 +238,7 @@ def test_a_path_of_means_is_that_of_single_values() -> None:
         values = rng.normal(size=size) * 10.0 ** rng.integers(-8, 8, size)
         totals, squares = mean.path(values)
         for k, value in enumerate(values.tolist()):
-            mean = mean.told(value)
+            mean = mean.add(value)
             assert (mean.total, mean.squares) == (totals[k], squares[k])
 
 
@@ -276,6 +274,6 @@ def test_alarms_take_no_more_room_the_more_there_are() -> None:
     assert len(list(found.tally.events)) == len(list(found.tally.alarms)) == 2 * status.MOST_EVENTS
     shown = view("journal", found)
     assert [episode for episode, _, _ in shown.events] == [k // 2 for k in [*range(100), *range(1900, 2000)]]
-    assert [figure.value for figure in shown.figures if figure.name == "Alarms"] == ["1,000"]
+    assert [each.value for each in shown.answers if each.name == "Alarms"] == ["1,000"]
     kept = [*range(200), *range(800, 1000)]
     assert found.status().alarms == tuple(f"alarm {k}" for k in kept)

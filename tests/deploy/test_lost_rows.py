@@ -11,6 +11,7 @@ from pathlib import Path
 import deployments
 import pytest
 from deployments import fresh
+from mutations import execute
 
 from surefoot.cli.journals import export_lines
 from surefoot.deploy.backup import backup
@@ -222,10 +223,7 @@ def test_going_on_without_what_was_lost_must_be_asked_for(tmp_path: Path) -> Non
     assert rows == 1
     with Deployment.open(tmp_path / "saved", fresh()) as deployment:
         assert deployment.ask().episode == 0
-    connection = sqlite3.connect(tmp_path / "saved")
-    connection.execute("UPDATE rows SET payload = '{}' WHERE n = 1")
-    connection.commit()
-    connection.close()
+    execute(tmp_path / "saved", ("UPDATE rows SET payload = '{}' WHERE n = 1",))
     with pytest.raises(Damaged):  # not what is altered
         backup(tmp_path / "saved", tmp_path / "more", accept_loss=True)
 

@@ -60,7 +60,7 @@ def test_numbers_one_by_one() -> None:
     mean = RunningMean(-1.0, 3.0)
     assert mean.interval == (-1.0, 3.0)
     for value in values:
-        mean = mean.told(float(value))
+        mean = mean.add(float(value))
     before = np.concatenate([[1.0], np.cumsum(values)[:-1] / np.arange(1, 50)])
     assert mean.mean == pytest.approx(values.mean())
     assert mean.squares == pytest.approx(((values - before) ** 2).sum())
@@ -68,4 +68,4 @@ def test_numbers_one_by_one() -> None:
 
 
 def test_what_cannot_vary_is_known() -> None:
-    assert RunningMean(2.0, 2.0).told(2.0).interval == (2.0, 2.0)
+    assert RunningMean(2.0, 2.0).add(2.0).interval == (2.0, 2.0)

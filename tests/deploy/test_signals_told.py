@@ -455,6 +455,7 @@ def test_features_of_ones_own_refuse_episodes_of_another_form(tmp_path: Path) ->
 # ----------------------------------------------------------------------------------------------- in lines, from outside
 
 
+@pytest.mark.long
 def test_from_any_language_with_a_crash_to_the_verified_journal(tmp_path: Path) -> None:
     shown_set().save(tmp_path / "set")
     journal = tmp_path / "journal"

@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import deployments
 import pytest
 from deployments import fresh
+from views import followed
 
 from surefoot.deploy import chain, watch
 from surefoot.deploy.chain import key_name
@@ -85,9 +86,8 @@ def test_what_does_not_change_is_not_opened(tmp_path: Path) -> None:
     deployments.deployed(tmp_path / "journal", 3)
     for file in tmp_path.iterdir():
         os.utime(file, (1, 1))
-    follower = Follower(tmp_path / "journal")
-    follower.advance(60)
-    with mock.patch.object(watch, "iter_checked_blocks", side_effect=AssertionError("opened")):
+    follower = followed(tmp_path / "journal")
+    with mock.patch.object(chain, "iter_checked_blocks", side_effect=AssertionError("opened")):
         follower.advance(60)
     assert follower.changes == 1
 
@@ -122,8 +122,7 @@ def test_what_fails_half_way_is_read_anew(tmp_path: Path) -> None:
 def test_a_replaced_journal_is_read_anew(tmp_path: Path) -> None:
     deployments.deployed(tmp_path / "journal", 9)
     deployments.deployed(tmp_path / "other", 2, "paper")
-    follower = Follower(tmp_path / "journal")
-    follower.advance(60)
+    follower = followed(tmp_path / "journal")
     (tmp_path / "other").replace(tmp_path / "journal")
     (tmp_path / "journal.mark").unlink()
     follower.advance(60)
@@ -138,8 +137,7 @@ def test_a_journal_put_back_in_place_is_read_anew(tmp_path: Path) -> None:
     deployments.deployed(path, 2)
     older = path.read_bytes()
     deployments.deployed(path, 5)
-    follower = Follower(path)
-    follower.advance(60)
+    follower = followed(path)
     path.write_bytes(older)
     (tmp_path / "journal.mark").unlink()
     for file in tmp_path.iterdir():
@@ -155,8 +153,7 @@ def test_what_is_no_journal_is_said_and_mended_is_shown(tmp_path: Path, damage: 
     path = tmp_path / "journal"
     deployments.deployed(path, 4)
     whole = path.read_bytes()
-    follower = Follower(path)
-    follower.advance(60)
+    follower = followed(path)
     good = follower.view
     match damage:
         case "bytes":
@@ -168,8 +165,7 @@ def test_what_is_no_journal_is_said_and_mended_is_shown(tmp_path: Path, damage: 
         case "folder":
             path.unlink()
             path.mkdir()
-    again = Follower(path)
-    again.advance(60)
+    again = followed(path)
     word = "Damaged" if damage in ("bytes", "row") else "Unreadable"
     assert (again.view.word, again.view.tone) == (word, "bad")
     assert again.view.verdict.startswith(str(path))
@@ -185,8 +181,7 @@ def test_a_sealed_journal_is_shown_and_its_seal_is_checked_with_the_key(tmp_path
         deployments.drive(deployment, 3)
     said = {}
     for name, key in (("none", None), ("right", KEY), ("wrong", KEY[::-1])):
-        follower = Follower(tmp_path / "journal", key)
-        follower.advance(60)
+        follower = followed(tmp_path / "journal", key)
         said[name] = follower.view
     assert said["none"].notes == (
         f"Seal: names key {key_name(KEY)}, not checked: without the key nobody can tell who wrote this.",
@@ -295,6 +290,15 @@ def test_two_hundred_may_ask_at_the_same_moment(tmp_path: Path) -> None:
 def test_the_script_loads_nothing_and_is_written_as_it_is() -> None:
     assert "://" not in SCRIPT
     assert "</" not in SCRIPT
+
+
+def test_a_page_is_served_without_what_it_has_no_use_for() -> None:
+    """Methods and matplotlib take a second of the processor to import."""
+    code = "import sys, surefoot.cli.pages; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "surefoot.report.page" in loaded
+    assert loaded & {"matplotlib", "pydantic", "surefoot.methods", "surefoot.learning.learner"} == set()
 
 
 def test_the_command_ends_cleanly_when_interrupted(tmp_path: Path) -> None:

@@ -58,8 +58,7 @@ def of_page(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
 
 
 def of_watch(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
-    follower = Follower(path)
-    follower.advance(60)
+    follower = followed(path)
     return _of_view(follower.view, str(follower.view))
 
 
@@ -72,6 +71,13 @@ def of_verify(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
     return Seen(text, order_in_words(verdict.next_order), verdict.certified)
 
 
+def followed(path: Path, key: bytes | None = None) -> Follower:
+    """Whoever watches, when all that is there has been read."""
+    follower = Follower(path, key)
+    follower.advance(60)
+    return follower
+
+
 READERS = {"command": of_command, "page": of_page, "watch": of_watch, "verify": of_verify}
 VIEWS: dict[str, Callable[..., Seen]] = {"deployment": of_deployment, "protocol": of_protocol, **READERS}
 
@@ -82,7 +88,7 @@ def _of_json(status: dict[str, Any]) -> Seen:
 
 
 def _of_view(shown: View, text: str) -> Seen:
-    margin, _, order, _ = shown.figures
+    margin, _, order, _ = shown.answers
     certified = margin.name == "Certified margin"
     assert certified == ("with a certificate" in str(shown.facts))
     assert certified or "is certified to stay" not in text

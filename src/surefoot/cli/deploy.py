@@ -23,12 +23,14 @@ from surefoot.cli.terminal import (
     drop_none,
     input_stream,
     numbers,
+    optional,
     print_json,
     print_lines,
     print_path,
     printable,
     progress,
     show_warning,
+    with_options,
 )
 from surefoot.cli.train import rebuild_family
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
@@ -169,45 +171,16 @@ def count_again(found: Calibration, policies: PolicyValueSet, runs: int) -> tupl
     )
 
 
-@app.command("deploy")
 def deploy_command(
     path: SetPath,
     journal: Annotated[Path, typer.Option("--journal", help="Journal to begin or to go on with.")],
-    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}; certified by default.")] = None,
-    risk: Annotated[float | None, typer.Option(help="Probability of ever breaking a budget; 0.05.")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in all, for methods that must know.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the draws; 0.")] = None,
-    horizon: Annotated[int | None, typer.Option(min=1, help="Steps of an episode that does not end by itself.")] = None,
-    observes: Annotated[
-        str | None, typer.Option(help="For certified: transitions, signals, first-state or sums.")
-    ] = None,
-    assume_safe: Annotated[
-        bool | None, typer.Option("--assume-safe", help="The safe policy is known to be feasible on this very system.")
-    ] = None,
-    shift: Annotated[
-        float | None, typer.Option(help="Distance at which the system may lie from those trained for; 0.")
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote for this method."),
-    ] = None,
-    recount: Recount = None,
-    key: KeyFile = None,
+    **options: Any,
 ) -> None:
     """Ask and tell in JSON lines on standard input and output, for controllers in any language.
 
     With a calibration it is certified if the file has the seal of --key, or if --recount finds its runs as it says.
     """
-    options: dict[str, Any] = {
-        "method": method,
-        "risk": risk,
-        "episodes": episodes,
-        "seed": seed,
-        "horizon": horizon,
-        "observes": observes,
-        "assume_safe": assume_safe,
-        "shift": shift,
-    }
+    calibration, recount, key = (options.pop(name) for name in ("calibration", "recount", "key"))
     try:
         input_stream()
         policies = PolicyValueSet.load(path)
@@ -229,6 +202,26 @@ def deploy_command(
                     serve(deployment, [line], _send)
         except BrokenPipeError:
             sys.stderr.close()  # the controller is gone, and so is whoever would read a complaint
+
+
+# Those of the learner, under the names of `methods.learner`, and after them what certifies a calibration.
+OPTIONS: dict[str, Any] = {
+    "method": optional(str, help=f"One of {', '.join(METHODS)}; certified by default."),
+    "risk": optional(float, help="Probability of ever breaking a budget; 0.05."),
+    "episodes": optional(int, min=1, help="Episodes in all, for methods that must know."),
+    "seed": optional(int, min=0, help="Of the draws; 0."),
+    "horizon": optional(int, min=1, help="Steps of an episode that does not end by itself."),
+    "observes": optional(str, help="For certified: transitions, signals, first-state or sums."),
+    "assume_safe": optional(bool, "--assume-safe", help="The safe policy is known to be feasible on this very system."),
+    "shift": optional(float, help="Distance at which the system may lie from those trained for; 0."),
+    "calibration": Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote for this method."),
+    ],
+    "recount": Recount,
+    "key": KeyFile,
+}
+app.command("deploy")(with_options(deploy_command, OPTIONS))
 
 
 @app.command("verify")

@@ -76,13 +76,13 @@ def with_options(command: Callable[..., None], options: Mapping[str, Any]) -> Ca
     further = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in options.items()]
     parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + further
 
-    def called(**words: Any) -> None:
+    def run(**words: Any) -> None:
         command(**words)
 
-    called.__doc__ = command.__doc__
-    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in parameters}
-    return called
+    run.__doc__ = command.__doc__
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def optional(hint: Any, *names: str, **told: Any) -> Any:

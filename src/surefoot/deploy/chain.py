@@ -60,11 +60,16 @@ NOW_AND_THEN = 1000  # rows between two calls of it
 
 
 class Damaged(ArtifactError):
-    """The journal is not what was written. `row` is the first one that is wrong, if there is a row to name."""
+    """The journal is not what was written.
 
-    def __init__(self, message: str, row: int | None = None) -> None:
-        super().__init__(message)
-        self.row = row
+    Attributes:
+        row: the first one that is wrong, if there is a row to name.
+        path: the journal, where it is known; its name begins the message.
+    """
+
+    def __init__(self, message: str, row: int | None = None, path: Path | str | None = None) -> None:
+        super().__init__(message if path is None else f"{path}: {message}")
+        self.sentence, self.row, self.path = message, row, path
 
 
 class JournalRow(NamedTuple):
@@ -121,7 +126,7 @@ def decode_row(row: RawRow, path: Path) -> JournalRow:
     try:
         return JournalRow(n, kind.decode(), payload, digest)
     except UnicodeDecodeError:
-        raise Damaged(f"{path}: row {n} must be of a kind that is text, found {kind[:20]!r}", n) from None
+        raise Damaged(f"row {n} must be of a kind that is text, found {kind[:20]!r}", n, path) from None
 
 
 def iter_checked_rows(
@@ -156,10 +161,11 @@ def iter_checked_blocks(
     _check_end(path, last, end, key)
     if last.rows < expected.rows:
         raise Damaged(
-            f"{path}: ends before row {last.rows}, but {mark_path(path).name} records that {expected.rows} rows were "
+            f"ends before row {last.rows}, but {mark_path(path).name} records that {expected.rows} rows were "
             "acknowledged: the -wal file beside it was lost or damaged, or an older copy was put in its place. "
             f"{WAY_OUT}",
             last.rows,
+            path,
         )
 
 
@@ -204,13 +210,13 @@ def _piece(path: Path, last: Mark, taken: int, expected: Mark) -> _Piece:
             for row in connection.execute(FOLLOWING, (n or LOWEST,)):
                 found, kind, payload, digest = row
                 if found != n:
-                    raise Damaged(f"{path}: row {n} is missing, the next one there is {found}", n)
+                    raise Damaged(f"row {n} is missing, the next one there is {found}", n, path)
                 previous = sha256(previous + kind + b" " + payload).digest()  # `chain_hash`, without the call
                 if digest != previous:
-                    raise Damaged(f"{path}: row {n} or a row before it was altered: its hash does not follow", n)
+                    raise Damaged(f"row {n} or a row before it was altered: its hash does not follow", n, path)
                 n += 1
                 if n == count and previous != marked:
-                    raise Damaged(f"{path}: row {n - 1} is not the one that {mark_path(path).name} records", n - 1)
+                    raise Damaged(f"row {n - 1} is not the one that {mark_path(path).name} records", n - 1, path)
                 rows.append(row)
                 size += len(kind) + len(payload) + ROW_OVERHEAD
                 if size > PIECE:
@@ -219,11 +225,11 @@ def _piece(path: Path, last: Mark, taken: int, expected: Mark) -> _Piece:
                 end = _end(connection, sealed)
             taken += size - ROW_OVERHEAD * len(rows)
             if taken > size_on_disk(path):
-                raise Damaged(f"{path}: the rows up to row {n - 1} hold more bytes than the file", n - 1)
+                raise Damaged(f"the rows up to row {n - 1} hold more bytes than the file", n - 1, path)
     except Damaged as error:
         fault = error
     except STRANGE as error:
-        fault = Damaged(f"{path}: row {n} cannot be read ({error})", n)
+        fault = Damaged(f"row {n} cannot be read ({error})", n, path)
     except MemoryError:
         raise too_large(path) from None
     return _Piece(rows, Mark(n, previous), taken, end, fault)
@@ -245,12 +251,12 @@ def size_on_disk(path: Path) -> int:
 def _check_end(path: Path, last: Mark, end: _End, key: bytes | None) -> None:
     n = last.rows
     if n == 0:
-        raise Damaged(f"{path}: row 0 is missing", 0)
+        raise Damaged("row 0 is missing", 0, path)
     if end.heads != [last]:
         counted = end.heads[0][0] if end.heads else "nothing"
-        raise Damaged(f"{path}: row {n} is missing: the journal ends there, but its head says {counted} rows", n)
+        raise Damaged(f"row {n} is missing: the journal ends there, but its head says {counted} rows", n, path)
     if key is not None and not (end.seals and same(head_seal(key, *last), end.seals[0][0])):
-        raise Damaged(f"{path}: its {n} rows are not sealed with this key: who wrote them did not hold it", n)
+        raise Damaged(f"its {n} rows are not sealed with this key: who wrote them did not hold it", n, path)
 
 
 def read_required_mark(path: Path) -> Mark | None:
@@ -266,8 +272,9 @@ def read_required_mark(path: Path) -> Mark | None:
     found = read_mark(path)
     if found is None and demanded:
         raise Damaged(
-            f"{path}: is in use or was not closed, and {mark_path(path).name}, which records what it must contain, is "
-            f"missing or damaged: rows may have been lost. {WAY_OUT}"
+            f"is in use or was not closed, and {mark_path(path).name}, which records what it must contain, is missing "
+            f"or damaged: rows may have been lost. {WAY_OUT}",
+            path=path,
         )
     return found
 
@@ -377,14 +384,14 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> bool:
     )
     found.sort(key=str)
     if identity != APPLICATION_ID or found not in (plain, sealed):
-        raise Damaged(f"{path}: is not a journal of a deployment, or its tables were altered")
+        raise Damaged("is not a journal of a deployment, or its tables were altered", path=path)
     return found == sealed
 
 
 def refuse_file(path: Path, error: Exception) -> NoReturn:
     advice = "; it was interrupted in the midst of a write: open it once where it may be written to"
     hint = advice if _size(path, "-journal") else ""
-    raise Damaged(f"{path}: cannot be opened as a journal ({error}){hint}") from None
+    raise Damaged(f"cannot be opened as a journal ({error}){hint}", path=path) from None
 
 
 @contextmanager
@@ -393,14 +400,14 @@ def raise_as_damaged(path: Path | str, row: int | None = None) -> Iterator[None]
     try:
         yield
     except Damaged as error:
-        if error.row is None or str(error).startswith(str(path)):
+        if error.row is None or error.path is not None:
             raise
-        raise Damaged(f"{path}: {error}", error.row) from None
+        raise Damaged(error.sentence, error.row, path) from None
     except SurefootError:
         raise
     except STRANGE as error:
-        where = f"{path}: row {row}" if row is not None else str(path)
-        raise Damaged(f"{where} is not what a deployment writes ({type(error).__name__}: {error})", row) from None
+        said = f"is not what a deployment writes ({type(error).__name__}: {error})"
+        raise (Damaged(f"{path} {said}") if row is None else Damaged(f"row {row} {said}", row, path)) from None
     except MemoryError:
         raise too_large(path) from None
 

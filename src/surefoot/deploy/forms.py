@@ -28,20 +28,23 @@ LATER_SETTINGS = frozenset({ASSUMED, "shift", "calibration", "split", "by_prior"
 Check = Callable[[Any], bool]
 
 
-def opening(row: JournalRow, where: str) -> Mapping[str, Any]:
+def opening(row: JournalRow, path: Path | str | None = None) -> Mapping[str, Any]:
     """The payload of row 0."""
     if row.kind != "open":
-        raise Damaged(f"{where}: row 0 must open a journal", 0)
+        raise Damaged("row 0 must open a journal", 0, path)
     return check_payload(row)
 
 
-def check_seals(opened: Mapping[str, Any], path: Path) -> None:
-    """Row 0 names a key exactly if there is a table of seals; whether they are right, only the key can tell."""
+def check_opening(row: JournalRow, path: Path) -> Mapping[str, Any]:
+    """The payload of row 0, which names a key exactly if the journal at `path` has a table of seals; whether these are
+    right, only the key can tell."""
+    opened = opening(row, path)
     with closing(reader(path)) as connection:
         sealed = check_schema(connection, path)
     if sealed != (opened.get("key") is not None):
         found = "there is a table of seals" if sealed else "there is no table of seals"
-        raise Damaged(f"{path}: row 0 names {'no key' if sealed else 'a key'}, but {found}", 0)
+        raise Damaged(f"row 0 names {'no key' if sealed else 'a key'}, but {found}", 0, path)
+    return opened
 
 
 def check_payload(row: JournalRow) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
 from surefoot.confidence import mixture_boundary
 from surefoot.deploy.chain import STRANGE, Damaged, JournalRow, RawRow, decode_row
-from surefoot.deploy.forms import check_payload, opening
+from surefoot.deploy.forms import check_payload
 from surefoot.deploy.status import Ends, Status, Tally
 from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput, SurefootError
@@ -129,7 +129,7 @@ class History:
         self._last = row
         match row.kind:
             case "open":
-                self._open(opening(row, "the journal"))
+                self._open(data)
             case "event":
                 self._stand(data["episode"])
             case "decision":
@@ -198,7 +198,7 @@ class History:
     def _tell(self, row: JournalRow, data: Mapping[str, Any]) -> None:
         values = finite_sums(row, data, self.opened["discount"])
         means = zip((self.reward, *self.costs), values, strict=True)
-        self.reward, *self.costs = (mean.told(value) for mean, value in means)
+        self.reward, *self.costs = (mean.add(value) for mean, value in means)
         if not all(math.isfinite(mean.squares) for mean in (self.reward, *self.costs)):
             raise Damaged(f"row {row.n} must tell sums whose squares are finite, found {values}", row.n)
         stretch = self._stretch_of(data["episode"])
@@ -319,12 +319,12 @@ class RunningMean:
     def mean(self) -> float:
         return self.total / max(1, self.count)
 
-    def told(self, value: float) -> RunningMean:
+    def add(self, value: float) -> RunningMean:
         away = value - (self.mean if self.count else self._middle)
         return replace(self, count=self.count + 1, total=self.total + value, squares=self.squares + away * away)
 
     def path(self, values: Floats) -> tuple[Floats, Floats]:
-        """`total` and `squares` after each of these values, to the last bit as `told` one after the other."""
+        """`total` and `squares` after each of these values, to the last bit as by `add`, one after the other."""
         totals = np.cumsum(np.concatenate([[self.total], values]))
         before = totals[:-1] / np.maximum(1, np.arange(self.count, self.count + len(values)))
         if not self.count:

@@ -21,30 +21,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from surefoot.deploy.chain import (
-    APPLICATION_ID,
-    BEGINNING,
-    MARKED,
-    SCHEMA,
-    SEALS,
-    STRANGE,
-    FileId,
-    JournalRow,
-    RawRow,
-    canonical,
-    chain_hash,
-    check_schema,
-    connect,
-    file_id,
-    head_seal,
-    identity,
-    iter_checked_rows,
-    reader,
-    refuse_file,
-    resolve_journal_path,
-    same,
-    snapshot_seal,
-)
+from surefoot.deploy import chain
+from surefoot.deploy.chain import JournalRow
 from surefoot.deploy.marks import Mark, MarkFile, mark_path, read_mark
 from surefoot.errors import ArtifactError
 from surefoot.files import remove_leftovers, staging_folder, sync_folder
@@ -64,12 +42,12 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None) -> None:
         """Takes the lock. The rows are yet to be read, by `rows`."""
-        self.path, self._key = resolve_journal_path(path), key
+        self.path, self._key = chain.resolve_journal_path(path), key
         self._place = str(self.path)
-        self.count, self.hash = 0, BEGINNING
+        self.count, self.hash = 0, chain.BEGINNING
         self._ready = False  # whether the mark and the write-ahead log are in use
         self._mark: MarkFile | None = None
-        self._in_use: dict[str, FileId] = {}  # which files these are
+        self._in_use: dict[str, chain.FileId] = {}  # which files these are
         self._connection: sqlite3.Connection | None = None
         _only_name(self.path)  # no lock beside what cannot be a journal
         self._lock = WriterLock(self.path.with_name(self.path.name + ".lock"))
@@ -89,9 +67,9 @@ class Journal:
         _create(self.path, first, self._key)
         self._file = _only_name(self.path)
 
-    def rows(self) -> Iterator[RawRow]:
+    def rows(self) -> Iterator[chain.RawRow]:
         """All rows, each checked against the one before; takes note of the last one when all are read."""
-        for row in iter_checked_rows(self.path, key=self._key):
+        for row in chain.iter_checked_rows(self.path, key=self._key):
             self.count, self.hash = row[0] + 1, row[3]
             yield row
 
@@ -138,7 +116,7 @@ class Journal:
         """Keep `state` for the row written last, sealed; without a key nobody could trust it. Failing to is no loss."""
         if self._key is None or len(state) > LONGEST_SNAPSHOT:
             return
-        seal = snapshot_seal(self._key, self.count - 1, self.hash, state)
+        seal = chain.snapshot_seal(self._key, self.count - 1, self.hash, state)
         try:
             self._run("BEGIN IMMEDIATE")
             self._run("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (self.count - 1, self.hash, state, seal))
@@ -156,13 +134,13 @@ class Journal:
             return []
         kept = []
         try:
-            with closing(reader(self.path, LONGEST_SNAPSHOT)) as connection:
+            with closing(chain.reader(self.path, LONGEST_SNAPSHOT)) as connection:
                 query = "SELECT n, hash, state, digest FROM snapshots ORDER BY n DESC LIMIT ?"
                 for n, at, state, seal in connection.execute(query, (KEPT_SNAPSHOTS,)):
                     there = connection.execute("SELECT hash FROM rows WHERE n = ?", (n,)).fetchone()
-                    if there == (at,) and same(snapshot_seal(self._key, n, at, state), seal):
+                    if there == (at,) and chain.same(chain.snapshot_seal(self._key, n, at, state), seal):
                         kept.append((n, state))
-        except (*STRANGE, MemoryError):
+        except (*chain.STRANGE, MemoryError):
             return []
         return kept
 
@@ -186,18 +164,18 @@ class Journal:
     def _following(self, entries: Sequence[Entry]) -> list[JournalRow]:
         rows, previous = [], self.hash
         for n, (kind, payload) in enumerate(entries, start=self.count):
-            text = canonical(payload)
-            previous = chain_hash(previous, kind.encode(), text)
+            text = chain.canonical(payload)
+            previous = chain.chain_hash(previous, kind.encode(), text)
             rows.append(JournalRow(n, kind, text, previous))
         return rows
 
     def _check_ownership(self) -> None:
-        if not self._lock.held():
+        if not self._lock.is_held():
             raise OSError("the lock was lost: its file was removed or replaced; open the journal again")
-        if self._file is None or self._file != file_id(self._place):
+        if self._file is None or self._file != chain.file_id(self._place):
             raise OSError("the file was removed or replaced; open the journal again")
         for path, known in self._in_use.items():
-            if file_id(path) != known:
+            if chain.file_id(path) != known:
                 raise OSError(f"{Path(path).name} was removed or replaced while it was in use")
 
     def _make_ready(self) -> MarkFile:
@@ -210,14 +188,14 @@ class Journal:
         self._close_mark()
         self._mark = mark = MarkFile(self.path)
         mark.write(Mark(self.count, self.hash))
-        if self._run("PRAGMA user_version").fetchone()[0] < MARKED:  # begun by an early version
-            self._run(f"PRAGMA user_version={MARKED}")
+        if self._run("PRAGMA user_version").fetchone()[0] < chain.MARKED:  # begun by an early version
+            self._run(f"PRAGMA user_version={chain.MARKED}")
             if self._run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 raise sqlite3.OperationalError("somebody is reading it; try again")
         self._ready = self._run("PRAGMA journal_mode=WAL").fetchone()[0] == b"wal"
         self._run("SELECT count FROM head").fetchone()  # opens the log, which stays the same file from now on
         log = self.path.with_name(self.path.name + "-wal")
-        for path, found in ((log, file_id(log)), (mark_path(self.path), mark.id)):
+        for path, found in ((log, chain.file_id(log)), (mark_path(self.path), mark.id)):
             if self._ready and found is not None:
                 self._in_use[str(path)] = found
         return mark
@@ -236,19 +214,19 @@ class Journal:
             values = (row.n, row.kind, row.payload.decode(), row.hash)
             self._run("INSERT INTO rows VALUES (?, ?, ?, ?)", values)
         if self._key is not None:
-            self._run("UPDATE seals SET seal = ?", (head_seal(self._key, *head),))
+            self._run("UPDATE seals SET seal = ?", (chain.head_seal(self._key, *head),))
         self._run("COMMIT")
 
     def connect(self) -> None:
         """Open the file for writing, when its rows were read and found right: SQLite tidies up on closing, and nothing
         of a journal that is refused may be lost."""
-        connection = connect(self.path, "rw", LONGEST_SNAPSHOT)
+        connection = chain.connect(self.path, "rw", LONGEST_SNAPSHOT)
         try:
-            check_schema(connection, self.path)
+            chain.check_schema(connection, self.path)
             connection.execute("PRAGMA synchronous=FULL")
-        except STRANGE as error:
+        except chain.STRANGE as error:
             connection.close()
-            refuse_file(self.path, error)
+            chain.refuse_file(self.path, error)
         except ArtifactError:
             connection.close()
             raise
@@ -283,11 +261,11 @@ class Journal:
         return self._connection.execute(statement, values)
 
 
-def _only_name(path: Path) -> FileId | None:
+def _only_name(path: Path) -> chain.FileId | None:
     """Which file this is, if there is one. Lock, log and mark are named after it: by another name they are others."""
     if not os.path.lexists(path):
         return None
-    found, names = identity(path), path.stat().st_nlink
+    found, names = chain.identity(path), path.stat().st_nlink
     if names > 1:
         raise ArtifactError(
             f"{path}: must have one name, has {names} (hard links); remove the others, or copy the file"
@@ -309,23 +287,23 @@ def _create(path: Path, first: Entry, key: bytes | None) -> None:
             f"{mark_path(path)}: records {lost.rows} rows of {path.name}, which is gone; put that back, or move the "
             "mark away too"
         )
-    text = canonical(first[1])
-    digest = chain_hash(BEGINNING, first[0].encode(), text)
+    text = chain.canonical(first[1])
+    digest = chain.chain_hash(chain.BEGINNING, first[0].encode(), text)
     try:
         with staging_folder(path.parent) as (staging, _):
             fresh = staging / "journal"
             connection = sqlite3.connect(fresh, isolation_level=None)
             try:
                 connection.execute("PRAGMA synchronous=FULL")
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={MARKED}")
+                connection.execute(f"PRAGMA application_id={chain.APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={chain.MARKED}")
                 connection.execute("BEGIN")
-                for statement in (SCHEMA if key is None else {**SCHEMA, **SEALS}).values():
+                for statement in (chain.SCHEMA if key is None else {**chain.SCHEMA, **chain.SEALS}).values():
                     connection.execute(statement)
                 connection.execute("INSERT INTO rows VALUES (0, ?, ?, ?)", (first[0], text.decode(), digest))
                 connection.execute("INSERT INTO head VALUES (0, 1, ?)", (digest,))
                 if key is not None:
-                    connection.execute("INSERT INTO seals VALUES (0, ?)", (head_seal(key, 1, digest),))
+                    connection.execute("INSERT INTO seals VALUES (0, ?)", (chain.head_seal(key, 1, digest),))
                 connection.execute("COMMIT")
             finally:
                 connection.close()
@@ -347,7 +325,7 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self.path, self._place = path, str(path)
         self._handle: int | None = None
-        while not self.held():  # whoever held it before may have removed the file
+        while not self.is_held():  # whoever held it before may have removed the file
             self.release()
             self._handle, self._made = self._acquire()
         _held.add(self)
@@ -370,7 +348,7 @@ class WriterLock:
             ) from None
         return handle, made
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether the file that others would lock is still the one that is locked here."""
         if self._handle is None:
             return False
@@ -383,7 +361,7 @@ class WriterLock:
     def release(self, *, discard: bool = False) -> None:
         """The file stays, unless it was made here and is of no use: who locks it next then finds it gone, and makes it
         anew."""
-        if discard and self.held() and self._made:
+        if discard and self.is_held() and self._made:
             with suppress(OSError):  # on Windows an open file cannot be removed
                 self.path.unlink()
         handle, self._handle = self._handle, None

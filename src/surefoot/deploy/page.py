@@ -5,41 +5,24 @@ The same page is a file (`surefoot report JOURNAL`) and is served while rows are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-
 from surefoot.cmdp.wording import number
-from surefoot.deploy.chain import (
-    Observer,
-    check_key,
-    decode_row,
-    iter_checked_blocks,
-    raise_as_damaged,
-    resolve_journal_path,
-)
+from surefoot.deploy import chain
+from surefoot.deploy.chain import Observer
 from surefoot.deploy.charts import Card, cards
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy.forms import check_opening
 from surefoot.deploy.history import History
 from surefoot.deploy.status import ALARMS, MOST_EVENTS, UNSEALED, Status, facts, order_in_words, policy_name, share
+from surefoot.report.page import template
+from surefoot.report.verdict import Answer
 
 if TYPE_CHECKING:
     from surefoot.deploy.verify import Possible
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One large number or word; `tone` is good, bad or nothing."""
-
-    name: str
-    value: str
-    beside: str
-    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +39,7 @@ class View:
     word: str
     tone: str
     verdict: str
-    figures: tuple[Figure, ...] = ()
+    answers: tuple[Answer, ...] = ()
     cards: tuple[Card, ...] = ()
     events: tuple[tuple[int, str, str], ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
@@ -71,9 +54,9 @@ def deployment_page(
 ) -> str:
     """The page of the journal at `path`. With a fresh `possible`, which computes every row again from the policy set,
     it also shows what is left in the parameters of the family; with its `key`, the seal is checked."""
-    history = read_history(path, possible, observer, key)
-    with raise_as_damaged(resolve_journal_path(path)):
-        return render_page(view(resolve_journal_path(path).name, history, possible))
+    history, target = read_history(path, possible, observer, key), chain.resolve_journal_path(path)
+    with chain.raise_as_damaged(target):
+        return render_page(view(target.name, history, possible))
 
 
 def read_history(
@@ -82,20 +65,24 @@ def read_history(
     observer: Observer | None = None,
     key: bytes | None = None,
 ) -> History:
-    history, target = History(sealed=key is not None), resolve_journal_path(path)
-    with raise_as_damaged(target):
-        for rows in iter_checked_blocks(target, key=check_key(key)):
+    history, target = History(sealed=key is not None), chain.resolve_journal_path(path)
+    with chain.raise_as_damaged(target):
+        for rows in chain.iter_checked_blocks(target, key=chain.check_key(key)):
             if rows[0][0] == 0:
-                check_seals(opening(decode_row(rows[0], target), str(target)), target)
-            history.extend(rows, target)
-            if possible is not None:
-                for row in rows:
-                    possible.add(decode_row(row, target))
+                check_opening(chain.decode_row(rows[0], target), target)
+            take_rows(rows, target, history, possible)
             if observer is not None:
                 observer(rows[-1][0] + 1)
         if possible is not None:
             possible.finish()
     return history
+
+
+def take_rows(rows: Sequence[chain.RawRow], path: Path, history: History, possible: Possible | None) -> None:
+    history.extend(rows, path)
+    if possible is not None:
+        for row in rows:
+            possible.add(chain.decode_row(row, path))
 
 
 def view(name: str, history: History, possible: Possible | None = None) -> View:
@@ -121,23 +108,12 @@ def render_page(shown: View, **live: Any) -> str:
     Args:
         live: `token` and `written`, where the page is served and asks for news by itself.
     """
-    return _template("page").render(view=shown, live=live or None, alarms=ALARMS) + "\n"
+    return template("surefoot.deploy", "page").render(view=shown, live=live or None, alarms=ALARMS) + "\n"
 
 
 def render_body(shown: View, **live: Any) -> str:
     """What changes of a page that is served."""
-    return _template("body").render(view=shown, live=live or None, alarms=ALARMS)
-
-
-@cache
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.loader = jinja2.FunctionLoader(
-        lambda file: resources.files("surefoot.deploy").joinpath(file).read_text(encoding="utf-8")
-    )
-    return environment.get_template(f"{name}.html.j2")
+    return template("surefoot.deploy", "body").render(view=shown, live=live or None, alarms=ALARMS)
 
 
 # ------------------------------------------------------------------------------------------------------------- in words
@@ -179,57 +155,57 @@ def _notes(status: Status) -> Iterator[str]:
             yield f"{name.capitalize()}: {sentence}."
 
 
-def _margin(status: Status) -> Figure:
+def _margin(status: Status) -> Answer:
     name = "Certified margin" if status.certified else "Claimed margin, uncertified"
     if status.promised and not status.certified:
         name = "Margin, certificate void"
     if status.margin is None:
         kept = status.certified and status.weight and status.settings.get("calibration") is not None
         why = "a calibration is about keeping the budgets, not by how much"
-        return Figure(name, "none", why if kept else "nothing is claimed of what is ordered now")
+        return Answer(name, "none", why if kept else "nothing is claimed of what is ordered now")
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
     margin, budget = status.margin[least], status.budget[least]
     which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
     beside = f"at most {number(budget - margin)} of the budget {budget:g}, {status.kind}{which}"
-    return Figure(name, number(margin), beside, "bad" if margin < 0 else "")
+    return Answer(name, number(margin), beside, "bad" if margin < 0 else "")
 
 
-def _cost_figure(history: History, status: Status) -> Figure:
+def _cost_figure(history: History, status: Status) -> Answer:
     """Of the constraint that was seen closest to its budget."""
     rooms = [budget - seen.mean for budget, seen in zip(status.budget, history.costs, strict=True)]
     k = rooms.index(min(rooms))
     seen, budget = history.costs[k], f"{status.budget[k]:g}"
     if not seen.count:
-        return Figure("Observed cost", "none", f"no episode was told yet; budget {budget}")
+        return Answer("Observed cost", "none", f"no episode was told yet; budget {budget}")
     low, high = seen.interval
     interval = f"95 % interval {number(low)} to {number(high)}"
     if status.breaches:
         low, interval = seen.mean, "no interval, since one left the declared ranges"
     beside = f"mean of {seen.count:,} episodes, {interval}; budget {budget}"
     name = "Observed cost" if len(rooms) == 1 else f"Observed cost {k + 1}"
-    return Figure(name, number(seen.mean), beside, "bad" if low > status.budget[k] else "")
+    return Answer(name, number(seen.mean), beside, "bad" if low > status.budget[k] else "")
 
 
-def _order(history: History, status: Status) -> Figure:
+def _order(history: History, status: Status) -> Answer:
     if status.outstanding is not None:
         name = policy_name(history.order["policy"])
-        return Figure("Next order", name, f"episode {status.outstanding:,}: ordered, its outcome is awaited")
+        return Answer("Next order", name, f"episode {status.outstanding:,}: ordered, its outcome is awaited")
     if not status.next_order:
-        return Figure("Next order", "none", "nothing was ordered yet")
+        return Answer("Next order", "none", "nothing was ordered yet")
     likeliest = policy_name(status.next_order[0][0])
     if len(status.next_order) == 1:
-        return Figure("Next order", likeliest, f"for episode {status.episodes:,}")
+        return Answer("Next order", likeliest, f"for episode {status.episodes:,}")
     mixed = order_in_words(status.next_order)
-    return Figure("Next order", likeliest, f"most likely for episode {status.episodes:,}: {mixed}")
+    return Answer("Next order", likeliest, f"most likely for episode {status.episodes:,}: {mixed}")
 
 
-def _alarms(history: History, status: Status) -> Figure:
+def _alarms(history: History, status: Status) -> Answer:
     alarms = history.tally.alarms
     if not alarms.count:
-        return Figure("Alarms", "0", f"in {status.episodes:,} episodes, {status.abandoned:,} of them abandoned")
+        return Answer("Alarms", "0", f"in {status.episodes:,} episodes, {status.abandoned:,} of them abandoned")
     *_, last = alarms
     force = "in force" if history.standing == "alarm" else "over again"
-    return Figure("Alarms", f"{alarms.count:,}", f"the last after episode {last['episode']:,}, {force}", "bad")
+    return Answer("Alarms", f"{alarms.count:,}", f"the last after episode {last['episode']:,}, {force}", "bad")
 
 
 def _events(history: History) -> tuple[tuple[int, str, str], ...]:

@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -155,7 +154,7 @@ class Replay:
         self._next: Order | None = None
         self._settled: LearnerState | None = None  # of which all consequences are written
 
-    def owed(self) -> list[Entry]:
+    def next_rows(self) -> list[Entry]:
         """The rows up to and including the next order; none while one is outstanding."""
         if self.outstanding is not None:
             return []
@@ -178,8 +177,8 @@ class Replay:
         """Take note that all consequences of the state are written: the next order does not compute them again."""
         self._settled = self.learner.state
 
-    def wrote(self, entries: list[Entry]) -> None:
-        """Take note that these owed rows are written."""
+    def note_written(self, entries: list[Entry]) -> None:
+        """Take note that these rows are written."""
         for kind, payload in entries:
             if kind == "event":
                 self.events += 1
@@ -211,10 +210,10 @@ class Replay:
         if row.kind in TOLD:
             self._follow_outcome(row)
             return
-        owed = self.owed()
-        if not owed:
+        following = self.next_rows()
+        if not following:
             raise Departure(f"{row.kind!r} where the outcome of episode {self.learner.state.episode} must come")
-        kind, expected = owed[0]
+        kind, expected = following[0]
         if row.kind != kind:
             raise Departure(f"{row.kind!r} where {kind!r} must come: {expected}")
         if kind == "order":  # the draw is exact on every machine
@@ -227,7 +226,7 @@ class Replay:
                 raise Departure(f"{kind}: {different}")
             self.rounding = max(self.rounding, size)
             expected = found
-        self.wrote([(kind, expected)])
+        self.note_written([(kind, expected)])
 
     def _follow_outcome(self, row: JournalRow) -> None:
         payload = row.data
@@ -338,11 +337,11 @@ class Blocks:
     """Follows the rows that it is given, in order; some wait until `finish`, or the end of the `with` block.
 
     Args:
-        took: called with every row that was followed.
+        on_row: called with every row that was followed.
     """
 
-    def __init__(self, replay: Replay, took: Callable[[JournalRow], None] = lambda row: None) -> None:
-        self._replay, self._took = replay, took
+    def __init__(self, replay: Replay, on_row: Callable[[JournalRow], None] = lambda row: None) -> None:
+        self._replay, self._on_row = replay, on_row
         self._waiting: list[JournalRow] = []
         self._size = 0
 
@@ -362,7 +361,7 @@ class Blocks:
         rows, self._waiting, self._size = self._waiting, [], 0
         taken = _take(self._replay, rows)
         for row in rows[:taken]:
-            self._took(row)
+            self._on_row(row)
         for row in rows[taken:]:
             self._follow(row)
 
@@ -371,14 +370,12 @@ class Blocks:
             self._replay.follow(row)
         except (Departure, *STRANGE) as error:
             raise Departure(str(error), row.n) from None
-        self._took(row)
+        self._on_row(row)
 
     def __enter__(self) -> Blocks:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Rows that wait come before whatever ended the block, and so does what is wrong with them."""
         if error is None or isinstance(error, Exception):
             self.finish()
@@ -398,7 +395,7 @@ def _take(replay: Replay, rows: Sequence[JournalRow]) -> int:
 
 
 def _order_is_next(replay: Replay) -> bool:
-    return [kind for kind, _ in replay.owed()] == ["order"]
+    return [kind for kind, _ in replay.next_rows()] == ["order"]
 
 
 def _read(replay: Replay, rows: Sequence[JournalRow]) -> tuple[Integers, Outcomes]:

@@ -10,23 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from surefoot.deploy import outcomes, snapshots
-from surefoot.deploy.chain import (
-    STRANGE,
-    Damaged,
-    JournalRow,
-    Observer,
-    canonical,
-    check_key,
-    decode_row,
-    key_name,
-    raise_as_damaged,
-    track_rows,
-)
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy import chain, outcomes, snapshots
+from surefoot.deploy.chain import Damaged, JournalRow, Observer
+from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
 from surefoot.deploy.outcomes import Episode
 from surefoot.deploy.replay import TOLD, Blocks, Departure, Replay, check_header, header
@@ -56,7 +44,7 @@ def _alone(method: Callable[Concatenate[Deployment, P], R]) -> Callable[Concaten
     """One thread after the other, and nobody after `close` or in a forked child."""
 
     @wraps(method)
-    def guarded(self: Deployment, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+    def run_alone(self: Deployment, /, *arguments: P.args, **keywords: P.kwargs) -> R:
         if self._process != os.getpid():
             raise Closed("the deployment belongs to the process that opened it, not to one forked from it")
         with self._turn:
@@ -64,7 +52,7 @@ def _alone(method: Callable[Concatenate[Deployment, P], R]) -> Callable[Concaten
                 raise Closed("the deployment is closed; open the journal again")
             return method(self, *arguments, **keywords)
 
-    return guarded
+    return run_alone
 
 
 class Deployment:
@@ -107,14 +95,14 @@ class Deployment:
         """
         if isinstance(learner, Learner):
             _check_fresh(learner)
-        journal = Journal(path, check_key(key))
+        journal = Journal(path, chain.check_key(key))
         try:
             made = learner if isinstance(learner, Learner) else learner(_read_opening(journal))
             _check_fresh(made)
             if not journal.exists:
-                journal.begin(("open", header(made, key_name(key))))
-            with raise_as_damaged(journal.path):
-                replay, tally = _resume_journal(journal, made, key_name(key), observer)
+                journal.begin(("open", header(made, chain.key_name(key))))
+            with chain.raise_as_damaged(journal.path):
+                replay, tally = _resume_journal(journal, made, chain.key_name(key), observer)
             _deployed.add(made)
             opened = cls(journal, replay, tally)
             opened._attempt(opened._catch_up)
@@ -161,7 +149,7 @@ class Deployment:
         units, breach = self.learner.method.units, episode.get("breach", False)
         plain = outcomes.record(episode, len(units.budget), self.learner.horizon)
         payload = {"episode": order.episode, **plain, **({"breach": True} if breach else {})}
-        if self._settled("outcome", order, payload):
+        if self._is_recorded("outcome", order, payload):
             return
         outside = None if breach else outcomes.breach(plain, units)
         if outside:
@@ -175,7 +163,7 @@ class Deployment:
         if order.episode == FALLBACK:
             return
         payload = {"episode": order.episode, "reason": outcomes.check_reason(reason)}
-        if not self._settled("abandoned", order, payload):
+        if not self._is_recorded("abandoned", order, payload):
             self._record("abandoned", payload)
 
     def status(self) -> Status:
@@ -206,12 +194,10 @@ class Deployment:
     def __enter__(self) -> Deployment:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _settled(self, kind: str, order: Order, payload: dict[str, Any]) -> bool:
+    def _is_recorded(self, kind: str, order: Order, payload: dict[str, Any]) -> bool:
         """Whether exactly this was recorded before; an error if something else was, or nothing can be."""
         outstanding = self._replay.outstanding
         if outstanding is not None and order.episode == outstanding.episode:
@@ -224,7 +210,8 @@ class Deployment:
         earlier = self._journal.find(TOLD, order.episode) if order.episode < self.learner.state.episode else None
         if earlier is None:
             raise InvalidInput(f"order is for episode {order.episode}, which was not ordered; ask for an order first")
-        if (earlier.kind, canonical(outcomes.drop_computed_signals(earlier.data))) != (kind, canonical(payload)):
+        recorded = chain.canonical(outcomes.drop_computed_signals(earlier.data))
+        if (earlier.kind, recorded) != (kind, chain.canonical(payload)):
             raise InvalidInput(
                 f"episode {order.episode} is already recorded as {earlier.kind} {earlier.payload.decode()[:80]}; "
                 "what was told cannot be changed"
@@ -245,13 +232,13 @@ class Deployment:
         if self._unrecorded is not None:
             self._record(*self._unrecorded)
         if self._replay.outstanding is None:
-            self._append(self._replay.owed(), self._replay.wrote)
+            self._append(self._replay.next_rows(), self._replay.note_written)
 
     def _catch_up(self) -> None:
         """Write what follows from the rows there: a new journal's first decision, and what earlier versions, which
         wrote events with the next order only, left out."""
-        if self._replay.outstanding is None and (owed := self._replay.consequences(self.learner)):
-            self._append(owed, self._replay.wrote)
+        if self._replay.outstanding is None and (following := self._replay.consequences(self.learner)):
+            self._append(following, self._replay.note_written)
 
     def _record(self, kind: str, payload: dict[str, Any]) -> None:
         """Commit what was told with all that follows from it, then let the learner move: no reader ever sees an
@@ -265,14 +252,14 @@ class Deployment:
             self._suspended = f"the method failed on the outcome of episode {payload['episode']}: {error}"
             raise
         self._unrecorded = kind, payload  # `ask` tries again if this fails
-        self._append([(kind, payload), *following], lambda entries: self._moved(moved, entries[1:]))
+        self._append([(kind, payload), *following], lambda entries: self._move(moved, entries[1:]))
         self._unrecorded = self._suspended = None
         if self.learner.state.episode - self._kept >= SNAPSHOT_EVERY:
             self._snapshot()
 
-    def _moved(self, learner: Learner, following: list[Entry]) -> None:
+    def _move(self, learner: Learner, following: list[Entry]) -> None:
         self._replay.move(learner)
-        self._replay.wrote(following)
+        self._replay.note_written(following)
         self._replay.settle()
 
     def _append(self, entries: list[Entry], then: Callable[[list[Entry]], None]) -> None:
@@ -319,8 +306,8 @@ def _check_fresh(learner: Learner) -> None:
 def _read_opening(journal: Journal) -> Mapping[str, Any] | None:
     if not journal.exists:
         return None
-    with raise_as_damaged(journal.path):
-        return opening(decode_row(next(journal.rows()), journal.path), str(journal.path))
+    with chain.raise_as_damaged(journal.path):
+        return opening(chain.decode_row(next(journal.rows()), journal.path), journal.path)
 
 
 def _resume_journal(
@@ -331,25 +318,23 @@ def _resume_journal(
     covered = next((n for n, state in journal.snapshots() if _restore_snapshot(replay, state)), 0)
     try:
         with Blocks(replay) as blocks:
-            for raw in track_rows(journal.rows(), observer):
-                row = decode_row(raw, journal.path)
+            for raw in chain.track_rows(journal.rows(), observer):
+                row = chain.decode_row(raw, journal.path)
                 tally.add(row)
                 if row.n == 0:
                     _check_first(row, learner, journal.path, key)
                 elif row.n > covered:
                     blocks.add(row)
     except Departure as error:
-        raise Damaged(f"{journal.path}: row {error.row} does not follow: {error}", error.row) from None
+        raise Damaged(f"row {error.row} does not follow: {error}", error.row, journal.path) from None
     journal.connect()
     return replay, tally
 
 
 def _check_first(row: JournalRow, learner: Learner, path: Path, key: str | None) -> None:
     try:
-        opened = opening(row, str(path))
-        check_seals(opened, path)
-        check_header(opened, learner, str(path), key)
-    except STRANGE as error:
+        check_header(check_opening(row, path), learner, str(path), key)
+    except chain.STRANGE as error:
         raise Departure(str(error), 0) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from surefoot.cmdp.wording import kind_of_cost
 from surefoot.deploy.chain import Damaged, JournalRow, Observer, check_key, raise_as_damaged, read, resolve_journal_path
-from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_payload, check_seals
+from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_opening, check_payload
 
 # Events that put a deployment back on the safe policy.
 ALARMS = ("alarm", "exhausted", "ended")
@@ -64,9 +65,13 @@ class Status:
     assumptions: tuple[Fact, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        listed = {name: [list(each) for each in getattr(self, name)] for name in ("next_order", "assumptions")}
-        return {**asdict(self), "alarms": list(self.alarms), **listed}
+        return plain_data(self)
+
+
+def plain_data(found: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON data, lists in place of tuples."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(found)))
+    return plain
 
 
 def facts(status: Status) -> tuple[Fact, ...]:
@@ -273,7 +278,7 @@ def read_status(path: str | PathLike[str], observer: Observer | None = None, key
     target = resolve_journal_path(path)
     with raise_as_damaged(target):
         tally, last = tally_rows(read(target, key=check_key(key), observer=observer), key is not None)
-        check_seals(check_payload(tally.latest["open"]), target)
+        check_opening(tally.latest["open"], target)
         return tally.status(last.n + 1, last.hash)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,12 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.deploy.chain import (
-    STRANGE,
-    Damaged,
-    JournalRow,
-    Observer,
-    canonical,
-    check_key,
-    key_name,
-    raise_as_damaged,
-    read,
-    resolve_journal_path,
-)
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy import chain
+from surefoot.deploy.chain import Damaged, JournalRow, Observer
+from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.history import Thinned
 from surefoot.deploy.replay import Blocks, Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
-from surefoot.deploy.status import ALARMS, Chances, Fact, Tally, assumptions
+from surefoot.deploy.status import ALARMS, Chances, Fact, Tally, assumptions, plain_data
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Method
@@ -72,17 +62,14 @@ class Verification:
     rounding: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        listed = {name: [list(each) for each in getattr(self, name)] for name in ("next_order", "assumptions")}
-        return {**asdict(self), "alarms": list(self.alarms), **listed}
+        return plain_data(self)
 
 
 def read_header(path: str | PathLike[str]) -> Mapping[str, Any]:
     """The payload of row 0: method, settings and the digest of the policy set."""
-    with raise_as_damaged(resolve_journal_path(path)):
-        for row in read(path):
-            return opening(row, str(path))
-    raise Damaged(f"{path}: row 0 is missing", 0)
+    target = chain.resolve_journal_path(path)
+    with chain.raise_as_damaged(target):
+        return opening(next(chain.read(target)), target)
 
 
 def verify(
@@ -120,18 +107,18 @@ def verify(
             sealed=None if key is None else holds,
         )
 
-    def took(row: JournalRow) -> None:
+    def on_row(row: JournalRow) -> None:
         nonlocal count, last, published
         tally.add(row)
         count, last = row.n + 1, row.hash.hex()
         published = published or last == head
 
     try:
-        with Blocks(replay, took) as blocks:
-            for row in read(path, key=check_key(key), observer=observer):
+        with Blocks(replay, on_row) as blocks:
+            for row in chain.read(path, key=chain.check_key(key), observer=observer):
                 if row.n == 0:
-                    found = _check_first(row, resolve_journal_path(path), learner, key)
-                    took(row)
+                    found = _check_first(row, chain.resolve_journal_path(path), learner, key)
+                    on_row(row)
                 else:
                     blocks.add(row)
     except Damaged as error:
@@ -140,7 +127,7 @@ def verify(
         return verdict(False, error.row, str(error))
     except (OtherPolicySet, FeaturesMissing):
         raise
-    except (Departure, SurefootError, *STRANGE) as error:
+    except (Departure, SurefootError, *chain.STRANGE) as error:
         return verdict(False, count, f"row {count} does not follow: {error}")
     rewritten = f"no row has the published hash {head}: the journal was rewritten or cut before row {count}"
     return verdict(True) if published else verdict(False, count, rewritten)
@@ -148,11 +135,10 @@ def verify(
 
 def _check_first(row: JournalRow, path: Path, learner: Learner, key: bytes | None) -> Mapping[str, Any]:
     """The payload of row 0, if the learner is the one that it names."""
-    found = opening(row, str(path))
-    if canonical(found) != row.payload:
+    found = check_opening(row, path)
+    if chain.canonical(found) != row.payload:
         raise Departure("its payload is not written in the canonical form")
-    check_seals(found, path)
-    check_header(found, learner, str(path), found.get("key") if key is None else key_name(key))
+    check_header(found, learner, str(path), found.get("key") if key is None else chain.key_name(key))
     return found
 
 
@@ -207,7 +193,7 @@ class Possible:
 
     def add(self, row: JournalRow) -> None:
         if row.n == 0:
-            found = opening(row, "the journal")
+            found = opening(row)
             check_header(found, self._learner, "the journal", found.get("key"))
             return
         with _departures():

@@ -22,21 +22,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from markupsafe import Markup
 
-from surefoot.deploy.chain import (
-    BEGINNING,
-    Damaged,
-    RawRow,
-    check_key,
-    decode_row,
-    head_count,
-    iter_checked_blocks,
-    raise_as_damaged,
-    resolve_journal_path,
-)
-from surefoot.deploy.forms import check_seals, opening
+from surefoot.deploy import chain
+from surefoot.deploy.chain import Damaged
+from surefoot.deploy.forms import check_opening
 from surefoot.deploy.history import History
 from surefoot.deploy.marks import Mark, mark_path
-from surefoot.deploy.page import View, render_body, render_page, view
+from surefoot.deploy.page import View, render_body, render_page, take_rows, view
 from surefoot.errors import InvalidInput, SurefootError
 
 if TYPE_CHECKING:
@@ -61,13 +52,13 @@ class Follower:
     """
 
     def __init__(self, path: str | os.PathLike[str], key: bytes | None = None, maker: Maker | None = None) -> None:
-        self.path, self._key, self._maker = resolve_journal_path(path), check_key(key), maker
+        self.path, self._key, self._maker = chain.resolve_journal_path(path), chain.check_key(key), maker
         self.view = self._waiting()
         self.changes = 0  # of the view
         self.written = 0.0  # when the journal was written to last, in seconds since 1970
         self._stamp: Stamp = ()
         self._possible: Possible | None = None
-        self._blocks: Iterator[list[RawRow]] | None = None  # those that are being read
+        self._blocks: Iterator[list[chain.RawRow]] | None = None  # those that are being read
         self._first = self._announced = 0  # number of the first of these, and how many rows there are said to be
         self._restart()
 
@@ -97,10 +88,10 @@ class Follower:
                 self._restart()
                 return self._show(self._waiting())
             most = BLOCK if self._maker is None else REPLAYED
-            self._blocks = iter_checked_blocks(self.path, most, key=self._key, after=self._end)
+            self._blocks = chain.iter_checked_blocks(self.path, most, key=self._key, after=self._end)
             self._first, self._announced = self._end.rows, 0
         try:
-            with raise_as_damaged(self.path):
+            with chain.raise_as_damaged(self.path):
                 self._show(self._read(self._blocks, time.monotonic() + seconds))
         except (SurefootError, OSError) as error:
             if self._first:  # not what it was: read it anew, once
@@ -109,7 +100,7 @@ class Follower:
             word = "Damaged" if isinstance(error, Damaged) else "Unreadable"
             self._show(View(self.path.name, word, "bad", f"{error}."))
 
-    def _read(self, found: Iterator[list[RawRow]], deadline: float) -> View:
+    def _read(self, found: Iterator[list[chain.RawRow]], deadline: float) -> View:
         for rows in found:
             self._take(rows)
             if time.monotonic() > deadline:  # what an earlier row says may no longer be so
@@ -119,22 +110,18 @@ class Follower:
             self._possible.finish()
         return view(self.path.name, self._history, self._possible)
 
-    def _take(self, rows: list[RawRow]) -> None:
+    def _take(self, rows: list[chain.RawRow]) -> None:
         if rows[0][0] == 0:
-            opened = opening(decode_row(rows[0], self.path), str(self.path))
-            check_seals(opened, self.path)
+            opened = check_opening(chain.decode_row(rows[0], self.path), self.path)
             self._possible = None if self._maker is None else self._maker(opened)
-        self._history.extend(rows, self.path)
-        if self._possible is not None:
-            for row in rows:
-                self._possible.add(decode_row(row, self.path))
+        take_rows(rows, self.path, self._history, self._possible)
         n, _, _, digest = rows[-1]
         self._end = Mark(n + 1, digest)
 
     def _progress(self) -> View:
         """Rows may be added meanwhile: how many there are is asked once, and again if there turn out to be more."""
         if self._announced < self._end.rows:
-            self._announced = max(head_count(self.path), self._end.rows)
+            self._announced = max(chain.head_count(self.path), self._end.rows)
         text = f"Reading the journal: {self._end.rows:,} of {self._announced:,} rows so far, each of them checked."
         return View(self.path.name, "Reading", "", f"{text} What it says comes when all are read.")
 
@@ -150,7 +137,7 @@ class Follower:
     def _restart(self) -> None:
         self._history = History(sealed=self._key is not None)
         self._possible, self._blocks = None, None
-        self._end = Mark(0, BEGINNING)
+        self._end = Mark(0, chain.BEGINNING)
 
     def _waiting(self) -> View:
         text = f"There is no journal at {self.path} yet. This page fills when a deployment begins it."

@@ -7,7 +7,9 @@ import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata, resources
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import jinja2
@@ -15,8 +17,10 @@ from markupsafe import Markup
 
 from surefoot.errors import InvalidInput
 from surefoot.report.palette import ON_DARK
-from surefoot.report.table import Table
 from surefoot.report.verdict import Verdict
+
+if TYPE_CHECKING:
+    from surefoot.report.table import Table
 
 DRAWN = {"svg", "g", "defs", "clipPath", "path", "rect", "circle", "use", "text", "tspan"}
 LEFT_OUT = {"metadata", "style", "title"}  # a style would reach out into the page, which has what it says
@@ -80,13 +84,18 @@ class Page:
 
 def render(page: Page) -> str:
     """The page as one HTML document; every text is escaped."""
+    return template("surefoot.report", "page").render(page=page, drawing=_drawing, colours=_colours()) + "\n"
+
+
+@cache
+def template(package: str, name: str) -> jinja2.Template:
+    """A page of a package; it may include what is in this one, for instance the style that all pages share."""
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.globals["drawing"] = _drawing
+    environment.loader = jinja2.ChoiceLoader([jinja2.PackageLoader(each, "") for each in (package, "surefoot.report")])
     environment.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")
-    template = resources.files("surefoot.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(page=page, colours=_colours()) + "\n"
+    return environment.get_template(f"{name}.html.j2")
 
 
 def versions(packages: Sequence[str] = ("numpy", "scipy", "highspy", "matplotlib")) -> tuple[tuple[str, str], ...]:

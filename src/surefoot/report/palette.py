@@ -6,8 +6,6 @@ import zlib
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from surefoot.methods import CONTROL_METHODS, METHODS
-
 REFERENCE = "safe-only"
 
 INK, SOFT, GREY, FAINT, PAPER = "#222222", "#555555", "#888888", "#e6e6e6", "#ffffff"
@@ -80,6 +78,8 @@ def stroke(method: str) -> Stroke:
     """Grey for safe-only, else by the place in the method's row; without one it depends on the name alone."""
     if method == REFERENCE:
         return Stroke(REFERENCE_COLOUR, "", DASHES[0])
+    from surefoot.methods import CONTROL_METHODS, METHODS  # pages without methods do without them
+
     spec = METHODS.get(method) or CONTROL_METHODS.get(method)
     place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)])

@@ -104,8 +104,8 @@ def long_journal(path: Path, made: Learner, episodes: int, key: bytes | None = N
             pass
         rewards, costs = _episodes(made, episodes)
         while made.state.episode < episodes:
-            entries: list[Entry] = [entry for entry in replay.owed() if entry[0] != "order"]
-            replay.wrote(entries)
+            entries: list[Entry] = [entry for entry in replay.next_rows() if entry[0] != "order"]
+            replay.note_written(entries)
             first = made.state.episode
             orders = made.ask_block(min(PER_WRITE, episodes - first))
             part = slice(first, first + len(orders.drawn))
