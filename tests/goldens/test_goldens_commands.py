@@ -164,4 +164,4 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_command_line_is_as_recorded(case: str) -> None:
-    check("commands", case, CASES[case]())
+    check("commands", case, CASES[case])

@@ -108,4 +108,4 @@ CASES |= {"plan on machines": lambda: plan(machine_set()), "calibrate": calibrat
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.long] * (case in LONG)) for case in CASES])
 def test_methods_do_what_was_recorded(case: str) -> None:
-    check("methods", case, CASES[case]())
+    check("methods", case, CASES[case])

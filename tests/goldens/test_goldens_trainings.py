@@ -96,4 +96,4 @@ CASES = {name: (lambda made=made: facts(made())) for name, made in SETS.items()}
 
 @pytest.mark.parametrize("case", CASES)
 def test_trainings_make_what_was_recorded(case: str) -> None:
-    check("trainings", case, CASES[case]())
+    check("trainings", case, CASES[case])
