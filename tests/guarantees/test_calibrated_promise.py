@@ -122,8 +122,15 @@ def unsafe_after(search: Search, truth: str, together: bool) -> int:
     return unsafe
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("truth", JOINT_TRUTHS)
+@pytest.mark.parametrize(
+    ("truth", "together"),
+    [
+        ("as at the levels", True),
+        ("all the same", False),
+        *(pytest.param(truth, truth == "all the same", marks=pytest.mark.long) for truth in JOINT_TRUTHS),
+        pytest.param("up and down", True, marks=pytest.mark.long),
+    ],
+)
 def test_a_task_after_the_calibration_is_seldom_unsafe(truth: str, together: bool) -> None:
     assert chance(unsafe_after(raised, truth, together), CALIBRATIONS, RISK) > FALSE_ALARM
 
