@@ -30,11 +30,13 @@ from surefoot.cli import commands, terminal
 from surefoot.cli.commands import COMMANDS
 from surefoot.cli.train import FAMILIES, build_family
 from surefoot.lab.bench import rows as bench
+from surefoot.lab.bench.run import run as run_bench
 from surefoot.lab.experiments import HELPS, find
 from surefoot.lab.experiments.frame import options_of
 from surefoot.lab.experiments.gridworld import limit
 from surefoot.methods import METHODS, specs
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import silent
 from surefoot.report.table import Cell, Table
 from surefoot.simulate import plan
 
@@ -295,6 +297,7 @@ def test_reports_of_the_other_experiments_are_drawn_again(experiment: str, words
     answer = surefoot("reproduce", experiment, *words, *common)
     assert answer.code == 0, answer.err
     assert answer.json["experiment"] == experiment
+    assert answer.json == json.loads((tmp_path / "results.json").read_text())
     page = (tmp_path / "report.html").read_bytes()
     (tmp_path / "report.html").unlink()
     assert surefoot("report", tmp_path).code == 0
@@ -315,8 +318,11 @@ def test_a_narrow_terminal_leaves_optional_columns_out_and_labels_whole(width: i
     assert "1 of 2" in out
 
 
-def test_bench_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "QUICK", TINY)
+def test_bench_prints_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = run_bench(quick=True, progress=silent, sizes=TINY)  # once for both
+    monkeypatch.setattr("surefoot.lab.bench.run.run", lambda quick, progress: rows)
+    keys = {"what", "ours", "plain", "ratio", "note", "at_least"}
+    assert all(set(row) == keys for row in surefoot("bench", "--quick", "--json").json)
     answer = surefoot("bench", "--quick")
     assert answer.code == 0, answer.err
     assert answer.out.splitlines()[0].split() == ["what", "ours", "plain", "way", "ratio", "note"]
@@ -326,13 +332,14 @@ def test_bench_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------------------------------------------- --json
 
 
+@pytest.mark.long
 def test_json_of_reproduce_is_what_is_written(workplace: Path) -> None:
     with short_plan():
         answer = surefoot("reproduce", "gridworld", *small("safe-only"), "--out", workplace / "json-run", "--json")
     assert answer.json == json.loads((workplace / "json-run" / "results.json").read_text())
 
 
-def test_json_of_the_other_commands(run_folder: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_of_the_other_commands(run_folder: Path, workplace: Path) -> None:
     policies = workplace / "set"
     trained = surefoot("train", "gridworld", "--out", workplace / "json-set", "--epsilon", "0.02", "--json").json
     assert trained["policies"] == len(PolicyValueSet.load(workplace / "json-set"))
@@ -347,9 +354,6 @@ def test_json_of_the_other_commands(run_folder: Path, workplace: Path, monkeypat
     assert planned["pce"]["episodes"] == 0
     assert planned["certified"]["reason"].startswith("will be certified-likelihood, since ")
     assert surefoot("report", run_folder, "--json").json == {"report": str(run_folder / "report.html")}
-    monkeypatch.setattr(bench, "QUICK", TINY)
-    keys = {"what", "ours", "plain", "ratio", "note", "at_least"}
-    assert all(set(row) == keys for row in surefoot("bench", "--quick", "--json").json)
 
 
 def test_json_of_a_policy_that_is_exported(workplace: Path, tmp_path: Path) -> None:
@@ -403,7 +407,7 @@ TRAIN = ("train", "gridworld", "--out", "never")
         (("train", "media", "--out", "never", "--high", "2"), ["high", "1", "2"]),
         (("train", "gridworld"), ["--out"]),
         ((*TRAIN, "--epsilon", "0"), ["epsilon", "positive", "0.0"]),
-        ((*TRAIN, "--epsilon", "1e-9"), ["epsilon", "larger", "1e-09"]),
+        pytest.param((*TRAIN, "--epsilon", "1e-9"), ["epsilon", "larger", "1e-09"], marks=pytest.mark.long),
         ((*TRAIN, "--delta", "0.5"), ["delta", "1/3", "0.5"]),
         ((*TRAIN, "--delta", "1e-7"), ["delta", "larger", "1e-07"]),
         ((*TRAIN, "--xi", "-1"), ["xi", "non-negative", "-1.0"]),
