@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 LOCKED := --require-hashes --only-binary :all:
 
-.PHONY: help demo docs test test-all lint bench lock clean
+.PHONY: help demo docs test test-all short-tests all-tests lint bench lock clean
 
 help:
 	@echo "make demo      reproduce the paper's gridworld into out/gridworld (report.html, figure1.png, figure2.png)"
@@ -22,15 +22,22 @@ demo: $(READY)
 docs: $(READY_DEV)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs out/docs
 
+# Lint runs beside the tests: it has one thread and would leave a core idle.
+test: $(READY_DEV)
+	$(MAKE) --no-print-directory -j 2 lint short-tests
+
+test-all: $(READY_DEV)
+	$(MAKE) --no-print-directory -j 2 lint all-tests
+
 # Two processes of one thread each: more threads than cores make small matrices several times slower.
-test test-all: export OPENBLAS_NUM_THREADS := 1
+short-tests all-tests: export OPENBLAS_NUM_THREADS := 1
 
 # Tests of one file go to one process, which makes once what they share; files in the order of tests/conftest.py.
-test: lint
+short-tests: $(READY_DEV)
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
 
-test-all: export SUREFOOT_EXAMPLES := 60
-test-all: lint
+all-tests: export SUREFOOT_EXAMPLES := 60
+all-tests: $(READY_DEV)
 	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(READY_DEV)

@@ -26,15 +26,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What takes longest begins first, so that no process is left with it when the others are done.
 LONGEST_FILES = (
     "test_cli.py",
+    "test_learner_contract.py",
     "test_glucose_experiment.py",
-    "test_tutorials.py",
     "test_experiments.py",
     "test_simulated_envelopes.py",
-    "test_simulator_only.py",
     "test_training_phase.py",
     "test_random_families.py",
+    "test_site.py",
+    "test_simulator_only.py",
     "test_locomotion_experiment.py",
-    "test_learner_contract.py",
+    "test_signals_promise.py",
+    "test_calibrated_promise.py",
+    "test_certified.py",
+    "test_goldens_methods.py",
+    "test_goldens_commands.py",
+    "test_affinity_promise.py",
+    "test_certified_promise.py",
+    "test_paper_safety.py",
+    "test_ended_episodes.py",
 )
 
 

@@ -283,6 +283,7 @@ def test_reports_of_the_other_experiments_are_drawn_again(experiment: str, words
     answer = surefoot("reproduce", experiment, *words, *common)
     assert answer.code == 0, answer.err
     assert answer.json["experiment"] == experiment
+    assert answer.json == json.loads((tmp_path / "results.json").read_text())
     page = (tmp_path / "report.html").read_bytes()
     (tmp_path / "report.html").unlink()
     assert surefoot("report", tmp_path).code == 0
@@ -317,6 +318,7 @@ def test_bench_measures_once_and_prints_a_table_or_json(monkeypatch: pytest.Monk
 # ---------------------------------------------------------------------------------------------------------- --json
 
 
+@pytest.mark.long
 def test_json_of_reproduce_is_what_is_written(workplace: Path) -> None:
     with short_plan():
         answer = surefoot("reproduce", "gridworld", *small("safe-only"), "--out", workplace / "json-run", "--json")
@@ -391,7 +393,7 @@ TRAIN = ("train", "gridworld", "--out", "never")
         (("train", "media", "--out", "never", "--high", "2"), ["high", "1", "2"]),
         (("train", "gridworld"), ["--out"]),
         ((*TRAIN, "--epsilon", "0"), ["epsilon", "positive", "0.0"]),
-        ((*TRAIN, "--epsilon", "1e-9"), ["epsilon", "larger", "1e-09"]),
+        pytest.param((*TRAIN, "--epsilon", "1e-9"), ["epsilon", "larger", "1e-09"], marks=pytest.mark.long),
         ((*TRAIN, "--delta", "0.5"), ["delta", "1/3", "0.5"]),
         ((*TRAIN, "--delta", "1e-7"), ["delta", "larger", "1e-07"]),
         ((*TRAIN, "--xi", "-1"), ["xi", "non-negative", "-1.0"]),

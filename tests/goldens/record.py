@@ -75,13 +75,13 @@ def cases_of(name: str) -> Cases:
     return cases
 
 
-def check(name: str, case: str, value: Any) -> None:
+def check(name: str, case: str, made: Callable[[], Any]) -> None:
     """Fail with the first difference between a case as it was recorded and as it is now."""
     stored = json.loads(path(name).read_text(encoding="utf-8"))
     exact = stored["machine"] == machine()
     if not exact and name in CHAOTIC:
         pytest.skip(f"was recorded on {stored['machine']}, this is {machine()}")
-    first = next(differences(stored["cases"][case], plain(value), exact), None)
+    first = next(differences(stored["cases"][case], plain(made()), exact), None)
     if first is not None:
         raise AssertionError(f"{name}, {case}{first} ({'bit for bit' if exact else 'to nine digits'})")
 

@@ -45,4 +45,4 @@ CASES = {name: partial(results, name) for name in WORDS}
 
 @pytest.mark.parametrize("case", [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in CASES])
 def test_experiments_find_what_was_recorded(case: str) -> None:
-    check("experiments", case, CASES[case]())
+    check("experiments", case, CASES[case])

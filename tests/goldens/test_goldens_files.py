@@ -58,4 +58,4 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_policy_sets_are_read_and_written_as_recorded(case: str) -> None:
-    check("files", case, CASES[case]())
+    check("files", case, CASES[case])

@@ -102,4 +102,4 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_journals_are_read_and_written_as_recorded(case: str) -> None:
-    check("journals", case, CASES[case]())
+    check("journals", case, CASES[case])

@@ -161,4 +161,4 @@ CASES = {name: (lambda made=made: facts(made())) for name, made in FAMILIES.item
 
 @pytest.mark.parametrize("case", CASES)
 def test_families_are_those_that_were_recorded(case: str) -> None:
-    check("tasks", case, CASES[case]())
+    check("tasks", case, CASES[case])

@@ -94,6 +94,9 @@ SETS: dict[str, Callable[[], sf.PolicyValueSet]] = {
 CASES = {name: (lambda made=made: facts(made())) for name, made in SETS.items()}
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("Gymnasium environment", "signals of own features", "second attempt")  # of kinds that have a shorter one
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.long] * (case in LONG)) for case in CASES])
 def test_trainings_make_what_was_recorded(case: str) -> None:
-    check("trainings", case, CASES[case]())
+    check("trainings", case, CASES[case])

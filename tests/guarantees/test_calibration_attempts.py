@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -36,14 +37,20 @@ def never_less(runs: int, attempt: int) -> Calibration:
     return replace(ONLY, runs=runs, attempt=1)
 
 
-def passing(found: Calibration) -> Floats:
+@cache
+def passing(rule: Rule, runs: int, attempt: int) -> Floats:
     """Probability that a level passes, by its risk."""
-    return stats.binom.cdf(found.allowed, found.runs, RISKS) if found.allowed >= 0 else np.zeros(len(RISKS))
+    return _at_most(rule(runs, attempt).allowed, runs)
+
+
+@cache
+def _at_most(allowed: int, runs: int) -> Floats:
+    return stats.binom.cdf(allowed, runs, RISKS) if allowed >= 0 else np.zeros(len(RISKS))
 
 
 def some_pass(rule: Rule, runs: Sequence[int]) -> Floats:
     """Probability that at least one of several attempts passes, by the risk of the level."""
-    failing = [1 - passing(rule(each, attempt)) for attempt, each in enumerate(runs, 1)]
+    failing = [1 - passing(rule, each, attempt) for attempt, each in enumerate(runs, 1)]
     return 1 - np.prod(failing, axis=0)
 
 

@@ -104,7 +104,7 @@ def test_likelihood_method_keeps_its_promise_on_the_gridworld(risk: float) -> No
 @pytest.mark.short_for(method=[MODEL_FREE])
 @pytest.mark.parametrize("method", [BALL, RETURNS, MODEL_FREE])
 def test_other_methods_keep_their_promise_in_the_rooms(method: str) -> None:
-    unsafe, tasks = count_unsafe(method, 0.5, 40, 400, seed=2, family="rooms")
+    unsafe, tasks = count_unsafe(method, 0.5, 20 if method == MODEL_FREE else 40, 400, seed=2, family="rooms")
     assert p_value(unsafe, tasks, 0.5) > FALSE_ALARM
     if method != MODEL_FREE:
         assert unsafe > 0
@@ -120,7 +120,7 @@ def test_sums_alone_keep_the_promise_in_the_rooms() -> None:
 @pytest.mark.short_for(risk=[0.5])
 @pytest.mark.parametrize("risk", [0.05, 0.5])
 def test_likelihood_method_keeps_its_promise_where_the_risk_is_used(risk: float) -> None:
-    unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 200, 100, seed=3, family="two rooms")
+    unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 80 if risk == 0.5 else 200, 100, seed=3, family="two rooms")
     assert p_value(unsafe, tasks, risk) > FALSE_ALARM
     assert unsafe > 0.1 * risk * tasks
 

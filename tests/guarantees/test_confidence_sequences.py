@@ -77,7 +77,7 @@ def p_value(missed: int, runs: int, level: float) -> float:
 @pytest.mark.parametrize("level", [0.05, 0.5])
 def test_mean_is_ever_excluded_with_probability_at_most_the_level(level, law):
     runs = 200
-    assert p_value(exclusions(partial(path, Betting(level)), law, runs), runs, level) > FALSE_ALARM
+    assert p_value(exclusions(partial(path, Betting(level)), law, runs, length=500), runs, level) > FALSE_ALARM
 
 
 @pytest.mark.long
@@ -92,7 +92,7 @@ def test_mean_is_ever_excluded_with_probability_at_most_the_level_more_runs(leve
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_one_sided_bound_spends_the_whole_level_on_its_side(side):
     runs, level = 300, 0.5
-    missed = exclusions(partial(path, Betting(level, side=side)), "coin 0.1", runs)
+    missed = exclusions(partial(path, Betting(level, side=side)), "coin 0.1", runs, length=500)
     assert p_value(missed, runs, level) > FALSE_ALARM
     assert missed > 0.1 * runs  # the level is used, not only kept
 
@@ -166,5 +166,5 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_broken_variant_is_caught(mutant):
     intervals, level, law = MUTANTS[mutant]
-    runs = 600 if "split" in mutant else 300
+    runs = {"level not split": 600, "radius halved": 100}.get(mutant, 300)
     assert p_value(exclusions(intervals, law, runs), runs, level) < FALSE_ALARM

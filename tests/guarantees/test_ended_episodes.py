@@ -105,7 +105,7 @@ def test_the_promise_is_kept_on_machines_that_stop_more_or_less_often(kind: Kind
         near = machines(kind).task(theta)
         assert (near.margin > 0).all()
         assert near.moved(SHIFT).margin[0] > 0 > near.moved(SHIFT).margin[1], "only the gentle way is feasible there"
-    assert p_value(unsafe_machines(kind, 200, SHIFT), 200, RISK) > FALSE_ALARM
+    assert p_value(unsafe_machines(kind, 60, SHIFT), 60, RISK) > FALSE_ALARM
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_distance_at_which_the_gentle_way_need_not_be_feasible_is_refused() ->
     with pytest.raises(InvalidInput, match=r"shift must be at most 0\.002"):
         unsafe_machines(COSTLY, 1, 0.005)
     assert machines(COSTLY).task([0.0]).moved(0.005).margin[0] > 0
-    assert p_value(unsafe_machines(COSTLY, 200, 0.005, assume_safe=True), 200, RISK) > FALSE_ALARM
+    assert p_value(unsafe_machines(COSTLY, 60, 0.005, assume_safe=True), 60, RISK) > FALSE_ALARM
 
 
 # ---------------------------------------------------------------------------------------------------- no false alarms
@@ -153,12 +153,12 @@ def alarms(count: int) -> int:
 
 
 def test_a_reward_that_is_always_the_same_contradicts_no_cell_when_episodes_end() -> None:
-    assert p_value(alarms(12), 12, RISK) > FALSE_ALARM
+    assert p_value(alarms(6), 6, RISK) > FALSE_ALARM
 
 
 def test_bounds_cut_off_without_the_end_contradict_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds_are_cut_off_without_the_end(monkeypatch)
-    assert p_value(alarms(10), 10, RISK) < FALSE_ALARM
+    assert p_value(alarms(6), 6, RISK) < FALSE_ALARM
 
 
 # ---------------------------------------------------------------------------------------------------------- Theorem P

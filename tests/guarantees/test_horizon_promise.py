@@ -33,7 +33,7 @@ from surefoot.testing.learner_suite import fingerprint
 
 FALSE_ALARM = 1e-4
 STEPS, CELLS, RISK = 8, 4, 0.1
-TASKS, EPISODES = 10, 200
+TASKS, EPISODES = 6, 200
 STAY_CALM, STAY_RICH = (TabularPolicy(np.eye(2)[[action] * 3]) for action in (0, 1))
 
 

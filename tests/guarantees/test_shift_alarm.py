@@ -23,7 +23,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tabular.policy import TabularPolicy
 
 FALSE_ALARM = 1e-4
-LEVEL, TASKS, LOOKS, EPISODES = 0.5, 40, 12, 20
+LEVEL, TASKS, LOOKS, EPISODES = 0.5, 20, 12, 20
 EITHER = TabularPolicy(np.full((3, 2), 0.5))  # previous and present action differ half of the time
 
 

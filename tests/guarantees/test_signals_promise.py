@@ -39,6 +39,7 @@ from surefoot.tasks.task_distribution import TaskDistribution
 FALSE_ALARM = 1e-4
 PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "400"))
 EPISODES, MANY_EPISODES = 60, 150  # to keep a promise, and to be caught
+TRAININGS = 3  # that many tasks share
 
 LESSON = LearnedSignals(tasks=30, episodes=8)
 ENVELOPES = {
@@ -132,10 +133,14 @@ def p_values(trials: list[Trial], risk: float) -> list[float]:
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
-@pytest.mark.parametrize(
-    ("risk", "trials"), [(0.5, 14), *(pytest.param(*each, marks=pytest.mark.long) for each in ((0.5, 20), (0.1, 10)))]
-)
-def test_the_promise_is_kept_near_the_budget(risk: float, trials: int) -> None:
+def test_the_promise_is_kept_near_the_budget() -> None:
+    """With the trainings that catch what is broken."""
+    check_promise(0.1, [trial(0.1, seed, episodes=MANY_EPISODES, trainings=TRAININGS) for seed in range(9)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("risk", "trials"), [(0.5, 20), (0.1, 10)])
+def test_the_promise_is_kept_after_as_many_trainings(risk: float, trials: int) -> None:
     check_promise(risk, [trial(risk, seed) for seed in range(trials)])
 
 
@@ -234,7 +239,7 @@ def test_signals_fitted_to_the_episodes_that_bound_them_are_caught(monkeypatch: 
 
 
 def caught(trials: int, evidence: Evidence = intact, told: Told = as_it_was) -> bool:
-    found = [trial(0.1, seed, evidence, told, MANY_EPISODES, trainings=4) for seed in range(trials)]
+    found = [trial(0.1, seed, evidence, told, MANY_EPISODES, trainings=TRAININGS) for seed in range(trials)]
     return min(p_values(found, 0.1)) < FALSE_ALARM
 
 
@@ -287,7 +292,7 @@ def as_a(kind: type[SignalProcess]) -> Evidence:
 
 @pytest.mark.parametrize("kind", [WrongBounds, pytest.param(Hindsight, marks=pytest.mark.long)])
 def test_bets_that_no_theorem_allows_are_caught(kind: type[SignalProcess]) -> None:
-    assert caught(14, as_a(kind))
+    assert caught(9, as_a(kind))
 
 
 def only_what_is_seldom(task: Lever, outcomes: Outcomes) -> Outcomes | None:
@@ -303,4 +308,4 @@ def test_episodes_abandoned_for_what_they_would_say_make_nothing_unsafe() -> Non
 
 
 def test_free_abandonment_is_caught() -> None:
-    assert caught(14, as_a(FreeToAbandon), only_what_is_seldom)
+    assert caught(9, as_a(FreeToAbandon), only_what_is_seldom)

@@ -132,9 +132,10 @@ def p_value(failures: int, tasks: int, risk: float) -> float:
 
 @pytest.mark.parametrize("risk", [pytest.param(0.05, marks=pytest.mark.long), 0.5])
 def test_boxes_around_the_task_survive_and_nothing_unsafe_is_deployed(risk: float) -> None:
-    lost, unsafe, most = count(risk, TASKS, seed=1)
-    assert p_value(lost, TASKS, risk) > FALSE_ALARM
-    assert p_value(unsafe, TASKS, risk) > FALSE_ALARM
+    tasks = 15 if risk == 0.5 else TASKS
+    lost, unsafe, most = count(risk, tasks, seed=1)
+    assert p_value(lost, tasks, risk) > FALSE_ALARM
+    assert p_value(unsafe, tasks, risk) > FALSE_ALARM
     assert most > 30, "a count of cells that are never split would say nothing"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import cache
 
@@ -25,22 +24,14 @@ from surefoot.learning.learner import Learner, Orders
 from surefoot.learning.method import SAFE
 from surefoot.learning.paper.algorithm_2 import SafeCandidates, Sums
 from surefoot.methods import METHODS, learner
-from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy
 from surefoot.tabular.rollout import Simulator
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite as suite
-from surefoot.training.train import train
+from trained_gridworld import gridworld_set
 from wheel import STEPS
 
 HORIZON = 132
-
-
-@cache
-def gridworld_set() -> PolicyValueSet:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=40)
 
 
 SIGNALS = "certified-signals"  # is for tasks that are no tables

@@ -58,9 +58,9 @@ def test_cells_of_four_unknowns_split_and_what_is_deployed_stays_safe() -> None:
     tasks, policies = trained()
     task = tasks.task(tasks.sample(1, np.random.default_rng(1))[0])
     made = sf.learner(policies, method="certified-likelihood", risk=0.05, seed=0, split=True)
-    run = run_learner(made, task, episodes=2000, seed=0)
+    run = run_learner(made, task, episodes=1000, seed=0)
     assert run.unsafe_episodes == 0
-    assert run.regret[-1] < 2000 * (run.optimal_reward - evaluate(task, policies.safe_policy).reward)
+    assert run.regret[-1] < 1000 * (run.optimal_reward - evaluate(task, policies.safe_policy).reward)
     boxes = made.state.method.boxes
     assert boxes is not None
     assert len(boxes.cell) > len(set(boxes.cell.tolist())), "cells consist of several"
@@ -85,9 +85,9 @@ def unsafe_tasks(tasks: int, episodes: int, risk: float) -> int:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("tasks", "episodes"), [(4, 300), pytest.param(60, 1500, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("tasks", "episodes"), [(2, 200), pytest.param(60, 1500, marks=pytest.mark.long)])
 def test_the_promise_with_four_unknowns(tasks: int, episodes: int) -> None:
-    """At a risk at which failures would show; a family of 4 or 60 tasks is no proof, and the seeds are fixed."""
+    """At a risk at which failures would show; a few tasks are no proof, and the seeds are fixed."""
     unsafe = unsafe_tasks(tasks, episodes, risk=0.2)
     assert stats.binomtest(unsafe, tasks, 0.2, alternative="greater").pvalue > 1e-3
 

@@ -232,11 +232,13 @@ def random_case(rng: np.random.Generator) -> tuple[PolicyValueSet, Truth, int, f
     return policies, truth, int(rng.integers(100, 1000)), float(rng.uniform(0.05, 0.9))
 
 
+@pytest.mark.short_for(cases=[25])
+@pytest.mark.parametrize("cases", [25, 60])
 @pytest.mark.parametrize("ends", [False, True], ids=["tables", "episodes may end"])
-def test_decides_as_the_pseudo_code_does(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decides_as_the_pseudo_code_does(ends: bool, cases: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PolicyValueSet, "may_end", ends)
     seen: dict[str, int] = {"exhausted": 0, "raises": 0, "at weight 0": 0, "at positive weight": 0, "several": 0}
-    for seed in range(60):
+    for seed in range(cases):
         rng = np.random.default_rng(seed)
         policies, truth, K, delta = random_case(rng)
         rules = PaperRules(policies, K, delta)
@@ -259,7 +261,7 @@ def test_decides_as_the_pseudo_code_does(ends: bool, monkeypatch: pytest.MonkeyP
         seen["at positive weight"] += ("eliminated", True) in kinds
         seen["several"] += len(ranges["width"]) > 1
     # The comparison means something only if the streams make the algorithm do all it can do.
-    assert min(seen.values()) >= 10, seen
+    assert min(seen.values()) >= cases // 6, seen
 
 
 # -------------------------------------------------------------------------------------- the constants behind the figure

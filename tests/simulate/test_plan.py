@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -20,18 +18,10 @@ from surefoot.learning.paper.constants import PaperRules, least_episodes_to_leav
 from surefoot.learning.spec import PlanLine
 from surefoot.methods import METHODS, learner, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.tasks.gridworld_tasks import gridworld
-from surefoot.training.train import train
+from trained_gridworld import gridworld_set
 
 UNITS = Units(0.1, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([0.7 / 0.9]))
 SHORT = made_up_set(UNITS, [(0.6, [0.5], 0.3, [0.6]), (0.8, [0.5], 0.3, [0.7])], epsilon=1e-3)
-
-
-@cache
-def gridworld_set() -> PolicyValueSet:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=0)
 
 
 def line(policies: PolicyValueSet, method: str, episodes: int = 40_000, risk: float = 0.05) -> PlanLine:
@@ -64,28 +54,28 @@ def test_paper_leaves_the_safe_policy_when_planned(episodes: int, risk: float) -
 
 @pytest.mark.parametrize("name", ["safe-only", "paper", "published", "pce"])
 def test_gridworld_methods_do_as_planned(name: str) -> None:
-    planned = line(gridworld_set(), name)
-    fresh = learner(gridworld_set(), method=name, episodes=40_000, risk=0.05)
-    assert planned.episodes == episodes_on_the_safe_policy(fresh, gridworld_set(), 6000)
+    planned = line(gridworld_set(cells=0), name)
+    fresh = learner(gridworld_set(cells=0), method=name, episodes=40_000, risk=0.05)
+    assert planned.episodes == episodes_on_the_safe_policy(fresh, gridworld_set(cells=0), 6000)
     assert planned.certified == fresh.method.certified
     assert planned.reason
 
 
 def test_every_line_is_about_a_method_that_exists() -> None:
-    methods = [each.method for each in plan(gridworld_set(), episodes=1000, risk=0.05)]
+    methods = [each.method for each in plan(gridworld_set(cells=0), episodes=1000, risk=0.05)]
     assert {"safe-only", "paper", "published", "pce"} <= set(methods) <= set(METHODS)
     assert len(set(methods)) == len(methods)
 
 
 def test_gridworld_set_is_too_coarse_for_the_paper_and_the_plan_says_what_would_do() -> None:
-    planned = line(gridworld_set(), "paper")
+    planned = line(gridworld_set(cells=0), "paper")
     assert planned.episodes == math.inf
-    best = max(gridworld_set().entries, key=lambda entry: entry.reward)
+    best = max(gridworld_set(cells=0).entries, key=lambda entry: entry.reward)
     margin = best.safe_margin[0] / 10
     assert "epsilon = 0.004 leaves no positive weight" in planned.reason
     assert f"epsilon ≤ {margin / 1538:.2g} it would take" in planned.reason  # 8L+18 = 1538 at discount 0.9
-    finer = replace(gridworld_set(), epsilon=margin / 1538)
-    failing = gridworld_set().safe_risk
+    finer = replace(gridworld_set(cells=0), epsilon=margin / 1538)
+    failing = gridworld_set(cells=0).safe_risk
     assert failing is not None
     assert f"take {least_episodes_to_leave(finer, 0.05 - failing):.2g} episodes" in planned.reason
     finer = replace(finer, safe_risk=0.0)

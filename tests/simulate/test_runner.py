@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -28,17 +27,10 @@ from surefoot.tabular.rollout import Simulator
 from surefoot.tabular.solve import solve
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES, gridworld
 from surefoot.testing.learner_suite import fingerprint
-from surefoot.training.train import train
+from trained_gridworld import gridworld_set as policies
 
 TABULAR = [name for name in METHODS if name != "certified-signals"]  # that one is for tasks that are no tables
 TASK = gridworld().task([0.25])  # near the most promising candidates, so that none is dropped at once
-
-
-@cache
-def policies() -> PolicyValueSet:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return train(gridworld(), epsilon=0.004, delta=0.05, seed=0, progress=False, cells=100)
 
 
 class Watched(Learner):
