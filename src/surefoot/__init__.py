@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surefoot.cmdp.units import Units
     from surefoot.deploy.session import Deployment
     from surefoot.errors import ArtifactError, Infeasible, InvalidInput, SurefootError
-    from surefoot.learning.certified.calibrated import Calibration
+    from surefoot.learning.calibrated import Calibration
     from surefoot.learning.event import Event
     from surefoot.learning.learner import Learner, Order
     from surefoot.learning.shift_test import ShiftTest

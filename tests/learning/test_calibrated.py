@@ -17,7 +17,7 @@ from guarantees import mutants
 from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, parse_calibration, raised
+from surefoot.learning.calibrated import Calibration, fixed_sequence_test, parse_calibration
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.testing import learner_suite
 
@@ -60,10 +60,10 @@ def test_levels_rise_until_one_fails() -> None:
     """66 unsafe of 2000 have a probability below 0.005 at a risk of 0.045, 67 have not."""
     assert stats.binom.cdf(66, 2000, 0.045) <= 0.005 < stats.binom.cdf(67, 2000, 0.045)
     counts = {0.1: 66, 0.2: 67, 0.3: 0}
-    tried = raised(UNTRIED, list(counts), counts.__getitem__)
+    tried = fixed_sequence_test(UNTRIED, list(counts), counts.__getitem__)
     assert tried.level == 0.1
     assert tried.counts == ((0.1, 66), (0.2, 67))
-    assert raised(UNTRIED, [0.2], counts.__getitem__).level is None
+    assert fixed_sequence_test(UNTRIED, [0.2], counts.__getitem__).level is None
 
 
 @pytest.mark.parametrize(("runs", "risk", "error"), [(30, 0.3, 0.1), (400, 0.05, 0.005), (2000, 0.1, 0.01)])

@@ -20,7 +20,7 @@ from surefoot.deploy.calibration_files import read_calibration, write_calibratio
 from surefoot.deploy.replay import check_header, header, header_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, parse_calibration
+from surefoot.learning.calibrated import Calibration, parse_calibration
 from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite
@@ -99,7 +99,7 @@ def test_nor_is_it_deployed_with_one() -> None:
 def test_what_else_it_does_not_cover() -> None:
     with pytest.raises(InvalidInput, match="assume_safe must be False with a calibration"):
         calibrate(method="certified-ball", assume_safe=True)
-    with pytest.raises(InvalidInput, match="options must be among"):
+    with pytest.raises(InvalidInput, match="takes no option"):
         calibrate(observes="sums")
 
 
