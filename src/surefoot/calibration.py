@@ -142,7 +142,9 @@ def calibrate(
             reserve=reserve,
         ),
     )
-    trial = CalibrationRuns(spec, policies, tasks, untried, tuple(chosen))
+    trial = CalibrationRuns(
+        method if isinstance(method, MethodSpec) else spec.name, policies, tasks, untried, tuple(chosen)
+    )
     trial.check_settings()
     with workers(jobs) as ready:
         outcomes = _count(trial, ready, _Record(record, trial), progress or silent)
@@ -240,7 +242,7 @@ def recount(
     drawn = np.random.default_rng(seed).choice(found.runs, _enough(found, runs), replace=False, shuffle=False)
     numbers = sorted(drawn.tolist())
     _check_recountable(found, policies, tasks)
-    trial = CalibrationRuns(spec_of(method or found.method), policies, tasks, found, found.passed)
+    trial = CalibrationRuns(method or found.method, policies, tasks, found, found.passed)
     rows: list[Sequence[Outcome]] = []
     with workers(jobs) as ready:
         rows.extend(trial.rows(numbers, len(trial.path), ready, progress or silent))
@@ -344,7 +346,7 @@ def _in_words(tasks: TaskDistribution) -> str:
 class CalibrationRuns:
     """Runs of a learner at the settings of a path, the same tasks and seeds at each."""
 
-    spec: MethodSpec
+    method: str | MethodSpec
     policies: PolicyValueSet
     tasks: TaskDistribution
     found: Calibration
@@ -395,8 +397,8 @@ class CalibrationRuns:
     def _learner(self, setting: Setting, seed: int) -> Learner:
         return learner(
             self.policies,
-            method=self.spec,
-            episodes=self.found.episodes if self.spec.needs_episodes else None,
+            method=self.method,
+            episodes=self.found.episodes,
             risk=self.found.risk,
             seed=seed,
             horizon=self.found.horizon,

@@ -13,6 +13,7 @@ from surefoot.arrays import check_int, check_unit_interval
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.wording import setting_in_words
 from surefoot.errors import InvalidInput, did_you_mean
+from surefoot.learning import posterior
 from surefoot.learning.calibrated import (
     CLAIMED,
     CalibratedMethod,
@@ -73,7 +74,7 @@ BASELINES = tuple(" ".join(_BASELINES.values()).split())
 # For networks, trained with the extra surefoot[control].
 _CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo maml-penalty cpo-online"}
 
-_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS)
+_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS, *posterior.SPECS)
 METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
 _KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})

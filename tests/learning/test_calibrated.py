@@ -19,6 +19,7 @@ from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import InvalidInput
 from surefoot.learning.calibrated import Calibration, fixed_sequence_test, parse_calibration
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite
 
 EPISODES = 60
@@ -101,7 +102,7 @@ def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"method": "paper"}, "method must have cells"),
+        ({"method": "paper"}, "method must be one that says what to calibrate"),
         ({"runs": 10}, "runs must be at least 11"),
         ({"runs": 2, "error": 0}, "runs must be at least 3"),
         ({"error": "none"}, "error must lie strictly"),
@@ -121,8 +122,8 @@ def test_what_cannot_be_calibrated(changed: dict[str, Any], message: str) -> Non
 
 
 def test_other_tasks_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="tasks must be those that the policy set was trained on"):
-        sf.calibrate(policies(), mutants.two_rooms(), method="certified-likelihood", episodes=5, seed=0)
+    with pytest.raises(InvalidInput, match="tasks must share discount, horizon, ranges and budgets"):
+        sf.calibrate(policies(), gridworld(), method="certified-likelihood", episodes=5, seed=0)
 
 
 # ------------------------------------------------------------------------------------------------ what it is good for
@@ -132,7 +133,7 @@ def test_the_level_is_the_one_that_was_found() -> None:
     """And what is deployed is what was counted: the same run at that level."""
     chosen = learner()
     assert chosen.certified
-    assert chosen.method.level == found().level
+    assert chosen.method.method.risk_split.elimination == found().level
     assert sum(chosen.risk_split.values()) == pytest.approx(0.3)
     task = mutants.rooms().task([0.1])
     more = sf.adapt(policies(), task, method="certified-likelihood", episodes=EPISODES, risk=0.3, seed=1)

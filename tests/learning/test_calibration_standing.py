@@ -107,9 +107,9 @@ def test_the_learner_is_the_one_that_was_counted_whatever_risk_is_asked_for() ->
     """A larger risk used to settle cells sooner than in the runs; only risks below e⁻⁵ show it."""
     tiny = Calibration("certified-returns", 20, 1e-4, 0.0, 0.5, 10**5, ((0.5, 0),), 62, policies().digest())
     asked = {"method": "certified-returns", "calibration": tiny}
-    counted = sf.learner(policies(), risk=1e-4, **asked).method.evidence
+    counted = sf.learner(policies(), risk=1e-4, **asked).method.method.evidence
     assert counted.settled_against > SETTLED_AGAINST
-    assert sf.learner(policies(), risk=0.3, **asked).method.evidence.settled_against == counted.settled_against
+    assert sf.learner(policies(), risk=0.3, **asked).method.method.evidence.settled_against == counted.settled_against
 
 
 # --------------------------------------------------------------------------------------------------------- what is kept

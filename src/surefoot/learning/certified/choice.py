@@ -144,6 +144,17 @@ EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
     }
 )
 
+# States of all kinds of evidence.
+CELL_STATES = (Counts, BallState, ReturnState, SignalState)
+
+
+def make_evidence(policies: PolicyValueSet, kind: str, cells: Cells, steps: int) -> Evidence:
+    """For who wants to know what is believed of the cells, and rules out none."""
+    if kind not in EVIDENCE:
+        raise InvalidInput("policies must hold value bounds over tasks (cells), got none")
+    return EVIDENCE[kind](policies, cells, steps, SETTLED_AGAINST, "transitions")
+
+
 # Where every episode counts, as where only a simulator is known of the system, one decides after each of the first.
 SOONEST = {"certified-signals": 1}
 
