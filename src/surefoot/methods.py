@@ -26,6 +26,7 @@ from surefoot.learning.calibrated import (
 from surefoot.learning.certified import choice
 from surefoot.learning.certified.options import DEFAULTS
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import as_method
 from surefoot.learning.paper import algorithm_2, published, safe_only
 from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine, drop_withdrawn
 from surefoot.policyset.certifiable import advice
@@ -147,13 +148,13 @@ def _calibrated(
         if value != had.get(name):
             raise InvalidInput(f"calibration must be for {name} {value!r}, got one for {had.get(name)!r}")
     terms = replace(terms, risk=found.risk, episodes=terms.episodes or found.episodes)
-    made = spec.method(policies, terms, {**options, **options_at(found.level)})
+    made = as_method(spec.method(policies, terms, {**options, **options_at(found.level)}))
     certified = found.standing != "claimed"
     note = f"{setting_in_words(found.level)}, calibrated for {found.episodes} episodes"
     note = note if certified else f"{note}; {CLAIMED}"
     successor = None
     if found.reserve:
-        successor = spec.method(policies, replace(terms, risk=found.reserve), options)
+        successor = as_method(spec.method(policies, replace(terms, risk=found.reserve), options))
     return CalibratedMethod(made, found, certified, f"{made.note}; {note}" if made.note else note, successor)
 
 

@@ -19,7 +19,7 @@ from surefoot.bounds.widening import shrink_bounds
 from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import InvalidInput
 from surefoot.learning.calibrated import Setting
-from surefoot.learning.certified.choice import CELL_STATES, SOONEST, make_evidence
+from surefoot.learning.certified.choice import CELL_STATES, SLACK, SOONEST, make_evidence
 from surefoot.learning.certified.method import LEAST_WAIT, Evidence, next_decision
 from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
 from surefoot.learning.spec import MethodArgs, MethodSpec
@@ -40,6 +40,7 @@ class Posterior(Method):
     cells: with the middle of their bounds for values.
     share: of the posterior on which what is deployed may break a budget.
     temperature: by which the log-posterior is divided; above 1 it is less sure of itself.
+    slack: the share of the safe policy's margin that is kept on every cell.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Posterior(Method):
     evidence: Evidence
     share: float
     temperature: float
+    slack: float
     least_wait: int
 
     @property
@@ -80,7 +82,7 @@ class Posterior(Method):
     def _decide(self, state: PosteriorState, episode: int) -> PosteriorState:
         everything = np.ones(len(self.cells), dtype=bool)
         state = replace(state, evidence=self.evidence.settle(state.evidence, everything, ()))
-        deployed = chance_constrained_pair(self.posterior(state), self.cells.lower, self.share)
+        deployed = chance_constrained_pair(self.posterior(state), self.cells.lower, self.share, self.slack)
         return replace(state, deployed=deployed, next_decision=next_decision(episode, self.least_wait))
 
 
@@ -94,14 +96,15 @@ def temper(belief: Floats, temperature: float) -> Floats:
     return tempered
 
 
-def chance_constrained_pair(belief: Floats, values: Floats, share: float) -> Mixture:
+def chance_constrained_pair(belief: Floats, values: Floats, share: float, slack: float = 0.0) -> Mixture:
     """The best mixture of the safe policy with one other that keeps all budgets but on a share of the belief.
 
     Args:
         belief: [J] probabilities of the cells.
         values: [J, P, 1+m] reward and margins.
     """
-    weights = _largest_weights(values[:, :, 1:])  # [J, P]
+    margin = values[:, :, 1:]
+    weights = _largest_weights(margin - slack * np.maximum(margin[:, :1], 0.0))  # [J, P]
     order = np.argsort(weights, axis=0, kind="stable")
     mass = np.cumsum(belief[order], axis=0)
     first = (mass > share).argmax(axis=0)  # the first cell, from the strictest on, that must be kept
@@ -127,10 +130,16 @@ def _largest_weights(margin: Floats) -> Floats:
 
 
 def _build_posterior(
-    policies: PolicyValueSet, terms: MethodArgs, share: float | None = None, temperature: float = 1.0
+    policies: PolicyValueSet,
+    terms: MethodArgs,
+    share: float | None = None,
+    temperature: float = 1.0,
+    slack: float = 0.0,
 ) -> Posterior:
     """`share`: by default the risk."""
     share = terms.risk if share is None else check_unit_interval("share", share)
+    if slack != 0:
+        check_unit_interval("slack", slack)
     if number("temperature", temperature) <= 0:
         raise InvalidInput(f"temperature must be positive, got {temperature!r}")
     kind = advice(policies).method
@@ -138,7 +147,7 @@ def _build_posterior(
         raise InvalidInput("policies must hold value bounds over tasks (cells) for a posterior, got none")
     evidence = make_evidence(policies, kind, policies.cells, terms.horizon)
     middle = shrink_bounds(policies.cells, 0.0)
-    return Posterior(terms.name, policies, middle, evidence, share, temperature, SOONEST.get(kind, LEAST_WAIT))
+    return Posterior(terms.name, policies, middle, evidence, share, temperature, slack, SOONEST.get(kind, LEAST_WAIT))
 
 
 SHARES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # in risks
@@ -147,8 +156,9 @@ HOT = 4.0
 
 def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
     """Smaller temperatures and larger shares."""
-    hot = [{"share": 0.1 * risk, "temperature": HOT * 2.0**-k} for k in range(2)]
-    return (*hot, *({"share": min(factor * risk, 0.9), "temperature": 1.0} for factor in SHARES))
+    slack = 0.0 if policies.cells is None or policies.cells.prior_known else SLACK
+    hot = [{"share": 0.1 * risk, "temperature": HOT * 2.0**-k, "slack": slack} for k in range(2)]
+    return (*hot, *({"share": min(factor * risk, 0.9), "temperature": 1.0, "slack": slack} for factor in SHARES))
 
 
 SPECS = (
@@ -160,7 +170,7 @@ SPECS = (
         needs="cells",
         costs="a likelihood per cell; decisions, ever rarer, sort the cells once for every policy",
         observes="transitions",
-        options=("share", "temperature"),
+        options=("share", "temperature", "slack"),
         state=(PosteriorState, *CELL_STATES),
         colour=20,
         path=path_to_boldness,

@@ -74,6 +74,7 @@ def certified_method(
         SOONEST.get(kind, LEAST_WAIT),
         _splitter(policies, cells, evidence) if options.split else None,
         certified=options.proved,
+        slack=options.slack,
     )
 
 
@@ -223,13 +224,17 @@ LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks, where bounds are exact
 LARGEST_LEVEL = 0.9
 # Where bounds are estimated: how wide they are, as a share of what is proved, and the level in risks.
 WIDTHS_AND_LEVELS = ((0.7, 1), (0.5, 2), (0.35, 2), (0.25, 4), (0.15, 6), (0.1, 10), (0.05, 10), (0.0, 10), (0.0, 16))
+SLACK = 0.03
 
 
 def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
     """Settings of a method with cells, from cautious to bold."""
     if policies.cells is None or policies.cells.prior_known:
         return tuple(factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL)
-    return tuple({"width": width, "level": min(factor * risk, LARGEST_LEVEL)} for width, factor in WIDTHS_AND_LEVELS)
+    return tuple(
+        {"width": width, "level": min(factor * risk, LARGEST_LEVEL), "slack": SLACK}
+        for width, factor in WIDTHS_AND_LEVELS
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- by name

@@ -87,6 +87,7 @@ class Certified(Method):
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
         splitter: splits cells that survive and limit what is deployed; None leaves them whole.
+        slack: the share of the safe policy's margin that is kept on every cell.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Certified(Method):
     least_wait: int = LEAST_WAIT
     splitter: Splitter | None = None
     certified: bool = True
+    slack: float = 0.0
 
     @property
     def observes(self) -> Observes:
@@ -273,6 +275,8 @@ class Certified(Method):
         if planned:
             lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
             reward = np.append(reward, [belief @ plan.reward for plan in planned])
+        if self.slack:
+            lower = lower - self.slack * np.maximum(lower[:, :1], 0.0)
         if self.optimistic:
             reward = promises(lower, np.column_stack([middle, *(plan.reward for plan in planned)])[surviving])
         return _rows(lower), reward

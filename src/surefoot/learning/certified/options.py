@@ -36,6 +36,8 @@ class Options:
     level: at which cells are ruled out, instead of what the risk leaves for it. No proof covers that: it is for
         `calibrate`, which counts what comes of it, and *uncertified* without.
     width: of the bounds on values, as a share of what is proved, around their middle; likewise.
+    slack: the share of the safe policy's margin that is kept. Who deploys what is just within its budget cannot show it
+        on a simulator.
     """
 
     replan: bool | None = field(
@@ -50,6 +52,7 @@ class Options:
     observes: Observes = field(default="transitions", metadata=_for())
     level: float | None = field(default=None, metadata=_for(*CELL_METHODS))
     width: float = field(default=1.0, metadata=_for(*CELL_METHODS))
+    slack: float = field(default=0.0, metadata=_for(*CELL_METHODS))
 
     def __post_init__(self) -> None:
         for name, default in DEFAULTS.items():
@@ -60,6 +63,10 @@ class Options:
             check_unit_interval("level", self.level)
         if self.width not in (0, 1):
             check_unit_interval("width", self.width)
+        if self.slack != 0:
+            check_unit_interval("slack", self.slack)
+        if self.slack and self.split:
+            raise InvalidInput(f"slack must be 0 where cells are split, got {self.slack:g}")
         if self.shift and not self.proved:
             raise InvalidInput(f"shift must be 0 with a level or a width of one's own, got {self.shift:g}")
 
