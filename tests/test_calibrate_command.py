@@ -13,7 +13,7 @@ from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header
 from surefoot.errors import ArtifactError
-from surefoot.learning.certified.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration
 from test_cli import refused, surefoot
 
 SMALL = ["--episodes", "20", "--risk", "0.4", "--runs", "12", "--levels", "0.5", "--jobs", "1"]

@@ -16,7 +16,7 @@ _NAMES = {
     "cmdp.units": "Units",
     "deploy.session": "Deployment",
     "errors": "ArtifactError Infeasible InvalidInput SurefootError",
-    "learning.certified.calibrated": "Calibration",
+    "learning.calibrated": "Calibration",
     "learning.event": "Event",
     "learning.learner": "Learner Order",
     "learning.shift_test": "ShiftTest",
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from surefoot.errors import Infeasible as Infeasible
     from surefoot.errors import InvalidInput as InvalidInput
     from surefoot.errors import SurefootError as SurefootError
-    from surefoot.learning.certified.calibrated import Calibration as Calibration
+    from surefoot.learning.calibrated import Calibration as Calibration
     from surefoot.learning.event import Event as Event
     from surefoot.learning.learner import Learner as Learner
     from surefoot.learning.learner import Order as Order

@@ -1,96 +1,215 @@
-"""How much risk a certified method may really take: its level, raised as far as simulated tasks allow.
+"""How bold a method may be: its setting, moved along a path from cautious to bold as far as simulated tasks allow.
 
-The promise is joint over the task and the episodes, and tasks can be drawn and simulated at will. So the whole learner,
-with its level as the one knob, is run on many of them, and levels are tried from small to large until one fails
-(fixed-sequence testing, as in Angelopoulos et al., "Learn then Test", 2021; docs/guarantees.md, Theorem 12).
-A calibration keeps its seed and the numbers of its unsafe runs, so that anybody can count again.
+The promise is joint over the task and the episodes, and tasks can be drawn and simulated at will. So the whole learner
+is run on many of them at every setting, what it deployed is judged, and settings are taken in their order until one has
+too many unsafe tasks (fixed-sequence testing, as in Angelopoulos et al., "Learn then Test", 2021; docs/guarantees.md,
+Theorem 12). The learner needs no proof of its own, and the tasks need not be those of training: a slower and more
+faithful simulator will do. A calibration keeps its seed and the numbers of its unsafe runs, so that anybody can count
+again.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, cast
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from surefoot.arrays import check_int, check_unit_interval
-from surefoot.cmdp.task import ReadableTask
+from surefoot.cmdp.task import ReadableTask, Task
+from surefoot.cmdp.wording import setting_in_words
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.fan_out import Workers, check_jobs, workers
-from surefoot.learning.certified.calibrated import MOST_RUNS, Calibration, raised
-from surefoot.learning.certified.choice import EVIDENCE, at_level
-from surefoot.learning.certified.method import Certified
+from surefoot.files import write_file
+from surefoot.learning.calibrated import (
+    MOST_RUNS,
+    Calibration,
+    Setting,
+    check_setting,
+    fixed_sequence_test,
+    options_at,
+)
 from surefoot.learning.learner import Learner
-from surefoot.methods import learner
+from surefoot.learning.spec import MethodSpec
+from surefoot.methods import learner, spec_of
+from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.simulate.runner import run_learner
+from surefoot.simulate.judge import Judge
+from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.tasks.task_distribution import TaskDistribution
 
-LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks
-LARGEST_LEVEL = 0.9
 ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too many, and per unit of parallel work
+JUDGE_SHARE = 0.1  # of the risk, for judging where values are not exact
+JUDGED_ON = 8000  # fresh episodes of each policy, at the most
+
+TASKS, RUNS, PILOT_TASKS, PILOT_RUNS = range(4)  # random streams of a calibration
+
+# (whether anything unsafe was deployed, mean reward of an episode)
+Outcome: TypeAlias = tuple[bool, float]
 
 
 def calibrate(
     policies: PolicyValueSet,
     tasks: TaskDistribution,
     *,
-    method: str,
+    method: str | MethodSpec,
     episodes: int,
     risk: float = 0.05,
-    runs: int = 2000,
+    runs: int = 600,
+    path: Sequence[Setting] | None = None,
     levels: Sequence[float] | None = None,
     error: float = 0.0,
     attempt: int = 1,
+    judge_error: float | None = None,
+    judged_on: int = JUDGED_ON,
+    abandoned: float = 0.0,
+    reserve: float = 0.0,
     seed: int,
     horizon: int | None = None,
     jobs: int = 2,
     progress: Progress | None = None,
+    record: str | PathLike[str] | None = None,
     **options: Any,
 ) -> Calibration:
-    """The largest of some levels at which a method keeps its promise on simulated tasks.
+    """The boldest of some settings at which a method keeps its promise on simulated tasks.
 
     Hand the result to `learner` or `adapt` as `calibration=`. What it promises is joint over the calibration, a task
     drawn from `tasks` and at most `episodes` episodes on it: with probability at least 1 - risk nothing unsafe is
-    deployed. Levels, runs and error must be chosen before anything of the result is known, and this is done once.
-    Whoever calibrates again because of what was found, with another seed, other levels, runs, options or policies,
-    makes another attempt and says so: passing a later one off as the first breaks the promise.
+    deployed. Path, runs and error must be chosen before anything of the result is known, and this is done once.
+    Whoever calibrates again because of what was found, with another seed, path, runs, options or policies, makes
+    another attempt and says so: passing a later one off as the first breaks the promise.
 
     Where one calibration is to serve for many deployments, a part of the risk may be set aside as `error`: with
     probability at least 1 - error over the calibration alone, each of them has a risk of at most risk - error.
 
     Args:
-        tasks: the distribution that tasks at hand are drawn from; their values must be readable.
-        method, horizon, options: as for `learner`; a method with cells.
-        runs: fresh simulated tasks at each level. A level passes if with one more unsafe task among one more run
+        tasks: the distribution that the system at hand is drawn from, with the units of the policy set. They need not
+            be those of training, and the promise rests on them alone.
+        method, horizon, options: as for `learner`; a method of one's own has a `path`, or one is given here.
+        runs: fresh simulated tasks at each setting. A setting passes if with one more unsafe task among one more run
             their share is at most the risk (and less, by how little attempts cost, unless this is the only one); with
             an error, if so few unsafe ones have at most this probability at a risk above risk - error. More runs let
-            larger levels pass.
-        levels: nominal levels to try, increasing; by default 1.2 to 6 times the risk.
-        error: probability that a level passes whose own risk exceeds risk - error; 0 for the joint promise alone.
+            bolder settings pass.
+        path: settings from cautious to bold, each a nominal level or options by name; by default the method's own.
+        levels: a path of nominal levels, increasing.
+        error: probability that a setting passes whose own risk exceeds risk - error; 0 for the joint promise alone.
         attempt: 1, and one more each time; a later one asks for fewer unsafe tasks, so that all of them together keep
             to the risk. 0 if there will be no other, whatever this one says: then a few more may be unsafe.
+        judge_error: where values cannot be read, the probability that a task counts as safe and is not, a part of the
+            risk; by default a tenth of it.
+        judged_on: the most fresh episodes of each policy on which a task is judged; what they do not show to be safe
+            counts as unsafe.
+        abandoned: the share of episodes that have no outcome, in every run. Without it a deployment ends in the safe
+            policy after the first such.
+        reserve: a part of the risk for the method as it is proved, which takes over after the last episode; without it
+            the safe policy does.
         progress: called with (what, done, all) after every few runs.
+        record: a file to which runs are written as they come. If it is there, runs in it are not simulated again.
     """
     check_jobs(jobs)
-    chosen = _increasing(levels, risk)
+    spec = spec_of(advice(policies).method if method == "certified" else method)
+    chosen = _path(spec, policies, risk, path, levels)
+    exact = isinstance(_example(tasks), ReadableTask)
     untried = _initial_calibration(
-        policies, tasks, method, episodes, risk, runs, error, attempt, seed, horizon, options
+        spec,
+        policies,
+        tasks,
+        Calibration(
+            spec.name,
+            check_int("episodes", episodes),
+            check_unit_interval("risk", risk),
+            error,
+            None,
+            runs,
+            (),
+            policies.units.steps(horizon),
+            policies.digest(),
+            dict(options),
+            attempt,
+            check_int("seed", seed, least=0),
+            f"{_in_words(tasks)}, digest {tasks.digest()}",
+            judge_error=0.0 if exact else JUDGE_SHARE * risk if judge_error is None else judge_error,
+            judged_on=0 if exact else check_int("judged_on", judged_on),
+            abandoned=abandoned,
+            reserve=reserve,
+        ),
     )
-    trial, unsafe = _CalibrationRuns(policies, tasks, untried), []
+    trial = CalibrationRuns(
+        method if isinstance(method, MethodSpec) else spec.name, policies, tasks, untried, tuple(chosen)
+    )
+    trial.check_settings()
     with workers(jobs) as ready:
+        outcomes = _count(trial, ready, _Record(record, trial), progress or silent)
+    unsafe = [tuple(n for n, (is_unsafe, _) in enumerate(each) if is_unsafe) for each in outcomes]
+    found = fixed_sequence_test(untried, chosen, lambda setting: len(unsafe[chosen.index(setting)]))
+    return replace(found, unsafe_runs=tuple(unsafe[: len(found.counts)]), standing="counted")
 
-        def count(level: float) -> int:
-            unsafe.append(trial.unsafe(level, ready, progress or silent))
-            return len(unsafe[-1])
 
-        found = raised(untried, chosen, count)
-    return replace(found, unsafe_runs=tuple(unsafe), standing="counted")
+def _count(trial: CalibrationRuns, ready: Workers, record: _Record, show: Progress) -> list[list[Outcome]]:
+    """Outcomes of the runs at every setting. A setting is given up once it has too many unsafe tasks, with all that are
+    bolder, whatever these would have shown."""
+    runs = trial.found.runs
+    outcomes: list[list[Outcome]] = [[] for _ in trial.path]
+    alive = len(trial.path)
+    for first in range(0, runs, ROUND):
+        numbers = range(first, min(first + ROUND, runs))
+        show(_so_far(trial, outcomes, alive), first, runs)
+        for row in record.rows(trial, numbers, alive, ready):
+            for each, outcome in zip(outcomes, row, strict=False):
+                each.append(outcome)
+        failed = (k for k in range(alive) if not trial.found.passes(sum(unsafe for unsafe, _ in outcomes[k])))
+        alive = next(failed, alive)
+        if alive == 0:
+            break
+    show(_so_far(trial, outcomes, alive), runs, runs)
+    return outcomes
+
+
+def _so_far(trial: CalibrationRuns, outcomes: Sequence[Sequence[Outcome]], alive: int) -> str:
+    if not alive:
+        return "no setting is left"
+    unsafe = sum(each for each, _ in outcomes[alive - 1])
+    return f"{setting_in_words(trial.path[alive - 1])}: {unsafe} unsafe, {trial.found.allowed} allowed"
+
+
+class _Record:
+    """Runs in a file, a line each as they come, below one that says of what: a calibration that was interrupted goes on
+    where it ended."""
+
+    def __init__(self, path: str | PathLike[str] | None, trial: CalibrationRuns) -> None:
+        self._path, self._known = None if path is None else Path(path), dict[int, list[Outcome]]()
+        if self._path is None:
+            return
+        declared = json.dumps({**trial.found.plain(), "path": trial.path}, sort_keys=True)
+        if not self._path.exists():
+            write_file(self._path, declared.encode() + b"\n")
+        first, *lines = self._path.read_text("utf-8").split("\n")
+        if first != declared:
+            raise InvalidInput(f"record must be of this calibration, got {self._path}, which is of another: remove it")
+        whole = [line for line in lines[:-1] if line]  # the last one may have been cut off
+        write_file(self._path, "\n".join([first, *whole, ""]).encode())
+        for line in whole:
+            number, row = json.loads(line)
+            self._known[number] = [(bool(unsafe), float(reward)) for unsafe, reward in row]
+
+    def rows(
+        self, trial: CalibrationRuns, numbers: Sequence[int], alive: int, ready: Workers
+    ) -> Iterator[Sequence[Outcome]]:
+        missing = [number for number in numbers if number not in self._known]
+        yield from (self._known[number] for number in numbers if number in self._known)
+        for number, row in zip(missing, trial.rows(missing, alive, ready), strict=True):
+            if self._path is not None:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([number, row]) + "\n")
+            yield row
 
 
 def recount(
@@ -98,18 +217,20 @@ def recount(
     policies: PolicyValueSet,
     tasks: TaskDistribution,
     *,
+    method: MethodSpec | None = None,
     runs: int | None = None,
     seed: int,
     jobs: int = 2,
     progress: Progress | None = None,
 ) -> Calibration:
-    """The same calibration, recounted: some of its runs are computed again at every level that passed.
+    """The same calibration, recounted: some of its runs are computed again at every setting that passed.
 
     If a share f of the runs is not as it says, n of them show it but with probability (1 - f)^n. They do not show how
     many attempts there were, nor that its seed was not one of many: who made it has to be believed in that.
 
     Args:
         policies, tasks: those that it was made with.
+        method: that it was made with, if it is one's own.
         runs: how many, at least ln(risk)/ln(1 - risk), which is the default: a calibration of which a share `risk` is
             wrong then passes with at most the probability `risk`.
         seed: of which runs; whoever made the calibration must not have known it.
@@ -121,16 +242,18 @@ def recount(
     drawn = np.random.default_rng(seed).choice(found.runs, _enough(found, runs), replace=False, shuffle=False)
     numbers = sorted(drawn.tolist())
     _check_recountable(found, policies, tasks)
-    trial = _CalibrationRuns(policies, tasks, found)
+    trial = CalibrationRuns(method or found.method, policies, tasks, found, found.passed)
+    rows: list[Sequence[Outcome]] = []
     with workers(jobs) as ready:
-        for level, told in zip(found.passed, found.unsafe_runs or (), strict=False):
-            unsafe = set(trial.unsafe_among(numbers, level, ready, progress or silent))
-            wrong = unsafe ^ (set(told) & set(numbers))
-            if wrong:
-                raise ArtifactError(
-                    f"calibration: {len(wrong)} of {len(numbers)} runs computed again at level {level:g} are not as it "
-                    f"says: run {min(wrong)} is {'unsafe' if min(wrong) in unsafe else 'not unsafe'}"
-                )
+        rows.extend(trial.rows(numbers, len(trial.path), ready, progress or silent))
+    for k, (setting, told) in enumerate(zip(trial.path, found.unsafe_runs or (), strict=False)):
+        unsafe = {number for number, row in zip(numbers, rows, strict=True) if row[k][0]}
+        wrong = unsafe ^ (set(told) & set(numbers))
+        if wrong:
+            raise ArtifactError(
+                f"calibration: {len(wrong)} of {len(numbers)} runs computed again at {setting_in_words(setting)} are "
+                f"not as it says: run {min(wrong)} is {'unsafe' if min(wrong) in unsafe else 'not unsafe'}"
+            )
     return replace(found, standing="recounted")
 
 
@@ -159,63 +282,57 @@ def _check_recountable(found: Calibration, policies: PolicyValueSet, tasks: Task
         )
     if found.digest != policies.digest():
         raise InvalidInput("calibration must be for this policy set, got one for another")
-    _check_tasks(policies, tasks)
+    if found.tasks is not None and not found.tasks.endswith(tasks.digest()):
+        raise InvalidInput(f"tasks must be those of the calibration, {found.tasks}, got {_in_words(tasks)}")
 
 
-def _check_tasks(policies: PolicyValueSet, tasks: TaskDistribution) -> None:
-    if not isinstance(tasks.task(tasks.sample(1, np.random.default_rng(0))[0]), ReadableTask):
-        raise InvalidInput("tasks must be tables, whose values are known: those of a simulator cannot be counted")
-    if tasks.digest() != policies.task_digest:
-        raise InvalidInput("tasks must be those that the policy set was trained on, got others")
-
-
-def _increasing(levels: Sequence[float] | None, risk: float) -> list[float]:
-    if levels is None:
-        return [factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL]
-    chosen = [check_unit_interval("levels", level) for level in levels]
-    if not chosen or any(later <= earlier for earlier, later in pairwise(chosen)):
-        raise InvalidInput(f"levels must be increasing numbers, got {levels!r}")
+def _path(
+    spec: MethodSpec,
+    policies: PolicyValueSet,
+    risk: float,
+    path: Sequence[Setting] | None,
+    levels: Sequence[float] | None,
+) -> list[Setting]:
+    if path is not None and levels is not None:
+        raise InvalidInput("path and levels must not both be given: levels are a path")
+    if path is None and levels is None:
+        if spec.path is None:
+            raise InvalidInput(
+                f"method must be one that says what to calibrate, or with a path of settings, got {spec.name!r}"
+            )
+        path = spec.path(policies, risk)
+    chosen = [check_setting(setting) for setting in (levels if path is None else path)]  # type: ignore[union-attr]
+    numbers = [each for each in chosen if not isinstance(each, Mapping)]
+    if not chosen or any(later <= earlier for earlier, later in pairwise(numbers)):
+        raise InvalidInput(f"levels must be increasing numbers, got {levels if path is None else path!r}")
     return chosen
 
 
 def _initial_calibration(
-    policies: PolicyValueSet,
-    tasks: TaskDistribution,
-    method: str,
-    episodes: int,
-    risk: float,
-    runs: int,
-    error: float,
-    attempt: int,
-    seed: int,
-    horizon: int | None,
-    options: dict[str, Any],
+    spec: MethodSpec, policies: PolicyValueSet, tasks: TaskDistribution, found: Calibration
 ) -> Calibration:
-    """A calibration before its first level, of something that can be calibrated."""
-    if method not in EVIDENCE:
-        raise InvalidInput(f"method must have cells to rule out, {', '.join(EVIDENCE)}, got {method!r}")
-    if "calibration" in options:
+    """A calibration before its first setting, of something that can be calibrated."""
+    if "calibration" in found.options:
         raise InvalidInput("options must not hold a calibration, which is what is made here")
-    _check_tasks(policies, tasks)
-    found = Calibration(
-        method,
-        episodes,
-        check_unit_interval("risk", risk),
-        error,
-        None,
-        runs,
-        (),
-        policies.units.steps(horizon),
-        policies.digest(),
-        dict(options),
-        attempt,
-        check_int("seed", seed, least=0),
-        f"{_in_words(tasks)}, digest {tasks.digest()}",
-    )
+    example = _example(tasks)
+    if not policies.units.same_as(example.units):
+        raise InvalidInput(
+            "tasks must share discount, horizon, ranges and budgets with the policy set: "
+            f"{policies.units}, got {example.units}"
+        )
+    if found.reserve and not spec.certified:
+        raise InvalidInput(
+            f"reserve must be 0 for {spec.name}, which has no proof to fall back to, got {found.reserve:g}"
+        )
     if not found.passes(0):
         least = bisect_left(range(1, MOST_RUNS), True, key=lambda runs: replace(found, runs=runs).passes(0)) + 1
-        raise InvalidInput(f"runs must be at least {least:,}, or not even 0 unsafe tasks would do, got {runs:,}")
+        raise InvalidInput(f"runs must be at least {least:,}, or not even 0 unsafe tasks would do, got {found.runs:,}")
     return found
+
+
+def _example(tasks: TaskDistribution) -> Task:
+    example: Task = tasks.task(tasks.sample(1, np.random.default_rng(0))[0])
+    return example
 
 
 def _in_words(tasks: TaskDistribution) -> str:
@@ -226,49 +343,67 @@ def _in_words(tasks: TaskDistribution) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _CalibrationRuns:
-    """Runs of a learner at any level, the same tasks and seeds at each."""
+class CalibrationRuns:
+    """Runs of a learner at the settings of a path, the same tasks and seeds at each."""
 
+    method: str | MethodSpec
     policies: PolicyValueSet
     tasks: TaskDistribution
     found: Calibration
+    path: tuple[Setting, ...]
 
-    def unsafe(self, level: float, ready: Workers, show: Progress) -> tuple[int, ...]:
-        """Numbers of the unsafe runs among all, or among the first of them if these are too many already."""
-        runs, unsafe = self.found.runs, list[int]()
-        for first in range(0, runs, ROUND):
-            show(f"level {level:g}", first, runs)
-            unsafe += self.unsafe_among(range(first, min(first + ROUND, runs)), level, ready)
-            if not self.found.passes(len(unsafe)):
-                break
-        show(f"level {level:g}", runs, runs)
-        return tuple(unsafe)
+    def check_settings(self) -> None:
+        """Refuse what no learner can be made with before anything is simulated."""
+        for setting in self.path:
+            self._learner(setting, 0)
 
-    def unsafe_among(
-        self, numbers: Sequence[int], level: float, ready: Workers, show: Progress = silent
-    ) -> Iterable[int]:
-        calls = [(level, numbers[k : k + BATCH]) for k in range(0, len(numbers), BATCH)]
-        for batch in ready.map(f"level {level:g}", self._batch, calls, show):
+    def rows(
+        self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
+    ) -> Iterator[list[Outcome]]:
+        """The outcomes of each run at the first `alive` settings."""
+        calls = [(numbers[k : k + BATCH], alive) for k in range(0, len(numbers), BATCH)]
+        for batch in ready.map("runs", self._batch, calls, show):
             yield from batch
 
-    def _batch(self, level: float, numbers: Sequence[int]) -> list[int]:
-        return [number for number in numbers if self._is_unsafe(level, number)]
+    def _batch(self, numbers: Sequence[int], alive: int) -> list[list[Outcome]]:
+        return [self._run(number, alive) for number in numbers]
 
-    def _is_unsafe(self, level: float, number: int) -> bool:
-        """Whether anything deployed on a task breaks a budget, or the safe policy would, in which every run may end."""
-        task = self.tasks.task(self.tasks.sample(1, np.random.default_rng(self._stream(0, number)))[0])
-        seed = int(self._stream(1, number).generate_state(1)[0])
-        chosen = learner(
+    def _run(self, number: int, alive: int) -> list[Outcome]:
+        """A task counts as unsafe if anything deployed on it is not shown to keep the budgets, or if the safe policy is
+        not, in which every run may end."""
+        task = self.tasks.task(self.tasks.sample(1, np.random.default_rng(self._stream(TASKS, number)))[0])
+        seed = int(self._stream(RUNS, number).generate_state(1)[0])
+        units, policies = self.policies.units, self.policies.policies
+        judge = Judge(
+            task,
+            policies,
+            steps=self.found.horizon,
+            error=self.found.judge_error or 0.5,  # no use is made of it where values are exact
+            most=self.found.judged_on,
+            seed=seed,
+            rounding=ROUNDING * min(1.0, float(units.cost_scale.min())),
+        )
+        safe = judge.shows_safe([((0,), (1.0,))])
+        return [self._outcome(setting, task, seed, judge, safe) for setting in self.path[:alive]]
+
+    def _outcome(self, setting: Setting, task: Task, seed: int, judge: Judge, safe: bool) -> Outcome:
+        chosen, episodes = self._learner(setting, seed), self.found.episodes
+        deployed = simulate(chosen, task, episodes=episodes, seed=seed, abandoned=self.found.abandoned)
+        mixtures = [judge.mixture(chosen, each) for _, each in deployed]
+        lengths = np.diff([begin for begin, _ in deployed], append=episodes)
+        reward = float(np.dot(lengths, [judge.reward(each) for each in mixtures])) / episodes
+        return not (safe and judge.shows_safe(mixtures)), reward
+
+    def _learner(self, setting: Setting, seed: int) -> Learner:
+        return learner(
             self.policies,
-            method=self.found.method,
+            method=self.method,
+            episodes=self.found.episodes,
             risk=self.found.risk,
             seed=seed,
             horizon=self.found.horizon,
-            **self.found.options,
+            **{**self.found.options, **options_at(setting)},
         )
-        raised = Learner(at_level(cast(Certified, chosen.method), level), seed=seed, horizon=chosen.horizon)
-        run = run_learner(raised, task, episodes=self.found.episodes, seed=seed, optimal_reward=math.nan)
-        return run.unsafe_episodes > 0 or bool((task.values(self.policies.safe_policy).margin < -run.rounding).any())
 
     def _stream(self, stage: int, number: int) -> np.random.SeedSequence:
         """Random numbers of a run; a later attempt has others, also with the same seed."""

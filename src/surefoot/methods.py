@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -11,12 +11,24 @@ import numpy as np
 
 from surefoot.arrays import check_int, check_unit_interval
 from surefoot.cmdp.task import Task
+from surefoot.cmdp.wording import setting_in_words
 from surefoot.errors import InvalidInput, did_you_mean
+from surefoot.learning import posterior
+from surefoot.learning.calibrated import (
+    CLAIMED,
+    CalibratedMethod,
+    CalibratedState,
+    Calibration,
+    check_options,
+    options_at,
+    parse_calibration,
+)
 from surefoot.learning.certified import choice
-from surefoot.learning.certified.calibrated import Calibration, parse_calibration
+from surefoot.learning.certified.options import DEFAULTS
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import as_method
 from surefoot.learning.paper import algorithm_2, published, safe_only
-from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
+from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine, drop_withdrawn
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -63,7 +75,7 @@ BASELINES = tuple(" ".join(_BASELINES.values()).split())
 # For networks, trained with the extra surefoot[control].
 _CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo maml-penalty cpo-online"}
 
-_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS)
+_LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS, *posterior.SPECS)
 METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
 _KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
@@ -94,8 +106,7 @@ def learner(
         options: further constants of the method.
     """
     spec = spec_of(method)
-    if options.get("calibration") is not None:
-        options["calibration"] = _as_calibration(options["calibration"])
+    calibration = _as_calibration(options.pop("calibration", None))
     terms = MethodArgs(
         spec.name,
         None if episodes is None else check_int("episodes", episodes),
@@ -109,10 +120,42 @@ def learner(
         "risk": terms.risk,
         "seed": seed,
         "horizon": terms.horizon,
-        **{name: asdict(value) if isinstance(value, Calibration) else value for name, value in options.items()},
+        **options,
     }
-    made = spec.method(policies, terms, options)
-    return Learner(made, seed=seed, horizon=terms.horizon, settings=settings, state_classes=spec.state)
+    classes = spec.state
+    if calibration is None:
+        made = spec.method(policies, terms, options)
+    else:
+        settings["calibration"] = calibration.plain()
+        made, classes = _calibrated(spec, policies, terms, options, calibration), (*classes, CalibratedState)
+    return Learner(made, seed=seed, horizon=terms.horizon, settings=settings, state_classes=classes)
+
+
+def _calibrated(
+    spec: MethodSpec, policies: PolicyValueSet, terms: MethodArgs, options: Mapping[str, Any], found: Calibration
+) -> CalibratedMethod:
+    """A method at the setting that was found for it, and for nothing else; certified unless that is only claimed."""
+    if found.level is None:
+        raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
+    if terms.risk < found.risk:
+        raise InvalidInput(f"risk must be at least the {found.risk:g} of the calibration, got {terms.risk:g}")
+    check_options(options)
+    options = drop_withdrawn({**found.options, **options})
+    asked = {**DEFAULTS, **options, "method": spec.name, "horizon": terms.horizon, "digest": policies.digest()}
+    had = {"method": found.method, "horizon": found.horizon, "digest": found.digest}
+    had = {**DEFAULTS, **drop_withdrawn(found.options), **had}
+    for name, value in asked.items():
+        if value != had.get(name):
+            raise InvalidInput(f"calibration must be for {name} {value!r}, got one for {had.get(name)!r}")
+    terms = replace(terms, risk=found.risk, episodes=terms.episodes or found.episodes)
+    made = as_method(spec.method(policies, terms, {**options, **options_at(found.level)}))
+    certified = found.standing != "claimed"
+    note = f"{setting_in_words(found.level)}, calibrated for {found.episodes} episodes"
+    note = note if certified else f"{note}; {CLAIMED}"
+    successor = None
+    if found.reserve:
+        successor = as_method(spec.method(policies, replace(terms, risk=found.reserve), options))
+    return CalibratedMethod(made, found, certified, f"{made.note}; {note}" if made.note else note, successor)
 
 
 def adapt(
@@ -208,6 +251,8 @@ def check_terms(method: str, given: Collection[str]) -> None:
         )
 
 
-def _as_calibration(given: Any) -> Calibration:
+def _as_calibration(given: Any) -> Calibration | None:
     """Plain data are only claimed, whatever they say of themselves."""
-    return given if isinstance(given, Calibration) else replace(parse_calibration(given), standing="claimed")
+    if given is None or isinstance(given, Calibration):
+        return given
+    return replace(parse_calibration(given), standing="claimed")

@@ -22,7 +22,7 @@ from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import ALARMS, read_status
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 

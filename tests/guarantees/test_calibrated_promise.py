@@ -18,8 +18,8 @@ from scipy import stats
 import surefoot as sf
 from guarantees import mutants
 from surefoot.arrays import Floats
-from surefoot.learning.certified import calibrated as calibrations
-from surefoot.learning.certified.calibrated import Calibration, raised
+from surefoot.learning import calibrated as calibrations
+from surefoot.learning.calibrated import Calibration, fixed_sequence_test
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 FALSE_ALARM = 1e-4
@@ -54,12 +54,12 @@ def chance(count: int, calibrations: int, most: float) -> float:
 
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_levels_that_are_too_risky_seldom_pass(truth: str) -> None:
-    assert chance(wrong(raised, TRUTHS[truth]), 2000, ERROR) > FALSE_ALARM
+    assert chance(wrong(fixed_sequence_test, TRUTHS[truth]), 2000, ERROR) > FALSE_ALARM
 
 
 def test_so_many_that_the_count_has_power() -> None:
     """The error is used: otherwise nothing would be caught."""
-    assert wrong(raised, TRUTHS["by a hair"]) > 0.4 * ERROR * 2000
+    assert wrong(fixed_sequence_test, TRUTHS["by a hair"]) > 0.4 * ERROR * 2000
 
 
 def largest_that_passes(untried: Calibration, levels: Sequence[float], unsafe: Callable[[float], int]) -> Calibration:
@@ -132,12 +132,12 @@ def unsafe_after(search: Search, truth: str, together: bool) -> int:
     ],
 )
 def test_a_task_after_the_calibration_is_seldom_unsafe(truth: str, together: bool) -> None:
-    assert chance(unsafe_after(raised, truth, together), CALIBRATIONS, RISK) > FALSE_ALARM
+    assert chance(unsafe_after(fixed_sequence_test, truth, together), CALIBRATIONS, RISK) > FALSE_ALARM
 
 
 def test_nearly_all_of_the_risk_is_used() -> None:
     """6 of 21: otherwise nothing would be caught."""
-    assert unsafe_after(raised, "as at the levels", True) > 0.9 * 6 / 21 * CALIBRATIONS
+    assert unsafe_after(fixed_sequence_test, "as at the levels", True) > 0.9 * 6 / 21 * CALIBRATIONS
 
 
 @pytest.mark.parametrize(

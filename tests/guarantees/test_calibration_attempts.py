@@ -16,7 +16,7 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from surefoot.arrays import Floats
-from surefoot.learning.certified.calibrated import SHARED, Calibration, expected_excess, raised
+from surefoot.learning.calibrated import SHARED, Calibration, expected_excess, fixed_sequence_test
 
 RISK = 0.05
 ONLY = Calibration("certified-likelihood", 100, RISK, 0.0, None, 19, (), 20, "0" * 64)
@@ -133,7 +133,7 @@ def risk_after(rule: Rule, histories: int = 300) -> tuple[float, float]:
     for _ in range(histories):
         found = rule(50, 1)
         for attempt in range(1, ATTEMPTS + 1):
-            found = raised(rule(50, attempt), levels, lambda level: int(rng.binomial(50, level)))
+            found = fixed_sequence_test(rule(50, attempt), levels, lambda level: int(rng.binomial(50, level)))
             if found.level is not None or not found.passes(0):  # nor will a later one
                 break
         risks.append(found.level or 0.0)

@@ -17,8 +17,9 @@ from guarantees import mutants
 from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, parse_calibration, raised
+from surefoot.learning.calibrated import Calibration, fixed_sequence_test, parse_calibration
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.testing import learner_suite
 
 EPISODES = 60
@@ -60,10 +61,10 @@ def test_levels_rise_until_one_fails() -> None:
     """66 unsafe of 2000 have a probability below 0.005 at a risk of 0.045, 67 have not."""
     assert stats.binom.cdf(66, 2000, 0.045) <= 0.005 < stats.binom.cdf(67, 2000, 0.045)
     counts = {0.1: 66, 0.2: 67, 0.3: 0}
-    tried = raised(UNTRIED, list(counts), counts.__getitem__)
+    tried = fixed_sequence_test(UNTRIED, list(counts), counts.__getitem__)
     assert tried.level == 0.1
     assert tried.counts == ((0.1, 66), (0.2, 67))
-    assert raised(UNTRIED, [0.2], counts.__getitem__).level is None
+    assert fixed_sequence_test(UNTRIED, [0.2], counts.__getitem__).level is None
 
 
 @pytest.mark.parametrize(("runs", "risk", "error"), [(30, 0.3, 0.1), (400, 0.05, 0.005), (2000, 0.1, 0.01)])
@@ -101,7 +102,7 @@ def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"method": "paper"}, "method must have cells"),
+        ({"method": "paper"}, "method must be one that says what to calibrate"),
         ({"runs": 10}, "runs must be at least 11"),
         ({"runs": 2, "error": 0}, "runs must be at least 3"),
         ({"error": "none"}, "error must lie strictly"),
@@ -121,8 +122,8 @@ def test_what_cannot_be_calibrated(changed: dict[str, Any], message: str) -> Non
 
 
 def test_other_tasks_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="tasks must be those that the policy set was trained on"):
-        sf.calibrate(policies(), mutants.two_rooms(), method="certified-likelihood", episodes=5, seed=0)
+    with pytest.raises(InvalidInput, match="tasks must share discount, horizon, ranges and budgets"):
+        sf.calibrate(policies(), gridworld(), method="certified-likelihood", episodes=5, seed=0)
 
 
 # ------------------------------------------------------------------------------------------------ what it is good for
@@ -132,7 +133,7 @@ def test_the_level_is_the_one_that_was_found() -> None:
     """And what is deployed is what was counted: the same run at that level."""
     chosen = learner()
     assert chosen.certified
-    assert chosen.method.level == found().level
+    assert chosen.method.method.risk_split.elimination == found().level
     assert sum(chosen.risk_split.values()) == pytest.approx(0.3)
     task = mutants.rooms().task([0.1])
     more = sf.adapt(policies(), task, method="certified-likelihood", episodes=EPISODES, risk=0.3, seed=1)

@@ -20,7 +20,7 @@ from surefoot.deploy.calibration_files import read_calibration, write_calibratio
 from surefoot.deploy.replay import check_header, header, header_settings
 from surefoot.deploy.verify import read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput
-from surefoot.learning.certified.calibrated import Calibration, parse_calibration
+from surefoot.learning.calibrated import Calibration, parse_calibration
 from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.tasks.distribution import Finite
@@ -99,7 +99,7 @@ def test_nor_is_it_deployed_with_one() -> None:
 def test_what_else_it_does_not_cover() -> None:
     with pytest.raises(InvalidInput, match="assume_safe must be False with a calibration"):
         calibrate(method="certified-ball", assume_safe=True)
-    with pytest.raises(InvalidInput, match="options must be among"):
+    with pytest.raises(InvalidInput, match="takes no option"):
         calibrate(observes="sums")
 
 
@@ -107,9 +107,9 @@ def test_the_learner_is_the_one_that_was_counted_whatever_risk_is_asked_for() ->
     """A larger risk used to settle cells sooner than in the runs; only risks below e⁻⁵ show it."""
     tiny = Calibration("certified-returns", 20, 1e-4, 0.0, 0.5, 10**5, ((0.5, 0),), 62, policies().digest())
     asked = {"method": "certified-returns", "calibration": tiny}
-    counted = sf.learner(policies(), risk=1e-4, **asked).method.evidence
+    counted = sf.learner(policies(), risk=1e-4, **asked).method.method.evidence
     assert counted.settled_against > SETTLED_AGAINST
-    assert sf.learner(policies(), risk=0.3, **asked).method.evidence.settled_against == counted.settled_against
+    assert sf.learner(policies(), risk=0.3, **asked).method.method.evidence.settled_against == counted.settled_against
 
 
 # --------------------------------------------------------------------------------------------------------- what is kept

@@ -88,6 +88,6 @@ def test_a_calibration_brings_its_options() -> None:
     )
     assert found.level == 0.4
     made = sf.learner(rooms(), method="certified-likelihood", risk=0.3, calibration=found)
-    assert made.method.optimistic
+    assert made.method.method.optimistic
     with pytest.raises(InvalidInput, match="calibration must be for optimistic False, got one for True"):
         sf.learner(rooms(), method="certified-likelihood", risk=0.3, calibration=found, optimistic=False)

@@ -73,6 +73,22 @@ def widen_for_shift(
     )
 
 
+def shrink_bounds(cells: Cells, width: float) -> Cells:
+    """Cells whose bounds are `width` times as wide, around the same middle. They need not hold: for `calibrate`."""
+    if width == 1:
+        return cells
+
+    def sides(lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+        middle, half = (lower + upper) / 2, width * (upper - lower) / 2
+        return middle - half, middle + half
+
+    lower, upper = sides(cells.lower, cells.upper)
+    if cells.start_lower is None or cells.start_upper is None:
+        return replace(cells, lower=lower, upper=upper)
+    start_lower, start_upper = sides(cells.start_lower, cells.start_upper)
+    return replace(cells, lower=lower, upper=upper, start_lower=start_lower, start_upper=start_upper)
+
+
 def widen_bounds(
     lower: Floats, upper: Floats, units: Units, shift: float, spread: Floats, *, ends: bool, from_start: bool
 ) -> tuple[Floats, Floats]:

@@ -33,6 +33,7 @@ from surefoot.cli.terminal import (
     with_options,
 )
 from surefoot.cli.train import rebuild_family
+from surefoot.cmdp.wording import setting_in_words
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
@@ -43,7 +44,7 @@ from surefoot.deploy.verify import Verification, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.files import check_file
 from surefoot.interrupts import defer_sigint
-from surefoot.learning.certified.calibrated import CLAIMED, Calibration, parse_calibration
+from surefoot.learning.calibrated import CLAIMED, Calibration, parse_calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.learning.learner import Learner
 from surefoot.methods import METHODS, MOST_EPISODES, check_terms, learner
@@ -134,9 +135,9 @@ def calibrate_command(
 def _calibration_lines(found: Calibration) -> list[str]:
     which = f"attempt {found.attempt}" if found.attempt else "the only attempt"
     tried = [
-        f"level {level:g}: {unsafe:,} of {found.runs:,} simulated tasks unsafe, passed"
+        f"{setting_in_words(level)}: {unsafe:,} of {found.runs:,} simulated tasks unsafe, passed"
         if found.passes(unsafe)
-        else f"level {level:g}: {unsafe:,} or more of {found.runs:,} simulated tasks unsafe, failed"
+        else f"{setting_in_words(level)}: {unsafe:,} or more of {found.runs:,} simulated tasks unsafe, failed"
         for level, unsafe in found.counts
     ]
     tried.append(f"{which}: up to {found.allowed:,} of {found.runs:,} may be unsafe")
@@ -144,7 +145,7 @@ def _calibration_lines(found: Calibration) -> list[str]:
         return [*tried, *_without_a_level(found)]
     return [
         *tried,
-        f"{found.method} at level {found.level:g}, risk {found.risk:g}, at most {found.episodes:,} episodes",
+        f"{found.method} at {setting_in_words(found.level)}, risk {found.risk:g}, at most {found.episodes:,} episodes",
     ]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 UNKNOWN = "unknown"
 
 
@@ -21,3 +24,9 @@ def number(value: float | None) -> str:
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
     text = f"{value:.1e}" if size < 1e-3 else f"{value:,.{digits}f}"
     return text.replace("-", "−")
+
+
+def setting_in_words(setting: Any) -> str:
+    """A nominal level, or options by name."""
+    options = setting if isinstance(setting, Mapping) else {"level": setting}
+    return ", ".join(f"{name} {value:g}" for name, value in options.items())

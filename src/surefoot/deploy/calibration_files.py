@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hmac import compare_digest
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,7 @@ from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.deploy.chain import calibration_seal, canonical, check_key
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import read_file, write_file
-from surefoot.learning.certified.calibrated import Calibration, parse_calibration
+from surefoot.learning.calibrated import Calibration, parse_calibration
 
 LIMITS = Limits(size=2**22, values=2**19, depth=4)
 OWN = ("standing", "seal")  # of the file, not of what was counted
@@ -25,7 +25,7 @@ def write_calibration(path: str | PathLike[str], found: Calibration, key: bytes 
     if key is not None and found.standing == "claimed":
         raise InvalidInput("calibration must be counted, sealed or recounted to be sealed, got one that is claimed")
     content: dict[str, Any] = json.loads(
-        json.dumps({name: value for name, value in asdict(found).items() if name not in OWN})
+        json.dumps({name: value for name, value in found.plain().items() if name not in OWN})
     )
     if key is not None:
         content["seal"] = _seal(key, content)

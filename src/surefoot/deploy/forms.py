@@ -108,8 +108,12 @@ def _calibration(value: Any) -> bool:
     return isinstance(value, dict) and all(holds(value.get(name)) for name, holds in CALIBRATION.items())
 
 
+def _setting(value: Any) -> bool:
+    return isinstance(value, dict) and all(_number(each) for each in value.values())
+
+
 CALIBRATION: dict[str, Check] = {
-    "level": lambda value: _number(value) and 0 < value < 1,
+    "level": lambda value: _setting(value) or (_number(value) and 0 < value < 1),
     "episodes": _count,
     "runs": _count,
     "attempt": _maybe(_count),

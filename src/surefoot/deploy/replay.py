@@ -35,7 +35,7 @@ from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORM
 from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import KEYS, breach, check_reason, drop_computed_signals, outcome_of, record, with_signals
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
-from surefoot.learning.certified.calibrated import parse_calibration
+from surefoot.learning.calibrated import parse_calibration
 from surefoot.learning.checks import signals_of
 from surefoot.learning.learner import Learner, LearnerState, Order, Orders, counter_uniforms
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, Generic, TypeVar
 
-from surefoot.cmdp.wording import kind_of_cost
+from surefoot.cmdp.wording import kind_of_cost, setting_in_words
 from surefoot.deploy.chain import Damaged, JournalRow, Observer, check_key, raise_as_damaged, read, resolve_journal_path
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_opening, check_payload
 
@@ -339,8 +339,8 @@ def calibration_in_words(calibration: Mapping[str, Any]) -> str:
     if said["standing"] is not None:
         standing = STANDINGS.get(said["standing"], f"standing {said['standing']!r}, which is unknown here")
     return (
-        f"level {calibration['level']:g} for {calibration['episodes']:,} episodes, from {calibration['runs']:,} "
-        f"simulated tasks ({said['tasks'] or 'which, is not recorded'}), {attempt}, "
+        f"{setting_in_words(calibration['level'])} for {calibration['episodes']:,} episodes, from "
+        f"{calibration['runs']:,} simulated tasks ({said['tasks'] or 'which, is not recorded'}), {attempt}, "
         f"{'seed not recorded' if said['seed'] is None else 'seed {}'.format(said['seed'])}; {standing}"
     )
 

@@ -21,7 +21,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
 from surefoot.learning.checks import check_observed, check_outcomes, range_alarm, trusted_episodes
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_MIXTURE, Adopted, Certificate, Method, Mixture, Step
+from surefoot.learning.method import SAFE_MIXTURE, Certificate, Method, Mixture, Step, as_method
 
 # Random numbers kept at hand.
 AHEAD = 256
@@ -80,7 +80,7 @@ class Learner:
         """
         if check_int("seed", seed, least=0) >= 2**63:
             raise InvalidInput(f"seed must be less than 2^63, got {seed!r}")
-        self.method = method if isinstance(method, Method) else Adopted(method)
+        self.method = as_method(method)
         self.seed = int(seed)
         self.horizon = horizon
         self.settings: Mapping[str, Any] = dict(settings or {})

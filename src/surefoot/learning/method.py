@@ -202,6 +202,11 @@ class Method(ABC):
         return self.policies
 
 
+def as_method(method: Any) -> Method:
+    """What somebody wrote as a method, with the defaults of `Method` for what it lacks."""
+    return method if isinstance(method, Method) else Adopted(method)
+
+
 FORMER = {"deployed": "mixture", "absorb": "update", "account": "certificate"}
 
 

@@ -71,6 +71,7 @@ WITHDRAWN: Mapping[str, Any] = MappingProxyType({"by_prior": False, "pairs": Fal
 
 Make: TypeAlias = Callable[..., Method]  # (policies, terms, **options)
 Plan: TypeAlias = Callable[[PolicyValueSet, MethodArgs], PlanLine]
+Path: TypeAlias = Callable[[PolicyValueSet, float], Sequence[Any]]  # (policies, risk) -> settings
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class MethodSpec:
     takes_risk: whether its constants depend on the risk; some have nothing to do with it.
     plan: how long it stays on the safe policy, told before it begins; "trial" to find out on simulated training tasks.
     colour: its place among the colours of figures; None for one that depends on the name alone.
+    path: what may be calibrated (`surefoot.calibrate`): for a policy set and a risk the settings of its options that
+        are tried by default, from cautious to bold; None if nothing can.
     """
 
     name: str
@@ -108,6 +111,7 @@ class MethodSpec:
     takes_risk: bool = True
     plan: Plan | Literal["trial"] | None = None
     colour: int | None = None
+    path: Path | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -148,7 +152,7 @@ class MethodSpec:
             "promises": self.why,
             "proof": list(self.proof),
             "costs": self.costs,
-            "options": sorted(self.options),
+            "options": sorted((*self.options, "calibration") if self.path else self.options),
         }
 
     def check_cover(self, policies: PolicyValueSet) -> None:

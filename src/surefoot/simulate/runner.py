@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.policy import EpisodeMixture
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
@@ -63,6 +63,33 @@ def run_learner(
         )
     if optimal_reward is None:
         optimal_reward = task.optimum() if isinstance(task, ReadableTask) else float("nan")
+    steps = task.units.steps(learner.horizon)
+
+    @cache
+    def evaluation(index: int) -> PolicyEvaluation:
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index, 1)))
+        policy = learner.policy(index)
+        return PolicyEvaluation(task, policy, steps=steps, most=judged_on, level=JUDGED_ERROR, rng=rng)
+
+    deployed = simulate(learner, task, episodes=episodes, seed=seed, block=block, observer=observer)
+    return _record(learner, task, deployed, episodes, evaluation, optimal_reward)
+
+
+def simulate(
+    learner: Learner,
+    task: Task,
+    *,
+    episodes: int,
+    seed: int,
+    abandoned: float = 0.0,
+    block: int = LARGEST_BLOCK,
+    observer: Observer | None = None,
+) -> list[tuple[int, Mixture]]:
+    """What the learner deploys in turn on the task, each with the number of episodes before it.
+
+    Args:
+        abandoned: the share of episodes that have no outcome.
+    """
     steps, sums_only = task.units.steps(learner.horizon), learner.method.observes == "sums"
 
     @lru_cache(KEPT_STREAMS)
@@ -71,14 +98,11 @@ def run_learner(
         simulated = task.episodes(learner.policy(index), steps)
         return EpisodeStream(simulated, rng, growing_chunks(), transitions=not sums_only)
 
-    @cache
-    def evaluation(index: int) -> PolicyEvaluation:
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index, 1)))
-        policy = learner.policy(index)
-        return PolicyEvaluation(task, policy, steps=steps, most=judged_on, level=JUDGED_ERROR, rng=rng)
-
-    deployed = ask_and_tell(learner, EpisodePool(stream), episodes, block=block, observer=observer)
-    return _record(learner, task, deployed, episodes, evaluation, optimal_reward)
+    lost: Integers = np.empty(0, dtype=np.int64)
+    if abandoned:
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, 3)))
+        lost = np.flatnonzero(rng.random(episodes) < abandoned)
+    return ask_and_tell(learner, EpisodePool(stream), episodes, lost=lost, block=block, observer=observer)
 
 
 def ask_and_tell(
@@ -86,22 +110,32 @@ def ask_and_tell(
     pool: EpisodePool,
     episodes: int,
     *,
+    lost: Integers | None = None,
     block: int = LARGEST_BLOCK,
     observer: Observer | None = None,
 ) -> list[tuple[int, Mixture]]:
-    """What the learner deploys in turn, each with the number of episodes before it, over `episodes` of the pool's."""
+    """What the learner deploys in turn, each with the number of episodes before it, over `episodes` of the pool's;
+    those whose numbers are `lost`, increasing, have no outcome."""
     deployed: list[tuple[int, Mixture]] = []
     done = used = 0
-    while done < episodes:
-        # Decisions fall about as often as before; what a block holds beyond the next one is not lost, only looked at.
-        size = min(max(SMALLEST_BLOCK, 2 * used), block)
-        orders = learner.ask_block(min(size, episodes - done))
-        used = learner.tell_block(orders, pool.upcoming(orders.drawn))
-        pool.use(orders.drawn[:used])
-        deployed.append((done, orders.deployed))
-        done += used
-        if observer:
-            observer(done, episodes)
+    ends = [episodes] if lost is None else [*lost.tolist(), episodes]
+    for end in ends:
+        while done < end:
+            # Decisions fall about as often as before; what a block holds beyond the next one is only looked at.
+            size = min(max(SMALLEST_BLOCK, 2 * used), block)
+            orders = learner.ask_block(min(size, end - done))
+            used = learner.tell_block(orders, pool.upcoming(orders.drawn))
+            pool.use(orders.drawn[:used])
+            deployed.append((done, orders.deployed))
+            done += used
+            if observer:
+                observer(done, episodes)
+        if end < episodes:
+            order = learner.ask()
+            learner.abandon(order)
+            pool.use(np.array([order.policy_index]))
+            deployed.append((done, order.deployed))
+            done += 1
     return deployed
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from surefoot.lab.experiments import calibration
 from surefoot.lab.experiments.calibration import EXPERIMENT, CalibratedLevels, page, tables
-from surefoot.learning.certified.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration
 from surefoot.report.table import MISSING
 
 SMALL = CalibratedLevels(episodes=40, runs=12, fresh=4, levels=(0.5,), risk=0.4)

@@ -30,7 +30,7 @@ class RegretCertificate:
         """Args:
         optimum: [J] upper bounds on the optimal reward of every task of each cell, see `cell_optima`.
         """
-        if not isinstance(learner.method, Certified) or learner.method.calibration is not None:
+        if not isinstance(learner.method, Certified) or not learner.method.certified:
             raise InvalidInput(f"learner must be one of a certified method with cells, got {learner.name}")
         if learner.settings.get("shift"):
             raise InvalidInput(
@@ -76,7 +76,7 @@ def largest_gap(optimum: Floats, reward_lower: Floats, surviving: Mask) -> float
 
 def cell_optima(method: Method) -> Floats:
     """[J] upper bounds on the optimal reward of every task of each cell, for boxes of an affine family."""
-    if not isinstance(method, Certified) or method.calibration is not None:
+    if not isinstance(method, Certified) or not method.certified:
         raise InvalidInput(f"method must be a certified one with cells, got {method.name}")
     cells = method.cells
     if cells.model is None or cells.model.affine is None:

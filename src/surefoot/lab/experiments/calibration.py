@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -27,7 +27,7 @@ from surefoot.lab.experiments.frame import (
     seed_option,
 )
 from surefoot.lab.experiments.gridworld import DELTA, EPSILON
-from surefoot.learning.certified.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -114,7 +114,7 @@ def run(settings: CalibratedLevels, bench: Bench) -> dict[str, Any]:
         regret["calibrated"] = runs("published noises, calibrated", chosen, published)
     return {
         "seconds_calibrating": seconds,
-        "calibration": asdict(found),
+        "calibration": found.plain(),
         "published": {name: [row["regret"] for row in rows] for name, rows in regret.items()},
         "fresh": _count(runs("fresh tasks", chosen, fresh)),
     }

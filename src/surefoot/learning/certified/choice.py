@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 from surefoot.bounds.cells import Cells
-from surefoot.bounds.widening import widen_for_shift, without_payments
+from surefoot.bounds.widening import shrink_bounds, widen_for_shift, without_payments
 from surefoot.confidence import State
 from surefoot.errors import InvalidInput
-from surefoot.learning.certified.calibrated import CLAIMED, Calibration, check_calibrated_options
+from surefoot.learning.calibrated import Setting
 from surefoot.learning.certified.evidence.ball import BallState, TransitionBall
 from surefoot.learning.certified.evidence.counts import Counts
 from surefoot.learning.certified.evidence.likelihood import LikelihoodRatio
@@ -19,12 +19,12 @@ from surefoot.learning.certified.evidence.returns import SETTLED_AGAINST, Return
 from surefoot.learning.certified.evidence.signals import SignalProcess, SignalState
 from surefoot.learning.certified.method import LEAST_WAIT, RECALL, Certified, CertifiedState, Evidence, log_threshold
 from surefoot.learning.certified.model_free import ModelFree, ModelFreeState
-from surefoot.learning.certified.options import CALIBRATED_DEFAULTS, Options, options_of
+from surefoot.learning.certified.options import Options, options_of
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.checks import risk_left
 from surefoot.learning.method import Method, Observes, RiskSplit, includes
-from surefoot.learning.spec import MethodArgs, MethodSpec, drop_withdrawn
+from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.certifiable import CELL_METHODS, SHIFTED, advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tabular.policy import TabularPolicy, TimedPolicy
@@ -55,9 +55,13 @@ def certified_method(
         return _model_free(policies, name, note, risk, steps, options)
     cells = _cells(policies, kind, risk, options)
     spent = RiskSplit(coverage=cells.uncovered, elimination=risk - cells.uncovered)
+    if spent.elimination <= 0 and options.level is not None:
+        spent = replace(spent, elimination=options.level)
     threshold, told = log_threshold(spent.elimination), without_payments(cells) if options.shift else cells
     evidence = EVIDENCE[kind](policies, told, steps, threshold, options.observes)
     evidence = _between(cells, evidence) if options.split else evidence
+    if options.level is not None:
+        spent = replace(spent, elimination=options.level)
     return Certified(
         name,
         policies,
@@ -69,6 +73,8 @@ def certified_method(
         note,
         SOONEST.get(kind, LEAST_WAIT),
         _splitter(policies, cells, evidence) if options.split else None,
+        certified=options.proved,
+        slack=options.slack,
     )
 
 
@@ -80,7 +86,7 @@ def _cells(policies: PolicyValueSet, kind: str, risk: float, options: Options) -
     cells, shift, lacks = policies.cells, options.shift, CELL_METHODS[kind].lacks(policies)
     if cells is None or lacks:
         raise InvalidInput(f"{kind} needs {lacks}")
-    if risk <= cells.uncovered:
+    if risk <= cells.uncovered and options.level is None:
         raise InvalidInput(f"risk must exceed {cells.uncovered:.3g}, {_what_would_help(cells)}, got {risk:g}")
     if shift and kind not in SHIFTED:
         raise InvalidInput(
@@ -90,7 +96,7 @@ def _cells(policies: PolicyValueSet, kind: str, risk: float, options: Options) -
     if options.assume_safe and not shift:
         raise InvalidInput(f"assume_safe must be False for {kind} without a shift: its cells know, got True")
     if not shift:
-        return cells
+        return shrink_bounds(cells, options.width)
     own, units, ends = policies.policies, policies.units, policies.may_end
     return widen_for_shift(cells, own, units, ends=ends, risk=risk, shift=shift, assume_safe=options.assume_safe)
 
@@ -138,6 +144,17 @@ EVIDENCE: Mapping[str, MakeEvidence] = MappingProxyType(
         "certified-returns": _returns,
     }
 )
+
+# States of all kinds of evidence.
+CELL_STATES = (Counts, BallState, ReturnState, SignalState)
+
+
+def make_evidence(policies: PolicyValueSet, kind: str, cells: Cells, steps: int) -> Evidence:
+    """For who wants to know what is believed of the cells, and rules out none."""
+    if kind not in EVIDENCE:
+        raise InvalidInput("policies must hold value bounds over tasks (cells), got none")
+    return EVIDENCE[kind](policies, cells, steps, SETTLED_AGAINST, "transitions")
+
 
 # Where every episode counts, as where only a simulator is known of the system, one decides after each of the first.
 SOONEST = {"certified-signals": 1}
@@ -201,49 +218,30 @@ def _model_free(policies: PolicyValueSet, name: str, note: str, risk: float, ste
     return ModelFree(policies, RiskSplit(coverage=failing, values=left), steps, name, note)
 
 
-# --------------------------------------------------------------------------------------------------- with a calibration
+# ------------------------------------------------------------------------------------------------------ to calibrate
+
+LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks, where bounds are exact
+LARGEST_LEVEL = 0.9
+# Where bounds are estimated: how wide they are, as a share of what is proved, and the level in risks.
+WIDTHS_AND_LEVELS = ((0.7, 1), (0.5, 2), (0.35, 2), (0.25, 4), (0.15, 6), (0.1, 10), (0.05, 10), (0.0, 10), (0.0, 16))
+SLACK = 0.03
 
 
-def at_level(method: Certified, level: float) -> Certified:
-    """A method that rules out cells at a nominal level, whatever its proof allows. *Uncertified* as it stands."""
-    return replace(method, risk_split=replace(method.risk_split, elimination=level), certified=False)
-
-
-def _with_calibration(
-    method: Certified, found: Calibration, terms: MethodArgs, options: Mapping[str, Any]
-) -> Certified:
-    """A method at the level that was found for it, and for nothing else; certified unless that is only claimed."""
-    check_calibrated_options(options)
-    if found.level is None:
-        raise InvalidInput("calibration must have passed at some level, got one that passed at none; leave it out")
-    if terms.risk < found.risk:
-        raise InvalidInput(f"risk must be at least the {found.risk:g} of the calibration, got {terms.risk:g}")
-    asked = {**CALIBRATED_DEFAULTS, **options, "method": method.name, "horizon": terms.horizon}
-    had = {**CALIBRATED_DEFAULTS, **found.options, "method": found.method, "horizon": found.horizon}
-    asked["digest"], had["digest"] = method.policies.digest(), found.digest
-    for name, value in asked.items():
-        if value != had[name]:
-            raise InvalidInput(f"calibration must be for {name} {value!r}, got one for {had[name]!r}")
-    certified = found.standing != "claimed"
-    note = f"level {found.level:g}, calibrated for {found.episodes} episodes{'' if certified else f'; {CLAIMED}'}"
-    note = f"{method.note}; {note}" if method.note else note
-    spent = RiskSplit(elimination=found.risk)
-    return replace(method, risk_split=spent, note=note, certified=certified, calibration=found)
+def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
+    """Settings of a method with cells, from cautious to bold."""
+    if policies.cells is None or policies.cells.prior_known:
+        return tuple(factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL)
+    return tuple(
+        {"width": width, "level": min(factor * risk, LARGEST_LEVEL), "slack": SLACK}
+        for width, factor in WIDTHS_AND_LEVELS
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _build_method(
-    policies: PolicyValueSet, terms: MethodArgs, calibration: Calibration | None = None, **options: Any
-) -> Method:
-    """`calibration`: what `surefoot.calibrate` found for this very method and set. The level then is the one that
-    simulation allows, for as many episodes as were calibrated, and risk and options are those that were."""
-    if calibration is None:
-        return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
-    options = drop_withdrawn({**calibration.options, **options})
-    method = certified_method(policies, terms.name, calibration.risk, horizon=terms.horizon, **options)
-    return _with_calibration(cast(Certified, method), calibration, terms, options)
+def _build_method(policies: PolicyValueSet, terms: MethodArgs, **options: Any) -> Method:
+    return certified_method(policies, terms.name, terms.risk, horizon=terms.horizon, **options)
 
 
 DECISIONS = "decisions, ever rarer, weigh all cells that survive and solve a linear program over mixtures"
@@ -273,6 +271,7 @@ SPECS = (
         costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
         options=options_of("certified-likelihood"),
+        path=path_to_boldness,
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -287,6 +286,7 @@ SPECS = (
         costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
         options=options_of("certified-ball"),
+        path=path_to_boldness,
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,
@@ -301,6 +301,7 @@ SPECS = (
         costs=f"a bet per cell on every sum, whose width is the declared range; {DECISIONS}",
         observes="first-state",
         options=options_of("certified-returns"),
+        path=path_to_boldness,
         state=(*_WITH_CELLS, ReturnState),
         plan="trial",
         colour=6,
@@ -315,6 +316,7 @@ SPECS = (
         costs=f"a bet per cell on every sum and signal of an episode; {DECISIONS}",
         observes="signals",
         options=options_of("certified-signals"),
+        path=path_to_boldness,
         state=(*_WITH_CELLS, SignalState),
         plan="trial",
         colour=19,

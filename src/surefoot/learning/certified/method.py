@@ -15,7 +15,6 @@ from surefoot.arrays import Floats, Integers, Mask
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.learning.certified.calibrated import Calibration
 from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, most_promising, promises
 from surefoot.learning.certified.splitting import Boxes, Splitter
@@ -75,7 +74,6 @@ class CertifiedState:
     alarmed: bool = False
     boxes: Boxes | None = None  # of the cells that are split
     margin: Floats | None = None  # [m] the least that is certified of what is deployed, where cells are split
-    ended: bool = False  # what was calibrated is over
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +87,7 @@ class Certified(Method):
         note: why this method was chosen, where that was not the user's choice.
         least_wait: episodes between decisions, at first.
         splitter: splits cells that survive and limit what is deployed; None leaves them whole.
-        calibration: the level that simulation allows, for so many episodes (Theorem 12); None for that of the proof.
-            With one it ends in the safe policy, after the last episode that was calibrated for, and after one without
-            an outcome, which no simulation had.
+        slack: the share of the safe policy's margin that is kept on every cell.
     """
 
     name: str
@@ -105,7 +101,7 @@ class Certified(Method):
     least_wait: int = LEAST_WAIT
     splitter: Splitter | None = None
     certified: bool = True
-    calibration: Calibration | None = None
+    slack: float = 0.0
 
     @property
     def observes(self) -> Observes:
@@ -124,9 +120,7 @@ class Certified(Method):
         return self.policies.policies[index] if index < known else state.planned[index - known].policy
 
     def update(self, state: CertifiedState, episode: int, drawn: Integers, outcomes: Outcomes) -> Step:
-        if state.ended:
-            return Step(state, len(outcomes))
-        used = int(min(len(outcomes), state.next_decision - episode, self._last_episode - episode))
+        used = int(min(len(outcomes), state.next_decision - episode))
         drawn, outcomes = drawn[:used], outcomes.first(used)
         evidence = self.evidence.observe(state.evidence, drawn, outcomes)
         impossible = self.evidence.impossible(outcomes, state.evidence, evidence)
@@ -134,25 +128,17 @@ class Certified(Method):
             used = int(np.argmax(impossible)) + 1
             evidence = self.evidence.observe(state.evidence, drawn[:used], outcomes[:used])
             state = replace(state, next_decision=episode + used)
-        step = self._decide_if_due(replace(state, evidence=evidence), episode, used)
-        if episode + used < self._last_episode:
-            return step
-        return _end(step, episode + used, "the episodes that were calibrated for are over")
+        return self._decide_if_due(replace(state, evidence=evidence), episode, used)
 
     def abandon(self, state: CertifiedState, episode: int, drawn: int) -> Step:
-        if state.ended:
-            return Step(state, 1)
         evidence = self.evidence.abandon(state.evidence, drawn)
-        step = self._decide_if_due(replace(state, evidence=evidence), episode, 1)
-        if self.calibration is None:
-            return step
-        return _end(step, episode + 1, "an episode has no outcome, and none was calibrated for")
+        return self._decide_if_due(replace(state, evidence=evidence), episode, 1)
 
     def certificate(self, state: CertifiedState) -> Certificate:
-        """The least certified margin of what is deployed, over the surviving cells. With a calibration none: what was
-        calibrated is that nothing is unsafe, not that bounds of cells hold."""
+        """The least certified margin of what is deployed, over the surviving cells; none where no proof comes with
+        it."""
         alive, count = np.flatnonzero(state.surviving), len(self.cells)
-        if not alive.size or self.calibration is not None:
+        if not alive.size or not self.certified:
             return Certificate(len(alive), count, None)
         if state.margin is not None:
             return Certificate(len(alive), count, state.margin)
@@ -248,19 +234,10 @@ class Certified(Method):
         return self._values(state.planned, state.surviving, self._belief(state.evidence, state.surviving))[1]
 
     @property
-    def level(self) -> float:
-        """δ at which cells are ruled out: the part of the risk that is left for it, or what a calibration allows."""
-        found = None if self.calibration is None else self.calibration.level
-        return self.risk_split.elimination if found is None else found
-
-    @property
     def threshold(self) -> float:
-        """log(1/δ), the evidence log E(j) at which cell j is ruled out (Ville's inequality)."""
-        return log_threshold(self.level)
-
-    @property
-    def _last_episode(self) -> float:
-        return math.inf if self.calibration is None else self.calibration.episodes
+        """log(1/δ), the evidence log E(j) at which cell j is ruled out (Ville's inequality), δ being the part of the
+        risk that is left for it."""
+        return log_threshold(self.risk_split.elimination)
 
     def _on_the_safe_policy(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         events = () if state.alarmed else (_nothing_fits(episode),)
@@ -298,6 +275,8 @@ class Certified(Method):
         if planned:
             lower = np.concatenate([lower, np.stack([plan.margin[surviving] for plan in planned], axis=1)], axis=1)
             reward = np.append(reward, [belief @ plan.reward for plan in planned])
+        if self.slack:
+            lower = lower - self.slack * np.maximum(lower[:, :1], 0.0)
         if self.optimistic:
             reward = promises(lower, np.column_stack([middle, *(plan.reward for plan in planned)])[surviving])
         return _rows(lower), reward
@@ -316,11 +295,6 @@ def _rows(margin: Floats) -> Floats:
 def next_decision(episode: int, least_wait: int = LEAST_WAIT, growth: float = GROWTH) -> int:
     """The episode after which to decide again; it must not depend on how episodes are blocked."""
     return episode + max(least_wait, math.floor(episode * growth))
-
-
-def _end(step: Step, episode: int, why: str) -> Step:
-    event = Event(episode, "ended", f"{why}: staying on the safe policy")
-    return Step(replace(step.state, deployed=SAFE_MIXTURE, ended=True), step.used, (*step.events, event))
 
 
 def _nothing_fits(episode: int) -> Event:

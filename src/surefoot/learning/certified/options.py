@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from surefoot.arrays import flag
+from surefoot.arrays import check_unit_interval, flag
 from surefoot.bounds.widening import check_shift
 from surefoot.cmdp.episode import Observes
+from surefoot.errors import InvalidInput
 from surefoot.policyset.certifiable import CELL_METHODS
 
 
@@ -32,6 +33,11 @@ class Options:
         known from elsewhere and need not be paid for.
     observes: what the real system shows of an episode: all transitions or observations, signals and discounted sums,
         its first state and the sums, or the sums alone.
+    level: at which cells are ruled out, instead of what the risk leaves for it. No proof covers that: it is for
+        `calibrate`, which counts what comes of it, and *uncertified* without.
+    width: of the bounds on values, as a share of what is proved, around their middle; likewise.
+    slack: the share of the safe policy's margin that is kept. Who deploys what is just within its budget cannot show it
+        on a simulator.
     """
 
     replan: bool | None = field(
@@ -44,23 +50,34 @@ class Options:
         default=False, metadata=_for("certified-ball", "certified-returns", "certified-model-free")
     )
     observes: Observes = field(default="transitions", metadata=_for())
+    level: float | None = field(default=None, metadata=_for(*CELL_METHODS))
+    width: float = field(default=1.0, metadata=_for(*CELL_METHODS))
+    slack: float = field(default=0.0, metadata=_for(*CELL_METHODS))
 
     def __post_init__(self) -> None:
         for name, default in DEFAULTS.items():
             if default is False:
                 flag(name, getattr(self, name))
         object.__setattr__(self, "shift", check_shift(self.shift))
+        if self.level is not None:
+            check_unit_interval("level", self.level)
+        if self.width not in (0, 1):
+            check_unit_interval("width", self.width)
+        if self.slack != 0:
+            check_unit_interval("slack", self.slack)
+        if self.slack and self.split:
+            raise InvalidInput(f"slack must be 0 where cells are split, got {self.slack:g}")
+        if self.shift and not self.proved:
+            raise InvalidInput(f"shift must be 0 with a level or a width of one's own, got {self.shift:g}")
+
+    @property
+    def proved(self) -> bool:
+        return self.level is None and self.width == 1
 
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType({each.name: each.default for each in fields(Options)})
 
-# Those that the learner of a calibration may have been made with: what is observed is for `certified` to choose by.
-CALIBRATED_DEFAULTS: Mapping[str, Any] = MappingProxyType(
-    {name: DEFAULTS[name] for name in DEFAULTS if name != "observes"}
-)
-
 
 def options_of(method: str) -> tuple[str, ...]:
     """Names of the options that a certified method takes."""
-    own = tuple(each.name for each in fields(Options) if method in each.metadata["methods"])
-    return (*own, "calibration") if method in CELL_METHODS else own
+    return tuple(each.name for each in fields(Options) if method in each.metadata["methods"])

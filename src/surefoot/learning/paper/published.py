@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from surefoot import theory
-from surefoot.arrays import Floats, Integers
+from surefoot.arrays import Floats, Integers, number
+from surefoot.errors import InvalidInput
+from surefoot.learning.calibrated import Setting
 from surefoot.learning.paper.algorithm_2 import Algorithm2State, SafeCandidates, Sums, radii
 from surefoot.learning.paper.constants import PaperRules, paper_rules
 from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
@@ -153,6 +155,7 @@ class PooledCandidates(SafeCandidates):
     """Algorithm 2 with the authors' pool."""
 
     rules: TunedRules = PUBLISHED
+    factor: float = 1.0
 
     def start(self) -> Any:
         trial = super().start()
@@ -162,7 +165,7 @@ class PooledCandidates(SafeCandidates):
         if state.step or not state.pool.count[0]:
             return super()._evidence(state, seen)
         pooled = seen.joined(state.pool)
-        margin = POOLED_MARGIN_RADIUS(pooled.count)
+        margin = self.factor * POOLED_MARGIN_RADIUS(pooled.count)
         return pooled, radii(self.rules.reward_radius(pooled.count), margin, self.units)
 
     def _next_phase(self, state: Any) -> Any:
@@ -173,8 +176,26 @@ class PooledCandidates(SafeCandidates):
 # ------------------------------------------------------------------------------------------------------------- by name
 
 
-def _published(policies: PolicyValueSet, terms: MethodArgs) -> PooledCandidates:
-    return PooledCandidates(policies)
+def _published(policies: PolicyValueSet, terms: MethodArgs, radius: float = 1.0) -> PooledCandidates:
+    """`radius`: by which all radii are multiplied; candidates are given up the sooner the smaller it is."""
+    if number("radius", radius) <= 0:
+        raise InvalidInput(f"radius must be positive, got {radius!r}")
+    return PooledCandidates(policies, _scale_radii(PUBLISHED, radius), factor=radius)
+
+
+def _scale_radii(rules: TunedRules, factor: float) -> TunedRules:
+    def scale(radius: Callable[[Integers], Floats]) -> Callable[[Integers], Floats]:
+        return radius if factor == 1 else lambda count: factor * radius(count)
+
+    return replace(rules, reward_radius=scale(rules.reward_radius), margin_radius=scale(rules.margin_radius))
+
+
+RADII = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
+    """Larger radii, with which wrong candidates are kept for longer."""
+    return tuple({"radius": radius} for radius in RADII)
 
 
 def _published_locomotion(policies: PolicyValueSet, terms: MethodArgs) -> SafeCandidates:
@@ -215,6 +236,8 @@ SPECS = (
         needs_cover=True,
         takes_risk=False,
         plan=_plan,
+        options=("radius",),
+        path=path_to_boldness,
         colour=1,
     ),
     MethodSpec(

@@ -1,0 +1,183 @@
+"""Calibration along a path of settings: any method, interrupted and resumed, and what follows the last episode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import surefoot as sf
+from contracts.spending import HORIZON, Spending, spending_set
+from contracts.test_own_method import HALFWAY
+from guarantees import mutants
+from surefoot.errors import InvalidInput
+from surefoot.learning.calibrated import Calibration, parse_calibration
+from surefoot.learning.posterior import chance_constrained_pair, temper
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.distribution import Uniform
+from surefoot.tasks.task_distribution import family
+from surefoot.testing import learner_suite
+
+TASKS = family(Spending, Uniform(0.2, 0.8))
+GIVEN: dict[str, Any] = {"episodes": 40, "risk": 0.3, "runs": 20, "seed": 2, "jobs": 1, "judged_on": 1000}
+PATH = [{"width": 1.0, "level": 0.3, "slack": 0.1}, {"width": 0.2, "level": 0.5, "slack": 0.1}]
+
+
+@cache
+def policies() -> PolicyValueSet:
+    return spending_set(cells=40)
+
+
+@cache
+def found(jobs: int = 1, reserve: float = 0.0, abandoned: float = 0.0) -> Calibration:
+    given = {**GIVEN, "jobs": jobs, "reserve": reserve, "abandoned": abandoned}
+    return sf.calibrate(policies(), TASKS, method="certified-returns", path=PATH, **given)
+
+
+def learner(**options: Any) -> sf.Learner:
+    return sf.learner(policies(), method="certified-returns", risk=0.3, calibration=found(**options))
+
+
+def test_it_depends_on_its_seed_alone_and_survives_plain_data() -> None:
+    assert found(jobs=2) == found()
+    again = parse_calibration({**found().plain(), "standing": "counted"})
+    assert again == found()
+    assert "judge_error" in found().plain()
+    assert "judge_error" not in replace(found(), judge_error=0.0).plain()
+
+
+def test_an_interrupted_one_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from surefoot.calibration import CalibrationRuns
+
+    def count(record: Path | None) -> Calibration:
+        return sf.calibrate(policies(), TASKS, method="certified-returns", path=PATH, record=record, **GIVEN)
+
+    record = tmp_path / "runs"
+    assert count(record) == found()
+    lines = record.read_text().splitlines()
+    assert len(lines) == 1 + GIVEN["runs"]
+    record.write_text("\n".join(lines[:12]) + "\n" + lines[12][:5])  # killed while it wrote
+    simulated: list[int] = []
+    run = CalibrationRuns._run
+    monkeypatch.setattr(CalibrationRuns, "_run", lambda self, n, alive: simulated.append(n) or run(self, n, alive))
+    assert count(record) == found()
+    assert simulated == list(range(11, 20))
+    assert record.read_text().splitlines() == lines
+    with pytest.raises(InvalidInput, match="record must be of this calibration"):
+        sf.calibrate(policies(), TASKS, method="certified-returns", record=record, **{**GIVEN, "seed": 3})
+
+
+def test_runs_can_be_counted_again() -> None:
+    assert sf.recount(found(), policies(), TASKS, seed=1, jobs=1).standing == "recounted"
+    with pytest.raises(InvalidInput, match="tasks must be those of the calibration"):
+        sf.recount(found(), policies(), family(Spending, Uniform(0.2, 0.7)), seed=1, jobs=1)
+
+
+@pytest.mark.parametrize("reserve", [0.0, 0.1])
+def test_the_contract_of_learners(reserve: float) -> None:
+    source = learner_suite.EpisodeSource(Spending(0.4), HORIZON, 400)
+    learner_suite.check(lambda: learner(reserve=reserve), source)
+
+
+def test_with_a_reserve_the_proved_method_takes_over_with_all_that_was_seen() -> None:
+    run = sf.adapt(
+        policies(),
+        Spending(0.4),
+        method="certified-returns",
+        risk=0.3,
+        seed=4,
+        episodes=80,
+        judged_on=500,
+        calibration=found(reserve=0.1),
+    )
+    alone = sf.adapt(
+        policies(), Spending(0.4), method="certified-returns", risk=0.1, seed=4, episodes=80, judged_on=500
+    )
+    (ended,) = (event for event in run.events if event.kind == "ended")
+    assert ended.episode == 40
+    assert "certified-returns as it is proved takes over at risk 0.1" in ended.message
+    assert run.weight[40] > alone.weight[0]  # it has learned from the forty episodes
+    assert found(reserve=0.1).countable_risk == pytest.approx(0.3 - 0.1 - 0.03)
+
+
+def test_abandoned_episodes_end_it_unless_they_were_calibrated_for() -> None:
+    for abandoned, stays in ((0.0, False), (0.05, True)):
+        made = learner(abandoned=abandoned)
+        made.abandon(made.ask())
+        assert (made.deployed.weight > 0) == stays
+
+
+def test_a_method_of_ones_own() -> None:
+    path = [{"share": share} for share in (0.1, 0.2, 0.9)]
+    own = sf.calibrate(policies(), TASKS, method=HALFWAY, path=path, **GIVEN)
+    assert own.level in path[:-1]
+    made = sf.learner(policies(), method=HALFWAY, risk=0.3, calibration=own)
+    assert made.certified
+    with pytest.raises(InvalidInput, match="method must be one that says what to calibrate, or with a path"):
+        sf.calibrate(policies(), TASKS, method=HALFWAY, **GIVEN)
+    with pytest.raises(InvalidInput, match="reserve must be 0 for"):
+        sf.calibrate(policies(), TASKS, method=HALFWAY, path=path, reserve=0.1, **GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"path": PATH, "levels": [0.4]}, "path and levels must not both be given"),
+        ({"path": []}, "levels must be increasing"),
+        ({"path": [{}]}, "path must hold options by their names"),
+        ({"path": [{"width": 2.0}]}, "width must lie strictly"),
+        ({"path": [{"breadth": 1.0}]}, "takes no option 'breadth'"),
+        ({"judge_error": 0.3}, "error must be less than the risk"),
+        ({"reserve": 0.3}, "error must be less than the risk"),
+        ({"abandoned": 1.0}, "abandoned must lie strictly"),
+        ({"judged_on": 0}, "judged_on must be a whole number"),
+    ],
+)
+def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        sf.calibrate(policies(), TASKS, method="certified-returns", **{**GIVEN, "path": PATH, **changed})
+
+
+# ------------------------------------------------------------------------------------------------------ the posterior
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_chance_constraint_against_a_search(seed: int) -> None:
+    """Of all weights on a grid, none that earns more keeps the constraint, and the one chosen does."""
+    rng = np.random.default_rng(seed)
+    belief = rng.dirichlet(np.ones(12))
+    values = rng.normal(size=(12, 4, 3))
+    values[:, 0, 1:] = np.abs(values[:, 0, 1:])
+    share, reward = 0.2, belief @ values[:, :, 0]
+
+    def broken(policy: int, weight: float) -> float:
+        margin = (1 - weight) * values[:, 0, 1:] + weight * values[:, policy, 1:]
+        return float(belief[(margin < -1e-9).any(axis=1)].sum())
+
+    chosen = chance_constrained_pair(belief, values, share)
+    policy, weight = int(chosen.indices[-1]), chosen.weight
+    assert broken(policy, weight) <= share + 1e-9
+    earned = weight * (reward[policy] - reward[0])
+    for other in range(1, 4):
+        for more in np.linspace(0, 1, 101):
+            if broken(other, float(more)) <= share:
+                assert more * (reward[other] - reward[0]) <= earned + 0.02 * abs(reward).max()
+
+
+def test_a_temperature_flattens_the_posterior() -> None:
+    belief = np.array([0.9, 0.09, 0.01])
+    assert temper(belief, 1.0) == pytest.approx(belief)
+    assert temper(belief, 2.0) == pytest.approx(np.sqrt(belief) / np.sqrt(belief).sum())
+
+
+def test_the_posterior_on_tables_and_simulators() -> None:
+    source = learner_suite.EpisodeSource(Spending(0.4), HORIZON, 400)
+    learner_suite.check(lambda: sf.learner(policies(), method="posterior", risk=0.3), source)
+    rooms = mutants.rooms_policies()
+    run = sf.adapt(rooms, mutants.rooms().task([0.1]), method="posterior", episodes=60, risk=0.3, seed=1)
+    assert not run.certified
+    assert run.moved
