@@ -68,9 +68,9 @@ class GymEpisodes:
 
         observation, weights, after = lanes.begin(seeds), self._weights, self.options.after_termination
         recording = Recording(lanes.stack(observation)) if transitions else None
-        sums = np.zeros((len(seeds), len(after)))
+        sums, alone = np.zeros((len(seeds), len(after))), lanes.count == 1  # a single one runs until there are no steps
         for step in play(lanes, act, observation, self.steps):
-            np.add(sums, weights.at[step.t] * step.paid, out=sums, where=step.running[:, None])
+            sums += weights.at[step.t] * (step.paid if alone else np.where(step.running[:, None], step.paid, 0.0))
             if step.any_over:
                 ended = step.running & step.terminated
                 sums[ended] += weights.after[step.t + 1] * after

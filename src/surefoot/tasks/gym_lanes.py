@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Mask
+from surefoot.arrays import Floats, Mask, make_readonly
 from surefoot.errors import InvalidInput
 from surefoot.tasks.gym_options import GymOptions
 from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpack_step
@@ -42,6 +42,9 @@ class LaneStep(NamedTuple):
     running: Mask
 
 
+FLAG = {flag: make_readonly(np.array([flag])) for flag in (False, True)}  # made once, since a step is short
+
+
 @dataclass(frozen=True, eq=False)
 class SingleLane:
     """One environment; observations and actions are those of one episode."""
@@ -62,9 +65,8 @@ class SingleLane:
         cost = cost_of(signal, before, taken, self.options.cost, t)
         paid = self.options.ranges.rows(signal.reward, cost, t)[None]
         self.options.ranges.check(paid, t)
-        ended, stopped = bool(signal.terminated), bool(signal.truncated)
-        shown, flags = signal.observation, (np.array([ended]), np.array([stopped]), ended or stopped)
-        return LaneStep(t, taken, paid, shown, shown, *flags, running)
+        ended, stopped, shown = bool(signal.terminated), bool(signal.truncated), signal.observation
+        return LaneStep(t, taken, paid, shown, shown, FLAG[ended], FLAG[stopped], ended or stopped, running)
 
     def next_observation(self, step: LaneStep) -> Any:
         """What the policy sees after a step."""

@@ -22,32 +22,14 @@ MakeEnv: TypeAlias = Callable[[Floats], Any]
 MakeVector: TypeAlias = Callable[[Floats, int], Any]
 SetTask: TypeAlias = Callable[[Floats], Any] | bool | None
 
+LANES = 256  # episodes side by side
+
 
 @dataclass(frozen=True, eq=False)
 class GymOptions:
     """What all tasks of a family of environments share: the options of `from_gym` and of `check_env`.
 
-    Attributes:
-        make_env: environment of a parameter [d], in the form of Gymnasium, a new one each time. It is closed after use.
-        budget: on the expected cost of an episode, or [m] on m costs: on the plain sum over the horizon with discount
-            1, on the discounted sum with a smaller one.
-        horizon: steps of an episode; None with a discount below 1 for systems that go on for ever.
-        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs. 0, which steps pay that
-            are missing after an end, need not be in them.
-        cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
-            [n] or [n, m]. The action is the one that was taken, after clipping.
-        reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
-            once): value bounds become narrower. A sum beyond by more than rounding is refused.
-        after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon, 0 or in range;
-            then the array [1+m] of them.
-        clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
-            rule: it is part of every policy that is evaluated here.
-        set_task: for environments with that method (garage, learn2learn, Metaworld), which is called after `make_env`
-            with the parameter [d], or with what a function given here makes of it; the environment may then be the same
-            for all tasks and is not closed. False if `make_env` has set the task already.
-        make_vector: (parameter, n) -> the same environment n times side by side, with the methods of Gymnasium's
-            vector environments: faster, in law the same.
-        lanes: episodes side by side at most.
+    They mean what they mean there; `after_termination` then is the array [1+m] of reward and costs.
     """
 
     make_env: MakeEnv
@@ -64,7 +46,7 @@ class GymOptions:
     clip_actions: bool = False
     set_task: SetTask = None
     make_vector: MakeVector | None = None
-    lanes: int = 256
+    lanes: int = LANES
 
     def __post_init__(self) -> None:
         for name in ("make_env", "cost", "make_vector"):

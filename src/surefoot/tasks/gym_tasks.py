@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from surefoot.arrays import Floats, check_int
 from surefoot.cmdp.policy import Policy
@@ -29,7 +29,8 @@ from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import ParameterDistribution
 from surefoot.tasks.gym_episodes import GymEpisodes, play
 from surefoot.tasks.gym_lanes import LaneStep, SingleLane, first_observation
-from surefoot.tasks.gym_options import GymOptions, MakeEnv
+from surefoot.tasks.gym_options import LANES, GymOptions, MakeEnv, MakeVector, SetTask
+from surefoot.tasks.gym_signals import Cost
 from surefoot.tasks.gym_spaces import describe_space, flat, random_action, shape_of
 from surefoot.tasks.gym_world import GymWorld
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -39,19 +40,66 @@ DIGEST_SEED, DIGEST_STEPS, DIGEST_DIGITS = 20_777, 8, 6
 
 
 def from_gym(
-    make_env: MakeEnv, distribution: ParameterDistribution, *, shared_costs: bool = False, **options: Any
+    make_env: MakeEnv,
+    distribution: ParameterDistribution,
+    *,
+    budget: ArrayLike,
+    horizon: int | None,
+    discount: float = 1.0,
+    reward_range: ArrayLike,
+    cost_range: ArrayLike,
+    cost: Cost | None = None,
+    reward_sum_range: ArrayLike | None = None,
+    cost_sum_range: ArrayLike | None = None,
+    after_termination: tuple[float, ArrayLike] = (0.0, 0.0),
+    clip_actions: bool = False,
+    set_task: SetTask = None,
+    make_vector: MakeVector | None = None,
+    lanes: int = LANES,
+    shared_costs: bool = False,
 ) -> TaskDistribution:
     """A family of environments as a task distribution. Try it with `sf.check_env` first.
 
     Args:
         make_env: environment of a parameter [d], in the form of Gymnasium, a new one each time. It is closed after use.
         distribution: of the parameter.
+        budget: on the expected cost of an episode, or [m] on m costs: on the plain sum over the horizon with discount
+            1, on the discounted sum with a smaller one.
+        horizon: steps of an episode; None with a discount below 1 for systems that go on for ever.
+        reward_range, cost_range: (low, high) of one step's reward and cost, [m, 2] for m costs. 0, which steps pay that
+            are missing after an end, need not be in them.
+        cost: (observation, action, next observation, info) -> cost or [m]; with `make_vector` of n episodes at once,
+            [n] or [n, m]. The action is the one that was taken, after clipping.
+        reward_sum_range, cost_sum_range: of a whole episode's sums, where more is known of them (an end that is paid
+            once): value bounds become narrower. A sum beyond by more than rounding is refused.
+        after_termination: (reward, cost or costs [m]) of every step from termination up to the horizon; 0 or in range.
+        clip_actions: move actions that leave a box to its nearest end instead of refusing them. Deploy with the same
+            rule: it is part of every policy that is evaluated here.
+        set_task: for environments with that method (garage, learn2learn, Metaworld), which is called after `make_env`
+            with the parameter [d], or with what a function given here makes of it; the environment may then be the same
+            for all tasks and is not closed. False if `make_env` has set the task already.
+        make_vector: (parameter, n) -> the same environment n times side by side, with the methods of Gymnasium's
+            vector environments: faster, in law the same.
+        lanes: episodes side by side at most.
         shared_costs: costs are the same on all tasks, as in `TaskDistribution`.
-        options: budget, horizon, reward_range, cost_range and the other attributes of
-            `surefoot.tasks.gym_options.GymOptions`.
     """
-    system = GymOptions(make_env, **options)
-    return TaskDistribution(partial(GymTask, system), distribution, shared_costs=shared_costs)
+    options = GymOptions(
+        make_env,
+        budget=budget,
+        horizon=horizon,
+        discount=discount,
+        reward_range=reward_range,
+        cost_range=cost_range,
+        cost=cost,
+        reward_sum_range=reward_sum_range,
+        cost_sum_range=cost_sum_range,
+        after_termination=after_termination,
+        clip_actions=clip_actions,
+        set_task=set_task,
+        make_vector=make_vector,
+        lanes=lanes,
+    )
+    return TaskDistribution(partial(GymTask, options), distribution, shared_costs=shared_costs)
 
 
 @dataclass(frozen=True, eq=False)
