@@ -82,7 +82,7 @@ def test_a_changed_one_is_found_out(policies: Path, tmp_path: Path, monkeypatch:
 def test_what_falling_back_costs_is_said(policies: Path, tmp_path: Path) -> None:
     found = Calibration("certified-likelihood", 20, 0.05, 0.0, None, 19, ((0.1, 1),), 20, "0" * 64)
     said = " ".join(_calibration_lines(found))
-    assert "no level passed: use certified-likelihood as it is proved" in said
+    assert "no setting passed: use certified-likelihood as it is proved" in said
     assert "joint risk of at most 0.068 instead of 0.05" in said
     assert "elsewhere its risk is joint over the training" in said
     assert "calibrating again is attempt 3" in " ".join(

@@ -77,6 +77,7 @@ _CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo 
 
 _LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS, *posterior.SPECS)
 METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
+CALIBRATED = tuple(spec.name for spec in _LIBRARY if spec.path)  # that say what to calibrate
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
 _KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
 

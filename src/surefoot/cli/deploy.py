@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pkgutil
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from surefoot.calibration import calibrate
+from surefoot.calibration import JUDGED_ON, calibrate
 from surefoot.calibration import recount as count_runs
 from surefoot.cli.journals import JournalPath, KeyFile, count_rows, read_key, reading
 from surefoot.cli.terminal import (
@@ -45,11 +46,11 @@ from surefoot.errors import ArtifactError, InvalidInput, SurefootError
 from surefoot.files import check_file
 from surefoot.interrupts import defer_sigint
 from surefoot.learning.calibrated import CLAIMED, Calibration, parse_calibration
-from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.learning.learner import Learner
-from surefoot.methods import METHODS, MOST_EPISODES, check_terms, learner
+from surefoot.methods import CALIBRATED, METHODS, MOST_EPISODES, check_terms, learner
 from surefoot.policyset.export import write_policy
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.task_distribution import TaskDistribution
 
 SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 Policies = Annotated[Path, typer.Option("--policies", metavar="SET", help="The policy set that was deployed.")]
@@ -84,25 +85,42 @@ def calibrate_command(
     path: SetPath,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="JSON file for deploy --calibration.")],
     episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="The most that will be deployed.")],
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(EVIDENCE)}.")] = "certified-likelihood",
+    method: Annotated[
+        str, typer.Option(help=f"One of {', '.join(CALIBRATED)}, or certified for the strongest.")
+    ] = "certified",
+    tasks: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A function that makes other tasks than those of training."),
+    ] = None,
     risk: Risk = 0.05,
-    runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each level.")] = 2000,
+    runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each setting.")] = 600,
     levels: Annotated[
         str | None,
-        typer.Option(help="Levels to try, increasing, comma-separated; 1.2 to 6 risks by default."),
+        typer.Option(help="Levels to try, increasing, comma-separated; by default the settings of the method."),
     ] = None,
     error: Annotated[
         float, typer.Option(help="Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
     ] = 0.0,
     attempt: Attempt = 1,
+    judged_on: Annotated[
+        int, typer.Option(min=1, help="Where values cannot be read, the most fresh episodes of each policy.")
+    ] = JUDGED_ON,
+    abandoned: Annotated[float, typer.Option(help="Share of the episodes that have no outcome.")] = 0.0,
+    reserve: Annotated[
+        float, typer.Option(help="Part of the risk for the method as it is proved, after the last episode.")
+    ] = 0.0,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Runs as they come; with it an interrupted one goes on.")
+    ] = None,
     seed: Seed = 0,
     key: SealingKey = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     as_json: Json = False,
 ) -> None:
-    """How far simulated tasks let a method's level be raised, before it is deployed.
+    """How bold simulated tasks let a method be, before it is deployed.
 
-    What is promised then is joint over the calibration, the task and at most so many episodes. Where one calibration
+    Settings are tried from cautious to bold, on tables by their values, on simulators by fresh episodes. What is
+    promised then is joint over the calibration, the task and at most so many episodes. Where one calibration
     is to serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
     Whoever calibrates again after seeing the result makes another --attempt, for which less may be unsafe.
     """
@@ -112,7 +130,7 @@ def calibrate_command(
     with progress(not as_json) as report:
         found = calibrate(
             policies,
-            rebuild_family(policies.recipe),
+            rebuild_family(policies.recipe) if tasks is None else _tasks_of(tasks),
             method=method,
             episodes=episodes,
             risk=risk,
@@ -120,6 +138,10 @@ def calibrate_command(
             levels=None if levels is None else numbers("levels", levels),
             error=error,
             attempt=attempt,
+            judged_on=judged_on,
+            abandoned=abandoned,
+            reserve=reserve,
+            record=record,
             seed=seed,
             jobs=jobs,
             progress=report,
@@ -130,6 +152,19 @@ def calibrate_command(
         return
     print_lines(_calibration_lines(found))
     print_path(out)
+
+
+def _tasks_of(name: str) -> TaskDistribution:
+    """What the function MODULE:NAME returns."""
+    try:
+        made = pkgutil.resolve_name(name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"tasks must be MODULE:NAME of a function without arguments, got {name!r} ({error})"
+        ) from None
+    if not isinstance(made, TaskDistribution):
+        raise InvalidInput(f"tasks must be MODULE:NAME of a function that returns tasks, got {type(made).__name__}")
+    return made
 
 
 def _calibration_lines(found: Calibration) -> list[str]:
@@ -153,7 +188,7 @@ def _without_a_level(found: Calibration) -> tuple[str, ...]:
     """What is left to do, and what it costs."""
     again = "" if found.attempt == 0 else f"; calibrating again is attempt {found.attempt + 1}"
     return (
-        f"no level passed: use {found.method} as it is proved, without a calibration{again}",
+        f"no setting passed: use {found.method} as it is proved, without a calibration{again}",
         f"falling back like this has a joint risk of at most {found.fallback_risk:.3f} instead of {found.risk:g}, "
         "if the method alone keeps to it on this policy set, as is proved for tables of affine and finite families; "
         "elsewhere its risk is joint over the training",
