@@ -195,8 +195,8 @@ def test_adapt_refuses_and_names_what_is_wrong(wrong: dict[str, Any], message: s
 
 @pytest.mark.parametrize("name", METHODS)
 def test_unknown_options_are_refused_by_every_method(name: str) -> None:
-    with pytest.raises(InvalidInput, match="takes no option 'temperature'"):
-        learner(policies(), method=name, episodes=10, temperature=1)
+    with pytest.raises(InvalidInput, match="takes no option 'warmth'"):
+        learner(policies(), method=name, episodes=10, warmth=1)
 
 
 # ------------------------------------------------------------------------- what the rows say in `surefoot methods`

@@ -50,7 +50,7 @@ ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too ma
 JUDGE_SHARE = 0.1  # of the risk, for judging where values are not exact
 JUDGED_ON = 8000  # fresh episodes of each policy, at the most
 
-TASKS, RUNS, PILOT_TASKS, PILOT_RUNS = range(4)  # random streams of a calibration
+TASKS, RUNS = range(2)  # random streams of a calibration
 
 # (whether anything unsafe was deployed, mean reward of an episode)
 Outcome: TypeAlias = tuple[bool, float]
@@ -68,7 +68,6 @@ def calibrate(
     levels: Sequence[float] | None = None,
     error: float = 0.0,
     attempt: int = 1,
-    judge_error: float | None = None,
     judged_on: int = JUDGED_ON,
     abandoned: float = 0.0,
     reserve: float = 0.0,
@@ -79,86 +78,46 @@ def calibrate(
     record: str | PathLike[str] | None = None,
     **options: Any,
 ) -> Calibration:
-    """The boldest of some settings at which a method keeps its promise on simulated tasks.
+    """The boldest of some settings at which a method keeps its promise on simulated tasks, for `calibration=` of
+    `learner` and `adapt`.
 
-    Hand the result to `learner` or `adapt` as `calibration=`. What it promises is joint over the calibration, a task
-    drawn from `tasks` and at most `episodes` episodes on it: with probability at least 1 - risk nothing unsafe is
-    deployed. Path, runs and error must be chosen before anything of the result is known, and this is done once.
-    Whoever calibrates again because of what was found, with another seed, path, runs, options or policies, makes
-    another attempt and says so: passing a later one off as the first breaks the promise.
-
-    Where one calibration is to serve for many deployments, a part of the risk may be set aside as `error`: with
-    probability at least 1 - error over the calibration alone, each of them has a risk of at most risk - error.
+    Promised, jointly over the calibration, a task drawn from `tasks` and at most `episodes` episodes on it: with
+    probability at least 1 - risk nothing unsafe is deployed. Everything here must be chosen before anything of the
+    result is known, and this is done once: whoever calibrates again because of what was found makes another `attempt`.
 
     Args:
-        tasks: the distribution that the system at hand is drawn from, with the units of the policy set. They need not
-            be those of training, and the promise rests on them alone.
+        tasks: that the system at hand is drawn from, in the units of the policy set; others than in training will do.
         method, horizon, options: as for `learner`; a method of one's own has a `path`, or one is given here.
-        runs: fresh simulated tasks at each setting. A setting passes if with one more unsafe task among one more run
-            their share is at most the risk (and less, by how little attempts cost, unless this is the only one); with
-            an error, if so few unsafe ones have at most this probability at a risk above risk - error. More runs let
-            bolder settings pass.
-        path: settings from cautious to bold, each a nominal level or options by name; by default the method's own.
+        runs: fresh simulated tasks at each setting; more of them let bolder settings pass (`Calibration.allowed`).
+        path: settings from cautious to bold, nominal levels or options by name; by default the method's own.
         levels: a path of nominal levels, increasing.
-        error: probability that a setting passes whose own risk exceeds risk - error; 0 for the joint promise alone.
-        attempt: 1, and one more each time; a later one asks for fewer unsafe tasks, so that all of them together keep
-            to the risk. 0 if there will be no other, whatever this one says: then a few more may be unsafe.
-        judge_error: where values cannot be read, the probability that a task counts as safe and is not, a part of the
-            risk; by default a tenth of it.
-        judged_on: the most fresh episodes of each policy on which a task is judged; what they do not show to be safe
-            counts as unsafe.
-        abandoned: the share of episodes that have no outcome, in every run. Without it a deployment ends in the safe
-            policy after the first such.
-        reserve: a part of the risk for the method as it is proved, which takes over after the last episode; without it
-            the safe policy does.
-        progress: called with (what, done, all) after every few runs.
-        record: a file to which runs are written as they come. If it is there, runs in it are not simulated again.
+        error: part of the risk, for one calibration that serves many deployments: with probability 1 - error over it
+            alone each of them has a risk of at most risk - error. 0 for the joint promise.
+        attempt: 1, and one more each time, with fewer unsafe tasks allowed; 0 if there will be no other, whatever
+            this one says.
+        judged_on: where values cannot be read, the most fresh episodes of each policy on which a task is judged; what
+            they do not show to be safe counts as unsafe.
+        abandoned: share of the episodes without an outcome; without it the first such ends in the safe policy.
+        reserve: part of the risk for the method as it is proved, which takes over after the last episode.
+        record: file to which runs are written as they come; those that are in it are not simulated again.
     """
     check_jobs(jobs)
     spec = spec_of(advice(policies).method if method == "certified" else method)
-    chosen = _path(spec, policies, risk, path, levels)
-    exact = isinstance(_example(tasks), ReadableTask)
-    untried = _initial_calibration(
-        spec,
-        policies,
-        tasks,
-        Calibration(
-            spec.name,
-            check_int("episodes", episodes),
-            check_unit_interval("risk", risk),
-            error,
-            None,
-            runs,
-            (),
-            policies.units.steps(horizon),
-            policies.digest(),
-            dict(options),
-            attempt,
-            check_int("seed", seed, least=0),
-            f"{_in_words(tasks)}, digest {tasks.digest()}",
-            judge_error=0.0 if exact else JUDGE_SHARE * risk if judge_error is None else judge_error,
-            judged_on=0 if exact else check_int("judged_on", judged_on),
-            abandoned=abandoned,
-            reserve=reserve,
-        ),
-    )
-    trial = CalibrationRuns(
-        method if isinstance(method, MethodSpec) else spec.name, policies, tasks, untried, tuple(chosen)
-    )
+    parts = {"error": error, "abandoned": abandoned, "reserve": reserve}
+    counts = {"runs": runs, "attempt": attempt, "seed": seed, "judged_on": judged_on}
+    untried = _untried(spec, policies, tasks, episodes, risk, policies.units.steps(horizon), options, parts, counts)
+    own = method if isinstance(method, MethodSpec) else spec.name
+    trial = CalibrationRuns(own, policies, tasks, untried, _path(spec, policies, risk, path, levels))
     trial.check_settings()
     with workers(jobs) as ready:
-        outcomes = _count(trial, ready, _Record(record, trial), progress or silent)
-    unsafe = [tuple(n for n, (is_unsafe, _) in enumerate(each) if is_unsafe) for each in outcomes]
-    found = fixed_sequence_test(untried, chosen, lambda setting: len(unsafe[chosen.index(setting)]))
-    return replace(found, unsafe_runs=tuple(unsafe[: len(found.counts)]), standing="counted")
+        return _count(trial, ready, _Record(record, trial), progress or silent)
 
 
-def _count(trial: CalibrationRuns, ready: Workers, record: _Record, show: Progress) -> list[list[Outcome]]:
+def _count(trial: CalibrationRuns, ready: Workers, record: _Record, show: Progress) -> Calibration:
     """Outcomes of the runs at every setting. A setting is given up once it has too many unsafe tasks, with all that are
     bolder, whatever these would have shown."""
-    runs = trial.found.runs
+    runs, alive = trial.found.runs, len(trial.path)
     outcomes: list[list[Outcome]] = [[] for _ in trial.path]
-    alive = len(trial.path)
     for first in range(0, runs, ROUND):
         numbers = range(first, min(first + ROUND, runs))
         show(_so_far(trial, outcomes, alive), first, runs)
@@ -170,7 +129,9 @@ def _count(trial: CalibrationRuns, ready: Workers, record: _Record, show: Progre
         if alive == 0:
             break
     show(_so_far(trial, outcomes, alive), runs, runs)
-    return outcomes
+    unsafe = [tuple(n for n, (is_unsafe, _) in enumerate(each) if is_unsafe) for each in outcomes]
+    found = fixed_sequence_test(trial.found, trial.path, lambda setting: len(unsafe[trial.path.index(setting)]))
+    return replace(found, unsafe_runs=tuple(unsafe[: len(found.counts)]), standing="counted")
 
 
 def _so_far(trial: CalibrationRuns, outcomes: Sequence[Sequence[Outcome]], alive: int) -> str:
@@ -286,48 +247,71 @@ def _check_recountable(found: Calibration, policies: PolicyValueSet, tasks: Task
         raise InvalidInput(f"tasks must be those of the calibration, {found.tasks}, got {_in_words(tasks)}")
 
 
+def _untried(
+    spec: MethodSpec,
+    policies: PolicyValueSet,
+    tasks: TaskDistribution,
+    episodes: int,
+    risk: float,
+    steps: int,
+    options: Mapping[str, Any],
+    parts: Mapping[str, float],
+    counts: Mapping[str, int],
+) -> Calibration:
+    """A calibration before its first setting, of something that can be calibrated."""
+    if "calibration" in options:
+        raise InvalidInput("options must not hold a calibration, which is what is made here")
+    example, judged_on = _example(tasks), check_int("judged_on", counts["judged_on"])
+    if not policies.units.same_as(example.units):
+        raise InvalidInput(
+            "tasks must share discount, horizon, ranges and budgets with the policy set: "
+            f"{policies.units}, got {example.units}"
+        )
+    if parts["reserve"] and not spec.certified:
+        raise InvalidInput(
+            f"reserve must be 0 for {spec.name}, without a proof to fall back to, got {parts['reserve']}"
+        )
+    exact = isinstance(example, ReadableTask)
+    found = Calibration(
+        method=spec.name,
+        episodes=check_int("episodes", episodes),
+        risk=check_unit_interval("risk", risk),
+        level=None,
+        counts=(),
+        horizon=steps,
+        digest=policies.digest(),
+        options=dict(options),
+        tasks=f"{_in_words(tasks)}, digest {tasks.digest()}",
+        judge_error=0.0 if exact else JUDGE_SHARE * risk,
+        **{**parts, **counts, "judged_on": 0 if exact else judged_on},  # type: ignore[arg-type]
+    )
+    if not found.passes(0):
+        least = bisect_left(range(1, MOST_RUNS), True, key=lambda runs: replace(found, runs=runs).passes(0)) + 1
+        raise InvalidInput(f"runs must be at least {least:,}, or not even 0 unsafe tasks would do, got {found.runs:,}")
+    return found
+
+
 def _path(
     spec: MethodSpec,
     policies: PolicyValueSet,
     risk: float,
     path: Sequence[Setting] | None,
     levels: Sequence[float] | None,
-) -> list[Setting]:
+) -> tuple[Setting, ...]:
     if path is not None and levels is not None:
         raise InvalidInput("path and levels must not both be given: levels are a path")
-    if path is None and levels is None:
+    given = levels if path is None else path
+    if given is None:
         if spec.path is None:
             raise InvalidInput(
                 f"method must be one that says what to calibrate, or with a path of settings, got {spec.name!r}"
             )
-        path = spec.path(policies, risk)
-    chosen = [check_setting(setting) for setting in (levels if path is None else path)]  # type: ignore[union-attr]
+        given = spec.path(policies, risk)
+    chosen = tuple(check_setting(setting) for setting in given)
     numbers = [each for each in chosen if not isinstance(each, Mapping)]
     if not chosen or any(later <= earlier for earlier, later in pairwise(numbers)):
-        raise InvalidInput(f"levels must be increasing numbers, got {levels if path is None else path!r}")
+        raise InvalidInput(f"levels must be increasing numbers, got {given!r}")
     return chosen
-
-
-def _initial_calibration(
-    spec: MethodSpec, policies: PolicyValueSet, tasks: TaskDistribution, found: Calibration
-) -> Calibration:
-    """A calibration before its first setting, of something that can be calibrated."""
-    if "calibration" in found.options:
-        raise InvalidInput("options must not hold a calibration, which is what is made here")
-    example = _example(tasks)
-    if not policies.units.same_as(example.units):
-        raise InvalidInput(
-            "tasks must share discount, horizon, ranges and budgets with the policy set: "
-            f"{policies.units}, got {example.units}"
-        )
-    if found.reserve and not spec.certified:
-        raise InvalidInput(
-            f"reserve must be 0 for {spec.name}, which has no proof to fall back to, got {found.reserve:g}"
-        )
-    if not found.passes(0):
-        least = bisect_left(range(1, MOST_RUNS), True, key=lambda runs: replace(found, runs=runs).passes(0)) + 1
-        raise InvalidInput(f"runs must be at least {least:,}, or not even 0 unsafe tasks would do, got {found.runs:,}")
-    return found
 
 
 def _example(tasks: TaskDistribution) -> Task:

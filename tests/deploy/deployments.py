@@ -91,7 +91,7 @@ def told(order: Order, method: str = "certified-returns") -> dict[str, Any]:
     if method == "certified-signals":
         return turn_told(order)
     episode = steps(order, method)
-    if method in ("certified", "certified-likelihood", "certified-ball", *BASELINES):
+    if method in ("certified", "certified-likelihood", "certified-ball", "posterior", *BASELINES):
         return {"transitions": episode}
     return {"rewards": episode["rewards"], "costs": episode["costs"], "first_state": episode["states"][0]}
 

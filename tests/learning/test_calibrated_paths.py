@@ -131,7 +131,6 @@ def test_a_method_of_ones_own() -> None:
         ({"path": [{}]}, "path must hold options by their names"),
         ({"path": [{"width": 2.0}]}, "width must lie strictly"),
         ({"path": [{"breadth": 1.0}]}, "takes no option 'breadth'"),
-        ({"judge_error": 0.3}, "error must be less than the risk"),
         ({"reserve": 0.3}, "error must be less than the risk"),
         ({"abandoned": 1.0}, "abandoned must lie strictly"),
         ({"judged_on": 0}, "judged_on must be a whole number"),

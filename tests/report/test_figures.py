@@ -158,7 +158,9 @@ def test_budget_is_in_view_wherever_the_costs_are(margin):
 
 def test_colours_never_change():
     assert [METHODS[name].colour for name in ORDER] == list(range(len(ORDER)))
-    assert {REFERENCE, *ORDER} == set(METHODS)
+    places = [CONTROL_METHODS[name].colour for name in CONTROL_METHODS]
+    assert [*places, METHODS["posterior"].colour] == list(range(len(ORDER), len(ORDER) + 5))
+    assert {REFERENCE, *ORDER, "posterior"} == set(METHODS)
 
 
 def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four, drawn):
@@ -171,7 +173,7 @@ def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four, draw
 
 
 def test_no_two_methods_share_a_colour_on_white_or_on_dark():
-    everybody = [REFERENCE, *ORDER, *CONTROL_METHODS]
+    everybody = [REFERENCE, *ORDER, *CONTROL_METHODS, "posterior"]
     light = [stroke(name).colour for name in everybody]
     assert len(everybody) == len(METHODS) + len(CONTROL_METHODS)
     assert len(set(light)) == len(light)

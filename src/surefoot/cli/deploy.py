@@ -80,7 +80,6 @@ MOST_ALARMS = 20  # that are printed
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command("calibrate")
 def calibrate_command(
     path: SetPath,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="JSON file for deploy --calibration.")],
@@ -88,40 +87,26 @@ def calibrate_command(
     method: Annotated[
         str, typer.Option(help=f"One of {', '.join(CALIBRATED)}, or certified for the strongest.")
     ] = "certified",
-    tasks: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:NAME", help="A function that makes other tasks than those of training."),
-    ] = None,
     risk: Risk = 0.05,
     runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each setting.")] = 600,
-    levels: Annotated[
-        str | None,
-        typer.Option(help="Levels to try, increasing, comma-separated; by default the settings of the method."),
-    ] = None,
-    error: Annotated[
-        float, typer.Option(help="Part of the risk for a calibration that goes wrong; 0: only the joint promise.")
-    ] = 0.0,
     attempt: Attempt = 1,
-    judged_on: Annotated[
-        int, typer.Option(min=1, help="Where values cannot be read, the most fresh episodes of each policy.")
-    ] = JUDGED_ON,
-    abandoned: Annotated[float, typer.Option(help="Share of the episodes that have no outcome.")] = 0.0,
-    reserve: Annotated[
-        float, typer.Option(help="Part of the risk for the method as it is proved, after the last episode.")
-    ] = 0.0,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Runs as they come; with it an interrupted one goes on.")
-    ] = None,
     seed: Seed = 0,
     key: SealingKey = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     as_json: Json = False,
+    tasks: Annotated[
+        str | None, typer.Option(metavar="MODULE:NAME", help="A function that makes other tasks than in training.")
+    ] = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Levels to try, comma-separated; by default the settings of the method.")
+    ] = None,
+    **options: Any,
 ) -> None:
     """How bold simulated tasks let a method be, before it is deployed.
 
     Settings are tried from cautious to bold, on tables by their values, on simulators by fresh episodes. What is
-    promised then is joint over the calibration, the task and at most so many episodes. Where one calibration
-    is to serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
+    promised then is joint over the calibration, the task and at most so many episodes. Where one calibration is to
+    serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
     Whoever calibrates again after seeing the result makes another --attempt, for which less may be unsafe.
     """
     check_file(out)
@@ -129,29 +114,26 @@ def calibrate_command(
     policies = PolicyValueSet.load(path)
     with progress(not as_json) as report:
         found = calibrate(
-            policies,
-            rebuild_family(policies.recipe) if tasks is None else _tasks_of(tasks),
-            method=method,
-            episodes=episodes,
-            risk=risk,
-            runs=runs,
-            levels=None if levels is None else numbers("levels", levels),
-            error=error,
-            attempt=attempt,
-            judged_on=judged_on,
-            abandoned=abandoned,
-            reserve=reserve,
-            record=record,
-            seed=seed,
-            jobs=jobs,
-            progress=report,
-        )
+            policies, rebuild_family(policies.recipe) if tasks is None else _tasks_of(tasks),
+            method=method, episodes=episodes, risk=risk, runs=runs, attempt=attempt, seed=seed, jobs=jobs,
+            levels=None if levels is None else numbers("levels", levels), progress=report, **drop_none(**options),
+        )  # fmt: skip
     content = write_calibration(out, found, sealing)
     if as_json:
         print_json(content)
         return
     print_lines(_calibration_lines(found))
     print_path(out)
+
+
+CALIBRATION_OPTIONS = {
+    "error": optional(float, help="Part of the risk for a calibration that goes wrong; 0, the joint promise alone."),
+    "judged_on": optional(int, min=1, help=f"The most episodes to judge a policy on a simulator; {JUDGED_ON:,}."),
+    "abandoned": optional(float, help="Share of the episodes that have no outcome; 0."),
+    "reserve": optional(float, help="Part of the risk for the method as it is proved, after the last episode; 0."),
+    "record": optional(str, metavar="FILE", help="Runs as they come; with it an interrupted calibration goes on."),
+}
+app.command("calibrate")(with_options(calibrate_command, CALIBRATION_OPTIONS))
 
 
 def _tasks_of(name: str) -> TaskDistribution:

@@ -172,7 +172,7 @@ SPECS = (
         observes="transitions",
         options=("share", "temperature", "slack"),
         state=(PosteriorState, *CELL_STATES),
-        colour=20,
+        colour=24,
         path=path_to_boldness,
     ),
 )

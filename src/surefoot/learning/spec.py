@@ -92,8 +92,7 @@ class MethodSpec:
     takes_risk: whether its constants depend on the risk; some have nothing to do with it.
     plan: how long it stays on the safe policy, told before it begins; "trial" to find out on simulated training tasks.
     colour: its place among the colours of figures; None for one that depends on the name alone.
-    path: what may be calibrated (`surefoot.calibrate`): for a policy set and a risk the settings of its options that
-        are tried by default, from cautious to bold; None if nothing can.
+    path: the settings that `calibrate` tries with a policy set at a risk, cautious ones first; None if it has none.
     """
 
     name: str

@@ -39,6 +39,7 @@ _PLACES = (
     ("#d98941", "#d98941"),
     ("#4e657f", "#88a1bd"),
     ("#ef80d6", "#cd61b6"),
+    ("#7a8b00", "#c9d64a"),
 )
 COLOURS = tuple(light for light, _ in _PLACES)
 MARKERS = ("", "o", "s", "^", "D", "v")

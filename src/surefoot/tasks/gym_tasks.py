@@ -84,21 +84,10 @@ def from_gym(
         shared_costs: costs are the same on all tasks, as in `TaskDistribution`.
     """
     options = GymOptions(
-        make_env,
-        budget=budget,
-        horizon=horizon,
-        discount=discount,
-        reward_range=reward_range,
-        cost_range=cost_range,
-        cost=cost,
-        reward_sum_range=reward_sum_range,
-        cost_sum_range=cost_sum_range,
-        after_termination=after_termination,
-        clip_actions=clip_actions,
-        set_task=set_task,
-        make_vector=make_vector,
-        lanes=lanes,
-    )
+        make_env, budget=budget, horizon=horizon, discount=discount, reward_range=reward_range, cost_range=cost_range,
+        cost=cost, reward_sum_range=reward_sum_range, cost_sum_range=cost_sum_range, clip_actions=clip_actions,
+        after_termination=after_termination, set_task=set_task, make_vector=make_vector, lanes=lanes,
+    )  # fmt: skip
     return TaskDistribution(partial(GymTask, options), distribution, shared_costs=shared_costs)
 
 

@@ -220,14 +220,6 @@ def check_names(what: str, names: Sequence[str], known: Collection[str]) -> None
         raise InvalidInput(f"{what} must be different names, got {', '.join(names)}")
 
 
-def check_counts(settings: Any, *names: str, least: int = 1) -> None:
-    """Each of these fields is a whole number, or None where that stands for a default."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None:
-            check_int(name, value, least)
-
-
 def _check_setting(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     if value is None or not rules:
         return
