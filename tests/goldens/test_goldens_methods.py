@@ -101,7 +101,7 @@ def calibration() -> dict[str, Any]:
         seed=3,
         jobs=1,
     )
-    return vars(found)
+    return found.plain()
 
 
 CASES |= {"plan on machines": lambda: plan(machine_set()), "calibrate": calibration}
