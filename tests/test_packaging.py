@@ -71,6 +71,7 @@ def test_the_wheel_is_the_package_and_its_description(contents: dict[str, str]) 
         assert any(name.endswith(suffix) for name in expected), suffix
 
 
+@pytest.mark.long
 def test_the_source_distribution_makes_the_same_wheel(contents: dict[str, str], tmp_path: Path) -> None:
     for folder in ("sdist", "wheel"):
         (tmp_path / folder).mkdir()

@@ -148,6 +148,7 @@ def test_conjugate_gradients_solve_with_the_hessian_of_the_divergence(discrete: 
     assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected)
 
 
+@pytest.mark.long
 def test_slopes_are_those_of_the_surrogate_and_steps_stay_in_the_region() -> None:
     actor, _, rng = random_actor(5, False)
     inputs = jnp.asarray(rng.standard_normal((400, 4)), jnp.float32)

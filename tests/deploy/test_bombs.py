@@ -36,7 +36,7 @@ def tried(names: list[str]) -> None:
 
 
 def test_some_files_that_take_more_than_they_hold() -> None:
-    tried(["many tables", "nested rows"])
+    tried(["nested rows"])
 
 
 @pytest.mark.long

@@ -134,7 +134,7 @@ def started(driver: Driver, folder: Path, stored: Path, how: str, start: str) ->
 @pytest.mark.parametrize(
     ("how", "start", "episodes", "every"),
     [
-        ("lines", "new", 1, 13),
+        ("lines", "new", 1, 29),
         pytest.param("python", "closed", 3, 2, marks=pytest.mark.long),
         *(
             pytest.param(how, start, 4, 1, marks=pytest.mark.long)

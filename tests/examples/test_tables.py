@@ -10,6 +10,7 @@ import lake
 import surefoot as sf
 
 
+@pytest.mark.long
 def test_the_lake_is_crossed_better_and_safely(capsys: pytest.CaptureFixture[str]) -> None:
     runs = lake.main(episodes=500)
     assert list(runs) == list(lake.METHODS)

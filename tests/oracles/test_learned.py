@@ -155,6 +155,7 @@ def test_experts_keep_the_contract() -> None:
     assert isinstance(found.policy, MLPPolicy)
 
 
+@pytest.mark.long
 def test_the_safe_policy_keeps_the_contract() -> None:
     safe = learned_safe_policy(replace(BRIEF, update=crpo(region=Region(divergence=0.02))))
     found = oracle_suite.conforms_to_feasible_oracle(safe, [bandit(0.7), bandit(1.5)], 0.002, epsilon=UNIT)

@@ -335,6 +335,11 @@ def test_meta_training_that_accepts_no_step_ends_with_an_error() -> None:
     brief = MetaSettings(iterations=2, batch=200)
     with pytest.raises(InvalidInput, match=r"line search accepted no step in 2 updates, 15 tries.*smaller steps"):
         meta_trained("meta-cpo", (0.8, 1.2), brief, 0, start=sharp(-7.0))
+
+
+@pytest.mark.long
+def test_one_that_accepts_steps_counts_them() -> None:
+    brief = MetaSettings(iterations=2, batch=200)
     found = meta_trained("meta-cpo", (0.8, 1.2), brief, 0, start=sharp(-1.0))
     assert found.accepted == 2
     assert not np.array_equal(found.policy.to_arrays()["weights.0"], sharp(-1.0).weights[0])

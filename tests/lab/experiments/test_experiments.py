@@ -56,7 +56,8 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "tail": {"tasks": 2, "episodes": 400},
 }
-LONG = ("shift", "tail")  # the latter trains on twenty steps of a gridworld whose states know the cost so far
+# Their pages are drawn from stored results in `test_pages.py` all the same.
+LONG = ("baselines", "families", "lower-bound", "regret", "shift", "tail")
 NAMES = [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in SMALL]
 FIGURES = {
     "baselines": ("factored", "inventory", "media", "two-walls"),
@@ -293,6 +294,7 @@ def test_the_published_numbers(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- further families
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_on_further_families_adapting_pays_and_is_safe(ran: Runs, name: str) -> None:
     settings, out, results, _ = ran("families")
@@ -321,6 +323,7 @@ def test_on_further_families_adapting_pays_and_is_safe(ran: Runs, name: str) -> 
     )
 
 
+@pytest.mark.long
 def test_the_page_on_further_families_shows_intervals_and_who_was_unsafe(
     ran: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +347,7 @@ def test_the_page_on_further_families_shows_intervals_and_who_was_unsafe(
 SAFE_COSTS = {"factored": [0.6], "media": [1.0], "inventory": [0.7], "two-walls": [1.688, 1.800]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", baselines.BENCHMARKS)
 def test_on_benchmarks_of_baselines_the_certified_method_adapts_and_is_safe(ran: Runs, name: str) -> None:
     found, benchmark = ran("baselines").results["benchmarks"][name], baselines.BENCHMARKS[name]
@@ -361,6 +365,7 @@ def test_on_benchmarks_of_baselines_the_certified_method_adapts_and_is_safe(ran:
         assert found["optimum"] == pytest.approx(1.07483758, abs=5e-9)
 
 
+@pytest.mark.long
 def test_the_safe_policy_of_a_benchmark_is_the_authors(ran: Runs) -> None:
     benchmark = baselines.BENCHMARKS["inventory"]
     policies = baselines.train_benchmark("inventory", ran("baselines").settings)
@@ -369,6 +374,7 @@ def test_the_safe_policy_of_a_benchmark_is_the_authors(ran: Runs) -> None:
     np.testing.assert_array_equal(policies.safe_policy.probabilities, expected)
 
 
+@pytest.mark.long
 def test_the_page_on_baselines_says_who_was_unsafe_and_what_was_cut(ran: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A baseline that is a copy of safe-only, and one that is unsafe."""
     monkeypatch.setattr(frame, "png", lambda figure: b"")
@@ -408,6 +414,7 @@ def test_intervals_of_covering_numbers_hold_what_is_known_and_covers_come_close(
     assert [row["found"] for row in rows[:3]] == sorted(row["found"] for row in rows[:3])
 
 
+@pytest.mark.long
 def test_samples_grow_with_the_power_of_the_bound(ran: Runs) -> None:
     """Twice: no method can do with less, and none needs more than a logarithm more."""
     results = ran("lower-bound").results
@@ -417,6 +424,7 @@ def test_samples_grow_with_the_power_of_the_bound(ran: Runs) -> None:
     assert all(row["unsafe"] == 0 for row in results["rows"])
 
 
+@pytest.mark.long
 def test_measured_regret_is_below_the_certified_one_and_far_below_the_papers_bound(ran: Runs) -> None:
     results = ran("regret").results
     (run,), (family,) = results["runs"], results["families"]
