@@ -80,7 +80,7 @@ def test_a_changed_one_is_found_out(policies: Path, tmp_path: Path, monkeypatch:
 
 
 def test_what_falling_back_costs_is_said(policies: Path, tmp_path: Path) -> None:
-    found = Calibration("certified-likelihood", 20, 0.05, 0.0, None, 19, ((0.1, 1),), 20, "0" * 64)
+    found = Calibration("certified-likelihood", 20, 0.05, 0.0, None, 19, ((0.1, 1),), 20, "0" * 64, gains=(0.5,))
     said = " ".join(_calibration_lines(found))
     assert "no setting passed: use certified-likelihood as it is proved" in said
     assert "joint risk of at most 0.068 instead of 0.05" in said

@@ -42,7 +42,7 @@ from surefoot.methods import learner, spec_of
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.simulate.judge import Judge
+from surefoot.simulate.judge import SAFE_ALONE, Judge
 from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -52,7 +52,7 @@ JUDGED_ON = 8000  # fresh episodes of each policy, at the most
 
 TASKS, RUNS = range(2)  # random streams of a calibration
 
-# (whether anything unsafe was deployed, mean reward of an episode)
+# (whether anything unsafe was deployed, mean reward of an episode beyond that of the safe policy)
 Outcome: TypeAlias = tuple[bool, float]
 
 
@@ -131,7 +131,9 @@ def _count(trial: CalibrationRuns, ready: Workers, record: _Record, show: Progre
     show(_so_far(trial, outcomes, alive), runs, runs)
     unsafe = [tuple(n for n, (is_unsafe, _) in enumerate(each) if is_unsafe) for each in outcomes]
     found = fixed_sequence_test(trial.found, trial.path, lambda setting: len(unsafe[trial.path.index(setting)]))
-    return replace(found, unsafe_runs=tuple(unsafe[: len(found.counts)]), standing="counted")
+    tried = len(found.counts)
+    gains = tuple(float(np.mean([gain for _, gain in each])) for each in outcomes[:tried])
+    return replace(found, unsafe_runs=tuple(unsafe[:tried]), gains=gains, standing="counted")
 
 
 def _so_far(trial: CalibrationRuns, outcomes: Sequence[Sequence[Outcome]], alive: int) -> str:
@@ -367,16 +369,15 @@ class CalibrationRuns:
             seed=seed,
             rounding=ROUNDING * min(1.0, float(units.cost_scale.min())),
         )
-        safe = judge.shows_safe([((0,), (1.0,))])
-        return [self._outcome(setting, task, seed, judge, safe) for setting in self.path[:alive]]
+        return [self._outcome(setting, task, seed, judge) for setting in self.path[:alive]]
 
-    def _outcome(self, setting: Setting, task: Task, seed: int, judge: Judge, safe: bool) -> Outcome:
+    def _outcome(self, setting: Setting, task: Task, seed: int, judge: Judge) -> Outcome:
         chosen, episodes = self._learner(setting, seed), self.found.episodes
         deployed = simulate(chosen, task, episodes=episodes, seed=seed, abandoned=self.found.abandoned)
         mixtures = [judge.mixture(chosen, each) for _, each in deployed]
         lengths = np.diff([begin for begin, _ in deployed], append=episodes)
         reward = float(np.dot(lengths, [judge.reward(each) for each in mixtures])) / episodes
-        return not (safe and judge.shows_safe(mixtures)), reward
+        return not judge.shows_safe([SAFE_ALONE, *mixtures]), reward - judge.reward(SAFE_ALONE)
 
     def _learner(self, setting: Setting, seed: int) -> Learner:
         return learner(

@@ -149,7 +149,7 @@ def test_malformed_ones_are_refused(changed: dict[str, Any], message: str) -> No
 def forged() -> dict[str, Any]:
     """A file as one would like it to be."""
     plain = json.loads(json.dumps(asdict(found())))
-    return {**plain, "level": 0.99, "counts": [[0.99, 0]], "unsafe_runs": [[]], "runs": 1_000_000}
+    return {**plain, "level": 0.99, "counts": [[0.99, 0]], "unsafe_runs": [[]], "runs": 1_000_000, "gains": None}
 
 
 def test_a_file_is_claimed_whatever_it_says(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from surefoot.cli.terminal import (
     with_options,
 )
 from surefoot.cli.train import rebuild_family
-from surefoot.cmdp.wording import setting_in_words
+from surefoot.cmdp.wording import number, setting_in_words
 from surefoot.deploy.calibration_files import read_calibration, write_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
@@ -151,12 +151,13 @@ def _tasks_of(name: str) -> TaskDistribution:
 
 def _calibration_lines(found: Calibration) -> list[str]:
     which = f"attempt {found.attempt}" if found.attempt else "the only attempt"
-    tried = [
-        f"{setting_in_words(level)}: {unsafe:,} of {found.runs:,} simulated tasks unsafe, passed"
-        if found.passes(unsafe)
-        else f"{setting_in_words(level)}: {unsafe:,} or more of {found.runs:,} simulated tasks unsafe, failed"
-        for level, unsafe in found.counts
-    ]
+    tried = []
+    for (setting, unsafe), gain in zip(found.counts, found.gains or (), strict=True):
+        or_more, verdict = ("", "passed") if found.passes(unsafe) else (" or more", "failed")
+        tried.append(
+            f"{setting_in_words(setting)}: {unsafe:,}{or_more} of {found.runs:,} simulated tasks unsafe, {verdict}; "
+            f"{number(gain)} an episode more than the safe policy earns"
+        )
     tried.append(f"{which}: up to {found.allowed:,} of {found.runs:,} may be unsafe")
     if found.level is None:
         return [*tried, *_without_a_level(found)]

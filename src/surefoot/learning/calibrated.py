@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from scipy.special import bdtr
 
-from surefoot.arrays import Integers, check_int, check_unit_interval
+from surefoot.arrays import Integers, check_int, check_unit_interval, number
 from surefoot.bounds.cells import Cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
@@ -70,6 +70,8 @@ class Calibration:
         judged_on: the most fresh episodes of each policy on which a task was judged; 0 where values are exact.
         abandoned: the share of episodes without an outcome in every run; after one that none had, nothing is promised.
         reserve: part of the risk set aside for the method as it is proved, which takes over after the last episode.
+        gains: mean reward of an episode beyond that of the safe policy, at each setting that was tried; None in files
+            that do not say. No promise rests on them.
     """
 
     method: str
@@ -91,6 +93,7 @@ class Calibration:
     judged_on: int = 0
     abandoned: float = 0.0
     reserve: float = 0.0
+    gains: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_int("episodes", self.episodes)
@@ -150,7 +153,7 @@ class Calibration:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data. What is as by default among the later fields is left out, as in files from before them."""
-        later = {each.name: each.default for each in fields(self)[-4:]}
+        later = {each.name: each.default for each in fields(self)[-5:]}
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if name not in later or value != later[name]}
 
@@ -161,6 +164,10 @@ class Calibration:
             raise InvalidInput(f"tasks must be a text, got {self.tasks!r}")
         if self.standing not in get_args(Standing):
             raise InvalidInput(f"standing must be one of {', '.join(get_args(Standing))}, got {self.standing!r}")
+        if self.gains is not None:
+            object.__setattr__(self, "gains", tuple(number("gains", gain) for gain in self.gains))
+            if len(self.gains) != len(self.counts):
+                raise InvalidInput(f"gains must be as many as counts, {len(self.counts)}, got {len(self.gains)}")
         if self.unsafe_runs is None:
             return
         numbers = tuple(

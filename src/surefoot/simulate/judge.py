@@ -18,10 +18,11 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes, ReadableTask, Task, Values
 from surefoot.estimates import Intervals
 from surefoot.learning.learner import Learner
-from surefoot.learning.method import Mixture
+from surefoot.learning.method import SAFE, Mixture
 from surefoot.simulate.evaluator import mixture_worth
 
 Weighted: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]  # policies and their probabilities
+SAFE_ALONE: Weighted = (SAFE,), (1.0,)
 
 FIRST_ROUND = 250  # episodes of each policy after which it is first looked whether they are enough
 # A mixture whose mean cost is so many standard errors above its budget will not be shown safe by further episodes. To
