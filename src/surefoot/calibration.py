@@ -43,6 +43,7 @@ from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.simulate.judge import SAFE_ALONE, Judge
+from surefoot.simulate.pool import EpisodeStream
 from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -369,11 +370,15 @@ class CalibrationRuns:
             seed=seed,
             rounding=ROUNDING * min(1.0, float(units.cost_scale.min())),
         )
-        return [self._outcome(setting, task, seed, judge) for setting in self.path[:alive]]
+        # Simulating takes longest where values cannot be read; where they can, there may be too many episodes to keep.
+        shared = None if isinstance(task, ReadableTask) else dict[int, EpisodeStream]()
+        return [self._outcome(setting, task, seed, judge, shared) for setting in self.path[:alive]]
 
-    def _outcome(self, setting: Setting, task: Task, seed: int, judge: Judge) -> Outcome:
-        chosen, episodes = self._learner(setting, seed), self.found.episodes
-        deployed = simulate(chosen, task, episodes=episodes, seed=seed, abandoned=self.found.abandoned)
+    def _outcome(
+        self, setting: Setting, task: Task, seed: int, judge: Judge, shared: dict[int, EpisodeStream] | None
+    ) -> Outcome:
+        chosen, episodes, lost = self._learner(setting, seed), self.found.episodes, self.found.abandoned
+        deployed = simulate(chosen, task, episodes=episodes, seed=seed, abandoned=lost, shared=shared)
         mixtures = [judge.mixture(chosen, each) for _, each in deployed]
         lengths = np.diff([begin for begin, _ in deployed], append=episodes)
         reward = float(np.dot(lengths, [judge.reward(each) for each in mixtures])) / episodes

@@ -82,6 +82,7 @@ def simulate(
     episodes: int,
     seed: int,
     abandoned: float = 0.0,
+    shared: dict[int, EpisodeStream] | None = None,
     block: int = LARGEST_BLOCK,
     observer: Observer | None = None,
 ) -> list[tuple[int, Mixture]]:
@@ -89,14 +90,22 @@ def simulate(
 
     Args:
         abandoned: the share of episodes that have no outcome.
+        shared: streams of the policies of its set, for several learners on one task with one seed: what one has
+            simulated, the others need not. They keep all their episodes.
     """
     steps, sums_only = task.units.steps(learner.horizon), learner.method.observes == "sums"
+    known = 0 if shared is None or learner.method.policies is None else len(learner.method.policies.policies)
 
     @lru_cache(KEPT_STREAMS)
     def stream(index: int) -> EpisodeStream:
+        if shared is not None and index in shared:
+            return shared[index]
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
-        simulated = task.episodes(learner.policy(index), steps)
-        return EpisodeStream(simulated, rng, growing_chunks(), transitions=not sums_only)
+        simulated, order = task.episodes(learner.policy(index), steps), np.arange(episodes) if index < known else None
+        found = EpisodeStream(simulated, rng, growing_chunks(), transitions=not sums_only, order=order)
+        if shared is not None and index < known:
+            shared[index] = found
+        return found
 
     lost: Integers = np.empty(0, dtype=np.int64)
     if abandoned:

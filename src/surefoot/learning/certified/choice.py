@@ -223,7 +223,7 @@ def _model_free(policies: PolicyValueSet, name: str, note: str, risk: float, ste
 LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks, where bounds are exact
 LARGEST_LEVEL = 0.9
 # Where bounds are estimated: how wide they are, as a share of what is proved, and the level in risks.
-WIDTHS_AND_LEVELS = ((0.7, 1), (0.5, 2), (0.35, 2), (0.25, 4), (0.15, 6), (0.1, 10), (0.05, 10), (0.0, 10), (0.0, 16))
+WIDTHS_AND_LEVELS = ((0.5, 2), (0.25, 4), (0.15, 6), (0.1, 10), (0.05, 10), (0.0, 10))
 SLACK = 0.03
 
 
