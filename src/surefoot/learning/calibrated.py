@@ -329,16 +329,15 @@ class CalibratedMethod(Method):
         return self._end(state, step, episode + step.used, "the episodes that were calibrated for are over")
 
     def abandon(self, state: CalibratedState, episode: int, drawn: int) -> Step:
-        if state.ended and self.successor is None:
-            return Step(state, 1)
-        told = state.told
-        if self.successor is not None and drawn < self._known:
-            after = self.successor.abandon(state.successor, state.told, drawn)
-            state = replace(state, successor=after.state, told=told + 1)
-            if state.ended:
-                return Step(state, 1, _at(after.events, episode - told))
+        after, events = state, tuple[Event, ...]()
+        if self.successor is not None and (state.ended or drawn < self._known):
+            taught = self.successor.abandon(state.successor, state.told, drawn)
+            after = replace(state, successor=taught.state, told=state.told + 1)
+            events = _at(taught.events, episode - state.told)
+        if state.ended:
+            return Step(after, 1, events)
         step = self.method.abandon(state.method, episode, drawn)
-        state = replace(state, method=step.state)
+        state = replace(after, method=step.state)
         last = episode + 1 >= self.calibration.episodes
         if self.calibration.abandoned and not last:
             return replace(step, state=state)
@@ -354,9 +353,13 @@ class CalibratedMethod(Method):
         return replace(self.method.certificate(state.method), margin=None)
 
     def surviving(self, state: CalibratedState) -> Sequence[int] | Integers:
+        if state.ended and self.successor is not None:
+            return self.successor.surviving(state.successor)
         return self.method.surviving(state.method)
 
     def voided(self, state: CalibratedState) -> bool:
+        if state.ended and self.successor is not None:
+            return self.successor.voided(state.successor)
         return self.method.voided(state.method)
 
     @property
