@@ -31,7 +31,7 @@ from surefoot.lab.experiments.glucose.run import (
     summary,
 )
 from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, ELIMINATION, QUICK, GlucoseSettings
-from surefoot.lab.experiments.judging import Judge, best
+from surefoot.lab.experiments.judging import PolicyMeans, best
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.methods import learner
 from surefoot.report.page import render
@@ -71,7 +71,7 @@ def patient(deployed: Any, mean: Any, error: Any = None) -> PatientRuns:
 
 def test_values_agree_with_days_of_another_seed() -> None:
     task, policies = sf.tasks.glucose().task((1.0, 55.0)), [AVERAGE_SETTINGS.scaled(gain) for gain in (0.6, 1.1)]
-    judge = Judge(task, policies, [0, 1], 200)
+    judge = PolicyMeans(task, policies, [0, 1], 200)
     judge.decide(np.array([[0.3, 0.7]]), 400, near=NEAR, precise=PRECISE)
     assert (judge.count >= 200).all()
     for k, policy in enumerate(policies):
@@ -86,7 +86,7 @@ def test_values_agree_with_days_of_another_seed() -> None:
 def test_more_days_are_watched_where_it_matters() -> None:
     """Of two settings only the one that leaves a mixture open, and no more days than allowed."""
     task, policies = sf.tasks.glucose().task((1.0, 55.0)), [AVERAGE_SETTINGS.scaled(gain) for gain in (0.4, 1.02, 2.0)]
-    judge = Judge(task, policies, [0, 1], 50)
+    judge = PolicyMeans(task, policies, [0, 1], 50)
     judge.decide(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 300, near=NEAR, precise=PRECISE)
     assert judge.count.tolist() == [50, 300, 50]
 

@@ -18,7 +18,7 @@ from surefoot.learning.certified.selection import best_mixture
 STANDARD_ERRORS = 3.0
 
 
-class Judge:
+class PolicyMeans:
     """Reward and cost of one task under each of P policies, from fresh episodes.
 
     Policies are judged on the same random numbers, as far as they have as many episodes: what they differ by is known

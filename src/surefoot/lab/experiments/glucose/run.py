@@ -18,7 +18,7 @@ from surefoot.cmdp.task import Task
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.settings import ADAPTING, EARLY, KNOWN, LEAST_GAIN, QUICK, GlucoseSettings
-from surefoot.lab.experiments.judging import STANDARD_ERRORS, Judge, JudgedTask, available, best
+from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
 from surefoot.lab.pump.days import DAY_SPREAD
 from surefoot.lab.pump.family import BUDGET, glucose
 from surefoot.learning.learner import Learner
@@ -155,7 +155,9 @@ def adapt_to_patient(
     learners = [each.learner(policies, settings.days, seed) for each in contenders]
     days = day_streams(task, policies.policies, settings.days, seed)
     deployed = np.stack([day_by_day(each, days, settings.days, len(policies.policies)) for each in learners])
-    judge = Judge(task, policies.policies, [settings.seed, Stream.GLUCOSE_EVALUATION, number], settings.judged_days)
+    judge = PolicyMeans(
+        task, policies.policies, [settings.seed, Stream.GLUCOSE_EVALUATION, number], settings.judged_days
+    )
     mixtures = np.unique(deployed.reshape(-1, deployed.shape[-1]), axis=0)
     judge.decide(mixtures, settings.most_judged_days, near=NEAR, precise=PRECISE)
     mean, budget = judge.mean, float(task.units.budget[0])

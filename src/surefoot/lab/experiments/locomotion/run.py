@@ -17,7 +17,7 @@ from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.rollout_buffer import first_network
 from surefoot.lab.experiments.frame import Bench, Experiment
-from surefoot.lab.experiments.judging import STANDARD_ERRORS, Judge, JudgedTask, available, best
+from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
 from surefoot.lab.experiments.locomotion.page import page, tables
 from surefoot.lab.experiments.locomotion.policy_sets import (
     FamilyPolicies,
@@ -121,7 +121,7 @@ def adapt_to_task(
         if name not in NETWORKS or number < settings.network_tasks
     }
     deployed = {name: _spans(found, list(source.policies), settings.episodes) for name, found in mixtures.items()}
-    judge = Judge(
+    judge = PolicyMeans(
         task,
         list(source.policies.values()),
         [settings.seed, Stream.LOCOMOTION_EVALUATION, number],
@@ -162,7 +162,7 @@ def _with_expert(
     seed = [settings.seed, Stream.LOCOMOTION_EXPERT, number]
     start = first_network(policies, policies.policies[int(_best_of(mean, task).argmax())])
     found = task_expert(FAMILIES[family], task, start, np.random.default_rng(seed))
-    both = np.concatenate([mean, Judge(task, [found], seed, settings.judged).mean])
+    both = np.concatenate([mean, PolicyMeans(task, [found], seed, settings.judged).mean])
     value: Floats = _best_of(both, task) @ both
     return value
 
