@@ -20,7 +20,7 @@ import numpy as np
 
 import surefoot as sf
 from cartpole import CANDIDATES, ENVELOPES, HORIZON, LENGTHS, SAFE, Cart, tasks
-from surefoot.deploy.verify import Verdict, verify
+from surefoot.deploy.verify import Verification, verify
 
 LENGTH, RISK = 0.4, 0.1
 
@@ -59,7 +59,7 @@ def learner(folder: Path) -> sf.Learner:
     return sf.learner(policies, method="certified", observes="sums", risk=RISK, seed=1)
 
 
-def main(folder: Path, lengths: Any = LENGTHS, episodes: int = 60) -> Verdict:
+def main(folder: Path, lengths: Any = LENGTHS, episodes: int = 60) -> Verification:
     policies = sf.policy_set(tasks(lengths), safe=SAFE, candidates=CANDIDATES, seed=0, envelopes=ENVELOPES)
     policies.save(folder / "cart.set")
     first = multiprocessing.get_context("spawn").Process(target=serve, args=(folder, episodes, episodes // 2))

@@ -20,7 +20,7 @@ import numpy as np
 
 import surefoot as sf
 from pump_page import clinic_page
-from surefoot.deploy.verify import Verdict, verify
+from surefoot.deploy.verify import Verification, verify
 from surefoot.oracles import insulin_candidates
 
 RISK, STEPS = 0.1, 288
@@ -71,7 +71,7 @@ def learner(folder: Path) -> sf.Learner:
     return sf.learner(policies, method="certified", risk=RISK, seed=1)
 
 
-def main(folder: Path, days: int = 40, policies: sf.PolicyValueSet | None = None) -> Verdict:
+def main(folder: Path, days: int = 40, policies: sf.PolicyValueSet | None = None) -> Verification:
     policies = policies or trained(folder)
     for line in sf.plan(policies, episodes=days, risk=RISK, tasks=sf.tasks.glucose()):
         if line.method in ("certified", "certified-returns"):

@@ -84,8 +84,8 @@ def test_mean_is_ever_excluded_with_probability_at_most_the_level(level, law):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("level", [0.05, 0.5])
 def test_mean_is_ever_excluded_with_probability_at_most_the_level_more_runs(level, law):
-    runs = 2000
-    assert p_value(exclusions(partial(path, Betting(level)), law, runs, length=4000), runs, level) > FALSE_ALARM
+    runs = 1000
+    assert p_value(exclusions(partial(path, Betting(level)), law, runs, length=2000), runs, level) > FALSE_ALARM
 
 
 @pytest.mark.short_for(side=["lower"])

@@ -37,7 +37,7 @@ from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 
 FALSE_ALARM = 1e-4
-PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "400"))
+PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "60"))
 EPISODES, MANY_EPISODES = 60, 150  # to keep a promise, and to be caught
 TRAININGS = 3  # that many tasks share
 

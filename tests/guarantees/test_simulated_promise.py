@@ -34,7 +34,7 @@ from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 
 FALSE_ALARM = 1e-4
-PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "400"))
+PROMISE_TASKS = int(os.environ.get("SUREFOOT_PROMISE_TASKS", "60"))
 EPISODES, HORIZON = 300, 6
 UNITS = lane(budget=0.4, horizon=HORIZON)
 ENGINES = 4

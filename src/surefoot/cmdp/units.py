@@ -20,6 +20,7 @@ from surefoot.errors import InvalidInput
 
 # Episodes of a task without a horizon are cut where the discounted tail is below this fraction of the whole.
 NEGLIGIBLE = 1e-6
+ROUNDING = 1e-14  # of costs and budgets: one cost that is all of its budget does not differ from it
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ class Units:
         low, high = self.cost_range.T
         even = self.rate * self.budget
         scale: Floats = np.maximum(high - low, np.maximum(np.abs(even - low), np.abs(high - even)))
-        return make_readonly(np.where(scale > 0, scale, 1.0))
+        rounding = ROUNDING * np.maximum(np.abs(even), np.abs(self.cost_range).max(axis=1))
+        return make_readonly(np.where(scale > rounding, scale, 1.0))
 
     def reward_width(self, *, ends: bool) -> float:
         """Length of the interval in which r lies, at least 1.

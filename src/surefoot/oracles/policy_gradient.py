@@ -321,8 +321,9 @@ def _certify(
     shortfall = _shortfall(task, signals, policy, multipliers)
     values = evaluate(task, policy)
     if not shortfall <= epsilon:
-        # r ≥ 0 in unit scale, so a negative bound on the value of every feasible policy says that there is none.
-        if _dual_value(task, signals, multipliers) < 0:
+        # r ≥ 0 in unit scale, so a bound on the value of every feasible policy that is negative by more than rounding
+        # says that there is none.
+        if _dual_value(task, signals, multipliers) < -ROUNDING:
             raise Infeasible(
                 f"no policy keeps the cost within the budget {task.budget.tolist()}; the search ended at cost "
                 f"{_round_values(values.cost)}",
