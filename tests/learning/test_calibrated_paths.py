@@ -14,6 +14,7 @@ import surefoot as sf
 from contracts.spending import HORIZON, Spending, spending_set
 from contracts.test_own_method import HALFWAY
 from guarantees import mutants
+from surefoot.deploy.status import read_status
 from surefoot.errors import InvalidInput
 from surefoot.learning.calibrated import Calibration, parse_calibration
 from surefoot.learning.posterior import chance_constrained_pair, temper
@@ -109,6 +110,16 @@ def test_abandoned_episodes_end_it_unless_they_were_calibrated_for() -> None:
         made = learner(abandoned=abandoned)
         made.abandon(made.ask())
         assert (made.deployed.weight > 0) == stays
+
+
+def test_a_journal_says_what_it_rests_on(tmp_path: Path) -> None:
+    with sf.Deployment.open(tmp_path / "journal", learner(reserve=0.1, abandoned=0.05)) as deployment:
+        deployment.ask()
+    said = dict(read_status(tmp_path / "journal").assumptions)["calibration"]
+    assert "width 0.2, level 0.5, slack 0.1 for 40 episodes, from 20 simulated tasks" in said
+    assert (
+        ", judged on up to 1,000 fresh episodes of each policy, 5 % of the episodes abandoned, 0.1 of the risk" in said
+    )
 
 
 def test_a_method_of_ones_own() -> None:

@@ -340,8 +340,19 @@ def calibration_in_words(calibration: Mapping[str, Any]) -> str:
         standing = STANDINGS.get(said["standing"], f"standing {said['standing']!r}, which is unknown here")
     return (
         f"{setting_in_words(calibration['level'])} for {calibration['episodes']:,} episodes, from "
-        f"{calibration['runs']:,} simulated tasks ({said['tasks'] or 'which, is not recorded'}), {attempt}, "
+        f"{calibration['runs']:,} simulated tasks ({said['tasks'] or 'which, is not recorded'})"
+        f"{_judged(calibration)}, {attempt}, "
         f"{'seed not recorded' if said['seed'] is None else 'seed {}'.format(said['seed'])}; {standing}"
+    )
+
+
+def _judged(calibration: Mapping[str, Any]) -> str:
+    """What the counts rest on besides, where there is anything."""
+    judged, abandoned, reserve = (calibration.get(name) for name in ("judged_on", "abandoned", "reserve"))
+    return (
+        (f", judged on up to {judged:,} fresh episodes of each policy" if judged else "")
+        + (f", {100 * abandoned:g} % of the episodes abandoned" if abandoned else "")
+        + (f", {reserve:g} of the risk kept for the method as it is proved" if reserve else "")
     )
 
 
