@@ -116,7 +116,7 @@ def test_a_journal_says_what_it_rests_on(tmp_path: Path) -> None:
     with sf.Deployment.open(tmp_path / "journal", learner(reserve=0.1, abandoned=0.05)) as deployment:
         deployment.ask()
     said = dict(read_status(tmp_path / "journal").assumptions)["calibration"]
-    assert "width 0.2, level 0.5, slack 0.1 for 40 episodes, from 20 simulated tasks" in said
+    assert "level 0.5, slack 0.1, width 0.2 for 40 episodes, from 20 simulated tasks" in said
     assert (
         ", judged on up to 1,000 fresh episodes of each policy, 5 % of the episodes abandoned, 0.1 of the risk" in said
     )

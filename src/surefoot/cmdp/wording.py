@@ -29,4 +29,4 @@ def number(value: float | None) -> str:
 def setting_in_words(setting: Any) -> str:
     """A nominal level, or options by name."""
     options = setting if isinstance(setting, Mapping) else {"level": setting}
-    return ", ".join(f"{name} {value:g}" for name, value in options.items())
+    return ", ".join(f"{name} {value:g}" for name, value in sorted(options.items()))
