@@ -131,16 +131,23 @@ def is_unsafe(found: Calibration, seed: int) -> bool:
     return any(float(each.weights @ costs[each.indices]) > BUDGET + 1e-9 for _, each in deployed)
 
 
+WIDTHS_AND_LEVELS = ((1.0, 0.3), (0.5, 0.4), (0.1, 0.6), (0.0, 0.9))
+PATHS_TRIED = {
+    "certified-returns": [{"width": width, "level": level, "slack": 0.05} for width, level in WIDTHS_AND_LEVELS],
+    "posterior": [{"share": share, "temperature": 1.0, "slack": 0.05} for share in (0.005, 0.02, 0.1, 0.3)],
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["certified-returns", "posterior"])
+@pytest.mark.parametrize("method", PATHS_TRIED)
 def test_a_task_after_a_calibration_is_seldom_unsafe(method: str) -> None:
-    unsafe, bold, trials = 0, 0, 60
+    unsafe, deployed, trials = 0, 0, 30
     for seed in range(trials):
-        found = calibrate(seed, method=method)
+        found = calibrate(seed, method=method, path=PATHS_TRIED[method])
         if found.level is not None:
-            bold += len(found.passed) > 1
+            deployed += 1
             unsafe += is_unsafe(found, seed)
-    assert bold > trials / 2
+    assert deployed > trials / 2
     assert chance(unsafe, trials, RISK) > FALSE_ALARM
 
 
