@@ -128,11 +128,11 @@ def learner(
         made = spec.method(policies, terms, options)
     else:
         settings["calibration"] = calibration.plain()
-        made, classes = _calibrated(spec, policies, terms, options, calibration), (*classes, CalibratedState)
+        made, classes = _method_at_setting(spec, policies, terms, options, calibration), (*classes, CalibratedState)
     return Learner(made, seed=seed, horizon=terms.horizon, settings=settings, state_classes=classes)
 
 
-def _calibrated(
+def _method_at_setting(
     spec: MethodSpec, policies: PolicyValueSet, terms: MethodArgs, options: Mapping[str, Any], found: Calibration
 ) -> CalibratedMethod:
     """A method at the setting that was found for it, and for nothing else; certified unless that is only claimed."""

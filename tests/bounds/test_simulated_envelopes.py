@@ -284,7 +284,7 @@ def test_tables_with_a_horizon_or_timed_policies_have_bounds_that_hold(
     assert (finite.source, finite.uncovered) == ("finite", 0.0)
     assert (finite.start_lower is None) == (horizon is None)
     assert finite.model is not None
-    assert safe_policy_risk(tasks, policies[0], seed=0, envelopes=Envelopes(holdout=299)) < 0.03
+    assert safe_policy_risk(tasks, policies[0], seed=0) < 0.01
 
 
 # ------------------------------------------------------------------------------------------- the safe policy, simulated

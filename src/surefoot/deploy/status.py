@@ -341,12 +341,12 @@ def calibration_in_words(calibration: Mapping[str, Any]) -> str:
     return (
         f"{setting_in_words(calibration['level'])} for {calibration['episodes']:,} episodes, from "
         f"{calibration['runs']:,} simulated tasks ({said['tasks'] or 'which, is not recorded'})"
-        f"{_judged(calibration)}, {attempt}, "
+        f"{_basis_of_counts(calibration)}, {attempt}, "
         f"{'seed not recorded' if said['seed'] is None else 'seed {}'.format(said['seed'])}; {standing}"
     )
 
 
-def _judged(calibration: Mapping[str, Any]) -> str:
+def _basis_of_counts(calibration: Mapping[str, Any]) -> str:
     """What the counts rest on besides, where there is anything."""
     judged, abandoned, reserve = (calibration.get(name) for name in ("judged_on", "abandoned", "reserve"))
     return (

@@ -330,7 +330,7 @@ class CalibratedMethod(Method):
 
     def abandon(self, state: CalibratedState, episode: int, drawn: int) -> Step:
         after, events = state, tuple[Event, ...]()
-        if self.successor is not None and (state.ended or drawn < self._known):
+        if self.successor is not None and (state.ended or drawn < self._set_size):
             taught = self.successor.abandon(state.successor, state.told, drawn)
             after = replace(state, successor=taught.state, told=state.told + 1)
             events = _at(taught.events, episode - state.told)
@@ -363,7 +363,7 @@ class CalibratedMethod(Method):
         return self.method.voided(state.method)
 
     @property
-    def _known(self) -> int:
+    def _set_size(self) -> int:
         """Policies of the set; those that the method planned itself mean nothing to its successor."""
         return len(self._policy_set.policies)
 
@@ -371,7 +371,7 @@ class CalibratedMethod(Method):
         """The successor, which is not deployed yet, is told the same episodes."""
         if self.successor is None:
             return state
-        known = np.flatnonzero(drawn < self._known)
+        known = np.flatnonzero(drawn < self._set_size)
         drawn, outcomes, after, told = drawn[known], outcomes[known], state.successor, state.told
         while len(drawn):
             step = self.successor.update(after, told, drawn, outcomes)
