@@ -139,7 +139,7 @@ def test_values_move_by_no_more_than_ranges_with_the_end_allow(horizon: int | No
     between 0.9 and 1, or earns that, and the range says no more; without the end it allows for too little."""
     units = Units(0.8, (0.0, 1.0), np.sort(sign * np.array([[0.9, 1.0]]), axis=1), np.array([sign * 2.0]), horizon)
     broken = 0
-    for seed in range(20):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         chain, cost = rng.dirichlet([1, 1, 1, 0.3], 3), sign * rng.uniform(0.9, 1.0, 3)
         start, shift = rng.dirichlet([1, 1, 1]), float(rng.uniform(0.01, 0.2))
@@ -153,7 +153,7 @@ def test_values_move_by_no_more_than_ranges_with_the_end_allow(horizon: int | No
             kept = bool(lower[0, 0, 1] <= worst <= upper[0, 0, 1])
             assert kept or not ends
             broken += not kept
-    assert broken >= 5
+    assert broken >= 10
 
 
 def margins(units: Units, chain: Floats, cost: Floats, start: Floats, shift: float) -> float:
