@@ -1,4 +1,5 @@
-"""What each kind of evidence is worth where only a simulator is known: sums of episodes, or signals learned from them.
+"""What each kind of evidence is worth where only a simulator is known: sums of episodes, signals learned from them, and
+signals with bounds as narrow as simulated tasks allow.
 
     python examples/evidence.py gridworld --simulated 4000   # told as a simulator: states, and no model of them
     python examples/evidence.py cartpole                     # Gymnasium's, with an unknown force (needs gymnasium)
@@ -6,9 +7,10 @@
 
 The gridworld's safe policy is close to its budget: fewer simulated episodes do not show that it keeps it.
 
-Prints, for `certified-returns` on sums and for `certified-signals`: the regret of the gridworld's ten published tasks,
-exactly; of the environments how many episodes it takes to 90 % of the reward that is safely possible with the policies
-of the set, over never adapting.
+Prints, for `certified-returns` on sums, for `certified-signals`, and with --calibrated N for the latter calibrated on N
+further tasks: the regret of the gridworld's ten published tasks, exactly; of the environments how many episodes it
+takes to 90 % of the reward that is safely possible with the policies of the set, over never adapting. With --fresh N
+the calibrated method is run on N fresh tasks, and those on which anything unsafe was deployed are counted.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
+from scipy.stats import binomtest
 
 import surefoot as sf
 from surefoot.cmdp.units import Units
 from surefoot.learning.certified.selection import best_mixture
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 
-METHODS = ("certified-returns", "certified-signals")
-ENOUGH = 0.9
+SUMS, SIGNALS = "certified-returns", "certified-signals"
+RISK, ENOUGH = 0.05, 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,49 +64,98 @@ class Hidden:
         return SimulatorOnly(self.tables.task(parameter))
 
 
-def gridworld(simulated: int, jobs: int) -> None:
-    tables = sf.tasks.gridworld()
+def gridworld(given: argparse.Namespace) -> None:
+    tables, episodes = sf.tasks.gridworld(), 40_000
+    hidden = sf.tasks.TaskDistribution(Hidden(tables), tables.distribution)
     trained = sf.train(tables, epsilon=0.004, delta=0.05, seed=0, cells=0, progress=False)
-    candidates = {f"noise {entry.parameter[0]:.3f}": entry.policy for entry in trained.entries}
     policies = sf.policy_set(
-        sf.tasks.TaskDistribution(Hidden(tables), tables.distribution),
+        hidden,
         safe=trained.safe_policy,
-        candidates=candidates,
+        candidates={f"noise {entry.parameter[0]:.3f}": entry.policy for entry in trained.entries},
         seed=0,
-        envelopes=sf.Envelopes(cells=400, holdout=299, uncovered=0.03, episodes=simulated),
-        jobs=jobs,
+        envelopes=sf.Envelopes(cells=400, holdout=299, uncovered=0.03, episodes=given.simulated),
+        jobs=given.jobs,
     )
-    for method in METHODS:
-        noises = enumerate(PUBLISHED_TEST_NOISES)
-        runs = [sf.adapt(policies, tables.task([x]), method=method, episodes=40_000, seed=k) for k, x in noises]
+    published = [tables.task([noise]) for noise in PUBLISHED_TEST_NOISES]
+    for name, options in contenders(policies, hidden, episodes, given).items():
+        runs = adapt_to_all(policies, published, episodes, given.jobs, options)
         regret, unsafe = np.array([run.regret[-1] for run in runs]), sum(run.unsafe_episodes > 0 for run in runs)
-        print(f"{method}: regret {regret.mean():,.0f} (mean of {len(runs)} tasks), {unsafe} ever unsafe", flush=True)
+        print(f"{name}: regret {regret.mean():,.0f} (mean of {len(runs)} tasks), {unsafe} ever unsafe", flush=True)
+        count_unsafe(policies, tables, episodes, given, options)
 
 
-def environment(name: str, number: int, episodes: int, simulated: int, jobs: int) -> None:
-    example = import_module(name)
+def environment(given: argparse.Namespace) -> None:
+    example, episodes = import_module(given.what), given.episodes
     family = example.tasks()
-    envelopes = sf.Envelopes(episodes=simulated)
     policies = sf.policy_set(
-        family, safe=example.SAFE, candidates=example.CANDIDATES, seed=0, envelopes=envelopes, jobs=jobs
+        family,
+        safe=example.SAFE,
+        candidates=example.CANDIDATES,
+        seed=0,
+        envelopes=sf.Envelopes(episodes=given.simulated),
+        jobs=given.jobs,
     )
-    parameters = family.sample(number, np.random.default_rng(1))
-    bests = [possible(family.task(parameter), policies, k) for k, parameter in enumerate(parameters)]
-    for method in METHODS:
-        waits, shares = [], []
-        for k, (parameter, (safe, best)) in enumerate(zip(parameters, bests, strict=True)):
-            run = sf.adapt(policies, family.task(parameter), method=method, episodes=episodes, seed=k, judged_on=4000)
-            gained = (np.asarray(run.reward) - safe) / (best - safe)
-            reached = gained >= ENOUGH
-            waits.append(int(np.argmax(reached)) if reached.any() else np.inf)
-            shares.append(gained.mean())
+    tasks = [family.task(parameter) for parameter in family.sample(given.tasks, np.random.default_rng(1))]
+    bests = [possible(task, policies, k) for k, task in enumerate(tasks)]
+    for name, options in contenders(policies, family, episodes, given).items():
+        runs = adapt_to_all(policies, tasks, episodes, given.jobs, options)
+        gained = [
+            (np.asarray(run.reward) - safe) / (best - safe) for run, (safe, best) in zip(runs, bests, strict=True)
+        ]
+        waits = [int(np.argmax(each >= ENOUGH)) if (each >= ENOUGH).any() else np.inf for each in gained]
         median = np.median(waits)
         wait = f"{median:,.0f}" if np.isfinite(median) else f"more than {episodes:,}"
         print(
-            f"{method}: {wait} episodes to {ENOUGH:.0%} of the possible gain (median of {number} tasks, "
-            f"{np.isinf(waits).sum()} did not reach it in {episodes}); {np.mean(shares):.0%} of it on average",
+            f"{name}: {wait} episodes to {ENOUGH:.0%} of the possible gain (median of {len(tasks)} tasks, "
+            f"{np.isinf(waits).sum()} did not reach it in {episodes}); {np.mean(gained):.0%} of it on average",
             flush=True,
         )
+        count_unsafe(policies, family, episodes, given, options)
+
+
+def contenders(policies: Any, tasks: Any, episodes: int, given: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What `adapt` is told, by name."""
+    found: dict[str, dict[str, Any]] = {SUMS: {"method": SUMS}, SIGNALS: {"method": SIGNALS}}
+    if given.calibrated:
+        calibration = sf.calibrate(
+            policies,
+            tasks,
+            method=SIGNALS,
+            episodes=episodes,
+            risk=RISK,
+            runs=given.calibrated,
+            seed=1,
+            jobs=given.jobs,
+        )
+        for (setting, unsafe), gain in zip(calibration.counts, calibration.gains or (), strict=True):
+            print(f"  {setting}: {unsafe} not shown safe, {calibration.allowed} allowed; gain {gain:.4g}", flush=True)
+        if calibration.level is not None:
+            found[f"{SIGNALS}, calibrated"] = {"method": SIGNALS, "calibration": calibration}
+    return found
+
+
+def adapt_to_all(policies: Any, tasks: Any, episodes: int, jobs: int, options: dict[str, Any]) -> list[sf.Run]:
+    """A run on each task, in their order."""
+
+    def adapt(seed: int, task: Any) -> sf.Run:
+        return sf.adapt(policies, task, episodes=episodes, risk=RISK, seed=seed, judged_on=4000, **options)
+
+    return Parallel(n_jobs=jobs)(delayed(adapt)(seed, task) for seed, task in enumerate(tasks))
+
+
+def count_unsafe(policies: Any, tasks: Any, episodes: int, given: argparse.Namespace, options: dict[str, Any]) -> None:
+    """On fresh tasks, of the calibrated method."""
+    if given.fresh and "calibration" in options:
+        fresh = [tasks.task(parameter) for parameter in tasks.sample(given.fresh, np.random.default_rng(2))]
+        print(f"  {unsafe_tasks(adapt_to_all(policies, fresh, episodes, given.jobs, options))}", flush=True)
+
+
+def unsafe_tasks(runs: list[sf.Run]) -> str:
+    """Runs in which something unsafe was deployed, in words."""
+    unsafe, undecided = sum(run.unsafe_episodes > 0 for run in runs), sum(run.undecided_episodes > 0 for run in runs)
+    interval = binomtest(unsafe, len(runs)).proportion_ci()
+    counted = f"of {len(runs):,} fresh tasks {unsafe} unsafe ({interval.low:.1%} to {interval.high:.1%})"
+    return counted + (f", {undecided} not judged to the end" if undecided else "")
 
 
 def possible(task: Any, policies: sf.PolicyValueSet, seed: int) -> tuple[float, float]:
@@ -121,9 +174,8 @@ if __name__ == "__main__":
     parser.add_argument("--simulated", type=int, default=1000, help="episodes per task and policy, for the bounds")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--calibrated", type=int, default=0, help="further tasks for calibrating; 0: not calibrated")
+    parser.add_argument("--fresh", type=int, default=0, help="further tasks on which unsafe ones are counted")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
-    if given.what == "gridworld":
-        gridworld(given.simulated, given.jobs)
-    else:
-        environment(given.what, given.tasks, given.episodes, given.simulated, given.jobs)
+    (gridworld if given.what == "gridworld" else environment)(given)

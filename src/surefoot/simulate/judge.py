@@ -54,7 +54,7 @@ class Judge:
         rounding: float,
     ) -> None:
         self.task, self.steps, self.error, self.most = task, steps, error, most
-        self.seed, self.rounding = seed, rounding
+        self.seed, self.rounding, self._first_round = seed, rounding, min(FIRST_ROUND, most)
         self._policies = list(policies)
         self._numbers = {id(policy): k for k, policy in enumerate(policies)}
         self._fresh: dict[int, _FreshEpisodes] = {}
@@ -75,7 +75,7 @@ class Judge:
         numbers, shares = mixture
         if isinstance(self.task, ReadableTask):
             return float(np.dot(shares, [self._exact(k).reward for k in numbers]))
-        return float(np.dot(shares, [self._episodes(k, FIRST_ROUND).reward.mean() for k in numbers]))
+        return float(np.dot(shares, [self._episodes(k, self._first_round).reward.mean() for k in numbers]))
 
     def _number(self, policy: Policy) -> int:
         if id(policy) not in self._numbers:
@@ -125,11 +125,12 @@ class Judge:
         if number not in self._fresh:
             stream = np.random.SeedSequence(self.seed, spawn_key=(number, 2))
             episodes = self.task.episodes(self._policies[number], self.steps)
-            self._fresh[number] = _FreshEpisodes(episodes, np.random.default_rng(stream))
+            rng = np.random.default_rng(stream)
+            self._fresh[number] = _FreshEpisodes(episodes, rng, episodes.run(self._first_round, rng))
         return self._fresh[number].first(count)
 
     def _rounds(self) -> Iterator[int]:
-        count = FIRST_ROUND
+        count = self._first_round
         while count < self.most:
             yield count
             count *= 2
@@ -137,9 +138,8 @@ class Judge:
 
 
 class _FreshEpisodes:
-    def __init__(self, episodes: Episodes, rng: np.random.Generator) -> None:
-        self._simulated, self._rng = episodes, rng
-        self._outcomes = episodes.run(FIRST_ROUND, rng)
+    def __init__(self, episodes: Episodes, rng: np.random.Generator, outcomes: Outcomes) -> None:
+        self._simulated, self._rng, self._outcomes = episodes, rng, outcomes
 
     def first(self, count: int) -> Outcomes:
         missing = count - len(self._outcomes)

@@ -16,11 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from surefoot.arrays import Floats
+from surefoot.calibration import calibrate
 from surefoot.lab.analysis.regret_limit import least_regret, limits
 from surefoot.lab.experiments import frame
-from surefoot.lab.experiments.frame import Bench, Report, Results, option
+from surefoot.lab.experiments.frame import Applies, Bench, Report, Results, option
+from surefoot.learning.calibrated import Calibration
 from surefoot.learning.event import Event
-from surefoot.methods import BASELINES, METHODS, adapt, plan
+from surefoot.methods import BASELINES, CALIBRATED, METHODS, adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import verdict
 from surefoot.report.figures import STYLE, learning_curves, svg
@@ -75,6 +77,8 @@ POLICY_SET = "gridworld.policyset"  # its file
 ALTERNATIVES, NEAREST = 32, 4e-4
 FIRST_POINT, POINTS = 100, 4
 
+CALIBRATES = Applies(lambda settings: bool(settings.calibrated), "with calibrated methods")
+
 
 @dataclass(frozen=True)
 class GridworldSettings(frame.ExperimentSettings):
@@ -82,6 +86,7 @@ class GridworldSettings(frame.ExperimentSettings):
     tasks: those of the figure; beyond the ten published noises they are drawn from the distribution.
     fresh: further tasks, all drawn from the distribution, for a table of their own.
     methods: ("all",) stands for all of them.
+    calibrated: those that are run calibrated as well, each on `calibration_runs` simulated tasks.
     """
 
     episodes: int = frame.episodes_option(40_000, "Episodes per task.", fact="episodes per task")
@@ -94,6 +99,8 @@ class GridworldSettings(frame.ExperimentSettings):
         choices=METHODS,
         fact=("methods", ", ".join),
     )
+    calibrated: tuple[str, ...] = option((), "Methods that are run calibrated as well.", choices=CALIBRATED)
+    calibration_runs: int = option(300, "Simulated tasks for calibrating each.", least=1, applies=CALIBRATES)
     risk: float = frame.risk_option()
     seed: int = frame.seed_option()
     epsilon: float = EPSILON
@@ -116,11 +123,19 @@ def run(settings: GridworldSettings, bench: Bench) -> dict[str, Any]:
     policies = train(gridworld(), epsilon=ε, delta=δ, seed=settings.seed, progress=bench.progress)
     bench.policy_sets[POLICY_SET] = policies
     noises, trained = noises_under_test(settings), time.perf_counter()
+    found = {name: calibrate_method(policies, name, settings, bench) for name in settings.calibrated}
+    calibrated = time.perf_counter()
     seeds = [settings.seed + 1000 * (k + 1) for k in range(settings.tasks)]
-    runs = run_methods("adapting", policies, noises, seeds, settings, bench)
-    adapted = time.perf_counter()
-    fresh = run_methods("fresh tasks", policies, *fresh_tasks(settings), settings, bench) if settings.fresh else {}
-    seconds = {"training": trained - began, "adapting": adapted - trained, "fresh": time.perf_counter() - adapted}
+    runs = run_methods("adapting", policies, found, noises, seeds, settings, bench)
+    adapted, fresh = time.perf_counter(), dict[str, list[Run]]()
+    if settings.fresh:
+        fresh = run_methods("fresh tasks", policies, found, *fresh_tasks(settings), settings, bench)
+    seconds = {
+        "training": trained - began,
+        **({"calibrating": calibrated - trained} if found else {}),
+        "adapting": adapted - calibrated,
+        "fresh": time.perf_counter() - adapted,
+    }
     results = frame.experiment_results(
         "gridworld",
         settings={**asdict(settings), "noises": noises.tolist(), "candidates": len(policies)},
@@ -133,6 +148,7 @@ def run(settings: GridworldSettings, bench: Bench) -> dict[str, Any]:
     return {
         **results,
         "limit": limit(policies, noises, settings, bench),
+        **({"calibrations": {name: each.plain() for name, each in found.items()}} if found else {}),
         "fresh": {name: totals(one) for name, one in fresh.items()},
         "figure1": [optimal_policy(noise) for noise in FIGURE_1_NOISES],
     }
@@ -154,24 +170,45 @@ def fresh_tasks(settings: GridworldSettings) -> tuple[Floats, list[int]]:
     return noises, seeds.tolist()
 
 
+def calibrate_method(policies: PolicyValueSet, method: str, settings: GridworldSettings, bench: Bench) -> Calibration:
+    return calibrate(
+        policies,
+        gridworld(),
+        method=method,
+        episodes=settings.episodes,
+        risk=settings.risk,
+        runs=settings.calibration_runs,
+        seed=settings.seed,
+        jobs=bench.jobs,
+        progress=bench.progress,
+    )
+
+
 def run_methods(
     what: str,
     policies: PolicyValueSet,
+    calibrations: Mapping[str, Calibration],
     noises: Floats,
     seeds: Sequence[int],
     settings: GridworldSettings,
     bench: Bench,
 ) -> dict[str, list[Run]]:
     """Runs of every method, one per task, in the order of the tasks; each has its seed, whatever the order of work."""
+    options: dict[str, dict[str, Any]] = {name: {"method": name} for name in settings.methods}
+    for name, found in calibrations.items():
+        if found.level is not None:
+            options[f"{name}, calibrated"] = {"method": name, "calibration": found}
     tasks = list(zip(noises.tolist(), seeds, strict=True))
-    calls = [(policies, noise, name, settings, seed) for noise, seed in tasks for name in settings.methods]
-    found, count = bench.map(what, _adapt, calls), len(settings.methods)
-    return {name: found[k::count] for k, name in enumerate(settings.methods)}
+    calls = [(policies, noise, settings, seed, each) for noise, seed in tasks for each in options.values()]
+    runs = bench.map(what, _adapt, calls)
+    return {label: runs[k :: len(options)] for k, label in enumerate(options)}
 
 
-def _adapt(policies: PolicyValueSet, noise: float, method: str, settings: GridworldSettings, seed: int) -> Run:
+def _adapt(
+    policies: PolicyValueSet, noise: float, settings: GridworldSettings, seed: int, options: Mapping[str, Any]
+) -> Run:
     task = gridworld().task([noise])
-    return adapt(policies, task, method=method, episodes=settings.episodes, risk=settings.risk, seed=seed)
+    return adapt(policies, task, episodes=settings.episodes, risk=settings.risk, seed=seed, **options)
 
 
 def optimal_policy(noise: float) -> dict[str, Any]:

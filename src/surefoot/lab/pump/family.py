@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +45,7 @@ OPTIONS = {
     "fastest": "least time of absorption of insulin, in minutes",
     "slowest": "largest time of absorption of insulin, in minutes",
 }
+DayLaw: TypeAlias = Callable[[int, np.random.Generator], GlucoseDays]
 UNITS = Units(1.0, (0.0, 1 / STEPS), np.array([[0.0, 1 / STEPS]]), np.array([BUDGET]), STEPS)
 
 
@@ -86,9 +88,11 @@ class GlucoseTask:
 
     Attributes:
         parameter: [2] sensitivity, skin_time.
+        law: draws days; a function that can be imported, by whose name the digest knows it.
     """
 
     parameter: Floats
+    law: DayLaw = sample_days
 
     def __post_init__(self) -> None:
         parameter = finite_array("parameter", self.parameter)
@@ -116,7 +120,7 @@ class GlucoseTask:
     def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
         if not callable(getattr(policy, "act", None)):
             raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
-        return SimulatedDays(self.patient, policy, min(check_int("steps", steps), STEPS))
+        return SimulatedDays(self.patient, policy, min(check_int("steps", steps), STEPS), self.law)
 
     def digest(self) -> str:
         """SHA-256 of the patient and of every number in the model, the days and what is paid."""
@@ -124,6 +128,7 @@ class GlucoseTask:
             ["parameter", *_format_digits(self.parameter)],
             *([name, *_format_digits(value)] for part in (model, days) for name, value in part.numbers().items()),
             ["paid", *_format_digits([LOW, HIGH, BUDGET, *SENSOR_RANGE, MOST_INSULIN])],
+            *([] if self.law is sample_days else [["law", self.law.__module__, self.law.__qualname__]]),
         ]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
@@ -135,6 +140,7 @@ class SimulatedDays:
     patient: Patient
     policy: Policy
     steps: int
+    law: DayLaw = sample_days
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Shares of the readings in and below range; if asked for with observations [n, steps+1, 4] and actions
@@ -142,7 +148,7 @@ class SimulatedDays:
         count = check_int("episodes", episodes)
         acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
         sizes = [min(LANES, count - done) for done in range(0, count, LANES)]
-        return Outcomes.joined([self._block(sample_days(size, rng), acting, transitions) for size in sizes])
+        return Outcomes.joined([self._block(self.law(size, rng), acting, transitions) for size in sizes])
 
     def _block(self, days: GlucoseDays, acting: np.random.Generator, transitions: bool) -> Outcomes:
         n, steps = len(days.start), self.steps

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from surefoot.lab.experiments.frame import Report, Results, report
 from surefoot.lab.experiments.glucose.settings import (
     ADAPTING,
+    CALIBRATED,
     CELLS,
     EARLY,
     ELIMINATION,
@@ -34,7 +35,8 @@ from surefoot.report.verdict import Answer, Verdict
 def page(results: Results) -> Report:
     """What it is about, patients over days, all methods, and what bounds them."""
     methods = results["methods"]
-    drawn = [name for name in (REFERENCE, ELIMINATION.name, ADAPTING) if name in methods] or list(methods)[:3]
+    compared = (REFERENCE, ELIMINATION.name, ADAPTING, CALIBRATED)
+    drawn = [name for name in compared if name in methods] or list(methods)[:3]
     patients = patients_over_days(results["shown"], results["policies"], drawn)
     gain = gain_over_days(methods, results["cell_known"])
     return report(
@@ -178,17 +180,18 @@ _LEAD = (
 _PATIENTS = (
     "Top: expected time in range of the settings in use on each day; dotted, the most that any mixture of the settings "
     "reaches within 4 % below range on this very patient. Middle: time below range against the 4 %. Bottom: which "
-    f"settings ‘{ADAPTING}’ uses, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ never adapts; "
-    f"‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most promising first, until "
-    "the days contradict what they promise. All lines are true values of what was deployed, not of single days."
+    f"settings are used by the method named there, from the safe ones (grey) to the strongest. ‘{REFERENCE}’ never "
+    f"adapts; ‘{ELIMINATION.name}’ adapts without a certificate: it tries settings outright, the most promising first, "
+    "until the days contradict what they promise. All lines are true values of what was deployed, not of single days."
 )
 
 
 def _verdict(results: Results) -> Verdict:
     settings, methods = results["settings"], results["methods"]
-    found = methods.get(ADAPTING)
+    adapting = CALIBRATED if CALIBRATED in methods else ADAPTING
+    found = methods.get(adapting)
     days = f"over the first {settings['days']} days"
-    worth = "" if found is None else f"‘{ADAPTING}’ had {percent(found['share'])} of the possible gain {days}, and "
+    worth = "" if found is None else f"‘{adapting}’ had {percent(found['share'])} of the possible gain {days}, and "
     soon = ""
     if found is not None and found["median_days"] is not None:
         soon = f"; half of the patients had 90 % of it by day {found['median_days']:.0f}"
@@ -244,7 +247,7 @@ def _all_methods(results: Results, figure: bytes) -> Section:
             f"Days until 90 %: of the {counted} of {patients} patients who have at least {100 * LEAST_GAIN:g} points "
             "of time in range to gain; those who never got there count as later than the last day. "
             + " ".join(reached),
-            *_refusals(results, among=results["settings"]["methods"]),
+            *_refusals(results, among=(*results["settings"]["methods"], CALIBRATED)),
         ),
     )
 
@@ -287,7 +290,7 @@ def _limits(results: Results) -> Iterable[Section]:
                 "may not hold for.",
             ),
             table=risks_table(results),
-            notes=tuple(_refusals(results, among=results["refused"].keys() - set(settings["methods"]))),
+            notes=tuple(_refusals(results, among=results["refused"].keys() - {*settings["methods"], CALIBRATED})),
         )
     yield Section(
         "What bounds it: what a day says",
@@ -338,8 +341,8 @@ UNCERTIFIED_LINE = (0, (4, 2))
 
 
 def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[str], drawn: Sequence[str]) -> Figure:
-    """A column per patient: time in range, time below it against the budget, and the settings of `ADAPTING`."""
-    adapting = ADAPTING if ADAPTING in drawn else drawn[-1]
+    """A column per patient: time in range, time below it against the budget, and the settings of the last method."""
+    adapting = drawn[-1]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(max(3.9 * len(shown), 5.2), 8.2), layout="constrained")
         rows = figure.subplots(3, len(shown), sharex=True, sharey="row", squeeze=False, height_ratios=[1.2, 1.1, 0.9])
@@ -385,7 +388,7 @@ def gain_over_days(methods: Mapping[str, Any], cell_known: Mapping[str, Any]) ->
         for name, found in methods.items():
             share = 100 * np.array(found["share_by_day"])
             days = max(days, len(share))
-            width = 2.2 if name == ADAPTING else 1.5
+            width = 2.2 if name in (ADAPTING, CALIBRATED) else 1.5
             axes.plot(np.arange(1, len(share) + 1), share, linewidth=width, **_look(name, found["certified"]))
         axes.axhline(100, color=POSSIBLE, linestyle=":", linewidth=1.2, label="the patient known")
         axes.axhline(100 * cell_known["share"], color=GREY, linestyle="-.", linewidth=1.2, label="the cell known")
@@ -406,8 +409,8 @@ def _look(name: str, certified: bool) -> dict[str, Any]:
 def _draw_lines(axes: Axes, patient: Mapping[str, Any], drawn: Sequence[str], what: str, most: float) -> None:
     for name in drawn:
         values = 100 * np.array(patient["methods"][name][what])
-        days, look = np.arange(1, len(values) + 1), _look(name, KNOWN[name].certified)
-        width = 2.2 if name == ADAPTING else 1.5
+        days, look = np.arange(1, len(values) + 1), _look(name, name == CALIBRATED or KNOWN[name].certified)
+        width = 2.2 if name in (ADAPTING, CALIBRATED) else 1.5
         axes.step(days, np.minimum(values, most), where="mid", linewidth=width, **look)
         if values.max() > most:
             axes.text(

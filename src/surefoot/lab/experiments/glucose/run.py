@@ -13,14 +13,24 @@ import numpy as np
 from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
+from surefoot.calibration import calibrate
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.glucose.page import page, tables
-from surefoot.lab.experiments.glucose.settings import ADAPTING, EARLY, KNOWN, LEAST_GAIN, QUICK, GlucoseSettings
+from surefoot.lab.experiments.glucose.settings import (
+    ADAPTING,
+    CALIBRATED,
+    EARLY,
+    KNOWN,
+    LEAST_GAIN,
+    QUICK,
+    GlucoseSettings,
+)
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
 from surefoot.lab.pump.days import DAY_SPREAD
 from surefoot.lab.pump.family import BUDGET, glucose
+from surefoot.learning.calibrated import Calibration
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
@@ -37,10 +47,12 @@ USUAL_MINUTES = 55.0  # until insulin is absorbed
 
 
 def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
-    """Search, bound and adapt."""
+    """Search, bound, calibrate and adapt."""
     clock = Clock()
     policies = bench.policy_sets[POLICY_SET] = train_pump_policies(settings, bench, clock)
-    contenders, refused = available_contenders(policies, settings)
+    found = calibrate_pump(policies, settings, bench)
+    clock.lap("calibrating")
+    contenders, refused = available_contenders(policies, settings, found)
     patients = adapt_to_patients(policies, contenders, settings, bench)
     clock.lap("adapting and judging")
     told = information(policies, settings.seed, bench)
@@ -49,6 +61,7 @@ def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
         "seconds_by_stage": clock.seconds,
         **summarise_patients(policies, contenders, patients, settings),
         "refused": refused,
+        "calibration": None if found is None else found.plain(),
         "information": told,
     }
 
@@ -88,24 +101,49 @@ def train_pump_policies(settings: GlucoseSettings, bench: Bench, clock: Clock) -
     return policies
 
 
+def calibrate_pump(policies: PolicyValueSet, settings: GlucoseSettings, bench: Bench) -> Calibration | None:
+    """How bold `ADAPTING` may be, counted on patients of whom none is among those of the experiment."""
+    if not settings.calibrated or ADAPTING not in settings.methods:
+        return None
+    return calibrate(
+        policies,
+        glucose(),
+        method=ADAPTING,
+        episodes=settings.days,
+        risk=settings.risk,
+        runs=settings.calibrated,
+        seed=settings.seed,
+        jobs=bench.jobs,
+        progress=bench.progress,
+    )
+
+
 # ----------------------------------------------------------------------------------------------------------- contenders
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method at a risk; runs at another risk than that of the experiment have a label of their own."""
+    """A method at a risk; runs at another risk than that of the experiment, or calibrated, have labels of their own."""
 
     label: str
     method: str
     risk: float
+    calibration: Calibration | None = None
 
     def learner(self, policies: PolicyValueSet, days: int, seed: int = 0) -> Learner:
-        return learner(policies, method=KNOWN[self.method], episodes=days, risk=self.risk, seed=seed)
+        method, options = KNOWN[self.method], {}
+        if self.calibration is not None:
+            options = {"calibration": self.calibration}
+        return learner(policies, method=method, episodes=days, risk=self.risk, seed=seed, **options)
 
 
-def available_contenders(policies: PolicyValueSet, settings: GlucoseSettings) -> tuple[list[Contender], dict[str, str]]:
+def available_contenders(
+    policies: PolicyValueSet, settings: GlucoseSettings, found: Calibration | None
+) -> tuple[list[Contender], dict[str, str]]:
     """Methods at the risk of the experiment first, then at others; and why some of these cannot be had."""
     asked = [Contender(name, name, settings.risk) for name in settings.methods]
+    if found is not None:
+        asked.append(Contender(CALIBRATED, ADAPTING, settings.risk, found))
     if ADAPTING in settings.methods:
         asked += [Contender(f"{ADAPTING}, risk {risk:g}", ADAPTING, risk) for risk in settings.other_risks]
     by_label = {one.label: one for one in asked}
@@ -138,7 +176,7 @@ def adapt_to_patients(
 ) -> list[PatientRuns]:
     """Every patient with every contender; those at other risks with the first patients only."""
     parameters = glucose().sample(settings.patients, Stream.GLUCOSE_PATIENTS.rng(settings.seed))
-    everywhere = [one for one in contenders if one.label in settings.methods]
+    everywhere = [one for one in contenders if one.label in settings.rows]
     calls = [
         (policies, contenders if k < settings.compared_patients else everywhere, parameter, k, settings)
         for k, parameter in enumerate(parameters)
@@ -212,9 +250,9 @@ def summarise_patients(
     methods, risks = {}, {}
     for place, one in enumerate(contenders):
         certified = one.learner(policies, settings.days).certified
-        if one.label in settings.methods:
+        if one.label in settings.rows:
             methods[one.label] = summary(patients, place, certified=certified, risk=one.risk)
-        if one.method == ADAPTING:
+        if one.method == ADAPTING and one.calibration is None:
             risks[f"{one.risk:g}"] = summary(few, place, certified=certified, risk=one.risk)
     cells = policies.cells
     return {
@@ -334,7 +372,7 @@ def _example_patient(
                 "weights": deployed.tolist(),
             }
             for one, deployed in zip(contenders, patient.deployed, strict=False)
-            if one.label in settings.methods
+            if one.label in settings.rows
         },
     }
 

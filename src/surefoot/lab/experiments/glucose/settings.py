@@ -66,6 +66,7 @@ CELLS, HOLDOUT, EPISODES, UNCOVERED = 1000, 160, 2400, 0.03
 JUDGED_DAYS, MOST_JUDGED_DAYS = 1000, 12_000
 
 ADAPTING, REFERENCE = "certified-signals", "safe-only"
+CALIBRATED = f"{ADAPTING}, calibrated"
 DEFAULT_METHODS = (REFERENCE, ELIMINATION.name, "certified-model-free", "certified-returns", ADAPTING)
 KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ELIMINATION.name: ELIMINATION})
 
@@ -80,6 +81,7 @@ class GlucoseSettings(ExperimentSettings):
     """Every method on the same fresh patients, with one policy set.
 
     Attributes:
+        calibrated: further simulated patients, on whom it is counted how bold the method may be; 0 for no such row.
         other_risks, compared_patients: what the risk costs is shown on the first patients only.
         learned_patients, learned_days: from which signals are learned, days of each with each settings.
         candidates, searched_days: of `insulin_candidates`.
@@ -90,6 +92,9 @@ class GlucoseSettings(ExperimentSettings):
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.", choices=KNOWN)
     risk: float = risk_option()
     seed: int = seed_option()
+    calibrated: int = option(
+        300, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
+    )
     other_risks: tuple[float, ...] = option(
         (0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
     )
@@ -105,12 +110,18 @@ class GlucoseSettings(ExperimentSettings):
     judged_days: int = setting(JUDGED_DAYS, least=1)
     most_judged_days: int = setting(MOST_JUDGED_DAYS, least=1)
 
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Of the table of methods, run on every patient."""
+        return (*self.methods, CALIBRATED)
+
 
 # What `--quick` sets: fewer and coarser bounds, so the certified methods do less well than they can.
 QUICK: Mapping[str, Any] = MappingProxyType(
     {
         "patients": 12,
         "days": 30,
+        "calibrated": 0,
         "cells": 40,
         "holdout": 159,
         "uncovered": 0.04,
