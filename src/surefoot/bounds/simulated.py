@@ -22,7 +22,7 @@ from surefoot.arrays import Floats, Integers, Mask
 from surefoot.bounds.cells import Cells, Readings, cells_of_bounds
 from surefoot.bounds.conformal import conformal_cells, quantile_rank
 from surefoot.bounds.gaussian_process import GaussianProcess, TrainingInputs
-from surefoot.bounds.settings import ResolvedBounds
+from surefoot.bounds.settings import LESS_URGENT, ResolvedBounds
 from surefoot.bounds.simulation import SAFE, HoldoutBounds, PilotStats, Simulation, is_feasible
 from surefoot.confidence import Betting
 from surefoot.errors import InvalidInput
@@ -36,9 +36,6 @@ COSTS_COUNT = 3.0
 # Of a policy that costs more than so many times the budget on all of a cell nothing is claimed there: nobody will
 # deploy it as long as the cell is possible, and where it leads to is far from what signals were made for.
 HOPELESS = 4.0
-# Safety rests on upper bounds of costs. All others only tell cells apart, and are widened by so many times as much, so
-# that they hardly ever decide by how much.
-LESS_URGENT = 1.6
 # This part of what the first episodes of a held-out task leave open comes on top of what fits are off by, since those
 # that decide are simulated further.
 LEFT_OPEN = 0.5

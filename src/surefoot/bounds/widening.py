@@ -10,6 +10,7 @@ import numpy as np
 from surefoot import theory
 from surefoot.arrays import Floats, Mask, number
 from surefoot.bounds.cells import Cells
+from surefoot.bounds.settings import LESS_URGENT
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -74,19 +75,26 @@ def widen_for_shift(
 
 
 def shrink_bounds(cells: Cells, width: float) -> Cells:
-    """Cells whose bounds are `width` times as wide, around the same middle. They need not hold: for `calibrate`."""
+    """Cells whose bounds are `width` times as wide, around what they were widened from. They need not hold: for
+    `calibrate`."""
     if width == 1:
         return cells
 
-    def sides(lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
-        middle, half = (lower + upper) / 2, width * (upper - lower) / 2
-        return middle - half, middle + half
+    def sides(lower: Floats, upper: Floats, place: float | Floats = 0.5) -> tuple[Floats, Floats]:
+        estimate = lower + place * (upper - lower)
+        return estimate - width * (estimate - lower), estimate + width * (upper - estimate)
 
-    lower, upper = sides(cells.lower, cells.upper)
-    if cells.start_lower is None or cells.start_upper is None:
-        return replace(cells, lower=lower, upper=upper)
-    start_lower, start_upper = sides(cells.start_lower, cells.start_upper)
-    return replace(cells, lower=lower, upper=upper, start_lower=start_lower, start_upper=start_upper)
+    place = np.full(cells.lower.shape[2], 0.5)
+    if cells.source == "monte-carlo":
+        place[1:] = 1 / (1 + LESS_URGENT)  # of an estimated margin between its bounds
+    lower, upper = sides(cells.lower, cells.upper, place)
+    start_lower, start_upper, readings = cells.start_lower, cells.start_upper, cells.readings
+    if start_lower is not None and start_upper is not None:
+        start_lower, start_upper = sides(start_lower, start_upper, place[:, None])
+    if readings is not None:
+        low, high = sides(readings.lower, readings.upper)
+        readings = replace(readings, lower=low, upper=high)
+    return replace(cells, lower=lower, upper=upper, start_lower=start_lower, start_upper=start_upper, readings=readings)
 
 
 def widen_bounds(

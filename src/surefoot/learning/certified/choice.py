@@ -57,9 +57,12 @@ def certified_method(
     spent = RiskSplit(coverage=cells.uncovered, elimination=risk - cells.uncovered)
     if spent.elimination <= 0 and options.level is not None:
         spent = replace(spent, elimination=options.level)
-    threshold, told = log_threshold(spent.elimination), without_payments(cells) if options.shift else cells
+    threshold, told = log_threshold(spent.elimination), without_payments(cells)
+    if not options.shift:
+        told = shrink_bounds(cells, options.evidence_width)
     evidence = EVIDENCE[kind](policies, told, steps, threshold, options.observes)
     evidence = _between(cells, evidence) if options.split else evidence
+    cells = shrink_bounds(cells, options.width)
     if options.level is not None:
         spent = replace(spent, elimination=options.level)
     return Certified(
@@ -96,7 +99,7 @@ def _cells(policies: PolicyValueSet, kind: str, risk: float, options: Options) -
     if options.assume_safe and not shift:
         raise InvalidInput(f"assume_safe must be False for {kind} without a shift: its cells know, got True")
     if not shift:
-        return shrink_bounds(cells, options.width)
+        return cells
     own, units, ends = policies.policies, policies.units, policies.may_end
     return widen_for_shift(cells, own, units, ends=ends, risk=risk, shift=shift, assume_safe=options.assume_safe)
 

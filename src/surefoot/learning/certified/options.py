@@ -36,6 +36,8 @@ class Options:
     level: at which cells are ruled out, instead of what the risk leaves for it. No proof covers that: it is for
         `calibrate`, which counts what comes of it, and *uncertified* without.
     width: of the bounds on values, as a share of what is proved, around their middle; likewise.
+    evidence_width: of the bounds that observations are held against, likewise. Over many episodes the smallest error of
+        a mean is found out and rules out the true cell, so these shrink less.
     slack: the share of the safe policy's margin that is kept. Who deploys what is just within its budget cannot show it
         on a simulator.
     """
@@ -52,6 +54,7 @@ class Options:
     observes: Observes = field(default="transitions", metadata=_for())
     level: float | None = field(default=None, metadata=_for(*CELL_METHODS))
     width: float = field(default=1.0, metadata=_for(*CELL_METHODS))
+    evidence_width: float = field(default=1.0, metadata=_for("certified-returns", "certified-signals"))
     slack: float = field(default=0.0, metadata=_for(*CELL_METHODS))
 
     def __post_init__(self) -> None:
@@ -61,8 +64,9 @@ class Options:
         object.__setattr__(self, "shift", check_shift(self.shift))
         if self.level is not None:
             check_unit_interval("level", self.level)
-        if self.width not in (0, 1):
-            check_unit_interval("width", self.width)
+        for name in ("width", "evidence_width"):
+            if getattr(self, name) not in (0, 1):
+                check_unit_interval(name, getattr(self, name))
         if self.slack != 0:
             check_unit_interval("slack", self.slack)
         if self.slack and self.split:
@@ -72,7 +76,7 @@ class Options:
 
     @property
     def proved(self) -> bool:
-        return self.level is None and self.width == 1
+        return self.level is None and self.width == self.evidence_width == 1
 
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType({each.name: each.default for each in fields(Options)})
