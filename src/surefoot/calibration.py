@@ -100,8 +100,8 @@ def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progres
     """Outcomes of the runs at every setting. A setting is given up once it has too many unsafe tasks, with all that are
     bolder, whatever these would have shown."""
     runs, alive = trial.found.runs, len(trial.path)
+    show(_so_far(trial, record.rows, alive), len(record.rows), runs)
     for end in (*range(ROUND, runs, ROUND), runs):
-        show(_so_far(trial, record.rows[:end], alive), len(record.rows), runs)
         for _ in record.extend(trial, end, alive, ready):
             show(_so_far(trial, record.rows, alive), len(record.rows), runs)
         failed = (k for k in range(alive) if not trial.found.passes(len(_unsafe_runs(record.rows[:end], k))))
@@ -167,9 +167,9 @@ def choose_path(
     parts = {"error": 0.0, "abandoned": abandoned, "reserve": reserve}
     counts = {"runs": runs, "attempt": 0, "seed": seed, "judged_on": judged_on}
     untried = _untried(spec, policies, tasks, episodes, risk, policies.units.steps(horizon), options, parts, counts)
+    if not paths or any(isinstance(path, Mapping | str) or not isinstance(path, Sequence) for path in paths):
+        raise InvalidInput(f"paths must be lists of settings, at least one, got {paths!r:.200}")
     chosen = [_path(spec, policies, risk, path, None) for path in paths]
-    if not chosen:
-        raise InvalidInput("paths must hold at least one path of settings, got none")
     settings = _distinct([setting for path in chosen for setting in path])
     own = method if isinstance(method, MethodSpec) else spec.name
     trial = CalibrationRuns(own, policies, tasks, untried, settings, streams=PILOT)
