@@ -102,8 +102,8 @@ def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progres
     runs, alive = trial.found.runs, len(trial.path)
     show(_so_far(trial, record.rows, alive), len(record.rows), runs)
     for end in (*range(ROUND, runs, ROUND), runs):
-        for _ in record.extend(trial, end, alive, ready):
-            show(_so_far(trial, record.rows, alive), len(record.rows), runs)
+        for done in record.extend(trial, end, alive, ready):
+            show(_so_far(trial, record.rows, alive), done, runs)
         failed = (k for k in range(alive) if not trial.found.passes(len(_unsafe_runs(record.rows[:end], k))))
         alive = next(failed, alive)
         if alive == 0:

@@ -99,9 +99,15 @@ class CalibrationRuns:
         self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
     ) -> Iterator[TaskOutcomes]:
         """The outcomes of each run at the first `alive` settings."""
-        calls = [(numbers[k : k + BATCH], alive) for k in range(0, len(numbers), BATCH)]
-        for batch in ready.map("runs", self._batch, calls, show):
+        for batch in self.batches(numbers, alive, ready, show):
             yield from batch
+
+    def batches(
+        self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
+    ) -> Iterator[list[TaskOutcomes]]:
+        """The same, as they come."""
+        calls = [(numbers[k : k + BATCH], alive) for k in range(0, len(numbers), BATCH)]
+        return ready.map("runs", self._batch, calls, show)
 
     def _batch(self, numbers: Sequence[int], alive: int) -> list[TaskOutcomes]:
         return [self._run(number, alive) for number in numbers]
@@ -194,14 +200,16 @@ class Record:
         self.rows.extend(read_record(self._path))
         write_file(self._path, "\n".join([first, *lines, ""]).encode(), argument="record")
 
-    def extend(self, trial: CalibrationRuns, end: int, alive: int, ready: Workers) -> Iterator[TaskOutcomes]:
-        """The runs up to `end` that are missing, at the first `alive` settings."""
-        for row in trial.rows(range(len(self.rows), end), alive, ready):
-            self.rows.append(row)
+    def extend(self, trial: CalibrationRuns, end: int, alive: int, ready: Workers) -> Iterator[int]:
+        """Adds the runs up to `end` that are missing, at the first `alive` settings, and says how many there are."""
+        for batch in trial.batches(range(len(self.rows), end), alive, ready):
             if self._path is not None:
+                numbered = enumerate(batch, len(self.rows))
+                lines = [json.dumps({"run": number, **asdict(row)}) + "\n" for number, row in numbered]
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"run": len(self.rows) - 1, **asdict(row)}) + "\n")
-            yield row
+                    file.writelines(lines)
+            self.rows.extend(batch)
+            yield len(self.rows)
 
 
 def read_record(path: str | PathLike[str]) -> list[TaskOutcomes]:

@@ -118,7 +118,7 @@ def calibrate_command(
     sealing, settings, rows = read_key(key), _read_settings(file, pilot), list[TaskOutcomes]()
     policies = PolicyValueSet.load(set_path)
     family = rebuild_family(policies.recipe) if tasks is None else _tasks_of(tasks)
-    shared = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "jobs": jobs}
+    shared: dict[str, Any] = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "jobs": jobs}
     shared |= drop_none(**{name: options.pop(name) for name in ("judged_on", "abandoned", "reserve")})
     with progress(not as_json) as report:
         if pilot is not None:
