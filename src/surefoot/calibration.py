@@ -107,8 +107,8 @@ def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progres
         failed = (k for k in range(alive) if not trial.found.passes(len(_unsafe_runs(record.rows[:end], k))))
         alive = next(failed, alive)
         if alive == 0:
+            show("no setting is left", runs, runs)
             break
-    show(_so_far(trial, record.rows, alive), runs, runs)
     unsafe = [_unsafe_runs(record.rows, k) for k in range(len(trial.path))]
     found = fixed_sequence_test(trial.found, trial.path, lambda setting: len(unsafe[trial.path.index(setting)]))
     tried = len(found.counts)
@@ -118,8 +118,6 @@ def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progres
 
 def _so_far(trial: CalibrationRuns, rows: Sequence[TaskOutcomes], alive: int) -> str:
     """Of the boldest setting that is left."""
-    if not alive:
-        return "no setting is left"
     unsafe = len(_unsafe_runs(rows, alive - 1))
     return f"{setting_in_words(trial.path[alive - 1])}: {unsafe} unsafe, {trial.found.allowed} allowed"
 

@@ -32,7 +32,7 @@ MOST_NAMES = 8  # of settings that have room on an axis
 CAPTION = (
     "A task counts as unsafe if anything that was deployed on it is not shown to keep the budgets, or if the safe "
     "policy is not. Settings are tried from the left, on the same simulated tasks, until one fails; the last that "
-    "passed is used."
+    "passed is used. A count breaks off once it is too large: where a setting failed there may be many more."
 )
 
 
@@ -146,7 +146,7 @@ def settings_table(found: Calibration, rows: Sequence[TaskOutcomes] = ()) -> Tab
         Column("setting", "setting"),
         Column("unsafe", unsafe_of, ""),
         Column("95 % interval", lambda row: _risk_interval(row["seen"]) if row["passed"] else None, ""),
-        *_earned_columns(found),
+        *_earned_columns(found, rows),
         Column("verdict", lambda row: Cell("passed", "good") if row["passed"] else Cell("failed", "bad")),
     )
 
@@ -160,17 +160,17 @@ def characteristics_table(found: Calibration, rows: Sequence[TaskOutcomes], plac
         Column("tasks", "tasks"),
         Column("unsafe", lambda row: f"{row['seen'].unsafe:,} of {row['seen'].tasks:,}", ""),
         Column("95 % interval", lambda row: _risk_interval(row["seen"]), ""),
-        *_earned_columns(found),
+        *_earned_columns(found, rows),
     )
 
 
-def _earned_columns(found: Calibration) -> tuple[Column, ...]:
-    """Of rows with the characteristics that were `seen`."""
-    return (
-        Column("gain of an episode", lambda row: _known(row["seen"].gain, number), ""),
-        Column("of the possible", lambda row: _known(row["seen"].share, percent), ""),
-        Column(f"episodes to {100 * ENOUGH:.0f} %, median", lambda row: _wait(row["seen"], found), ""),
-    )
+def _earned_columns(found: Calibration, rows: Sequence[TaskOutcomes]) -> Iterator[Column]:
+    """Of rows with the characteristics that were `seen`, as far as they are known."""
+    if found.gains is not None:
+        yield Column("gain of an episode", lambda row: _known(row["seen"].gain, number), "")
+    if rows:
+        yield Column("of the possible", lambda row: _known(row["seen"].share, percent), "")
+        yield Column(f"episodes to {100 * ENOUGH:.0f} %, median", lambda row: _wait(row["seen"], found), "")
 
 
 def _known(value: float | None, words: Callable[[float], str]) -> str | None:
@@ -213,8 +213,7 @@ def settings_figure(
         for axes in gain:
             _draw_gain(axes, found, tried, places)
         figure.align_ylabels()
-        handles, labels = risk.get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside upper left", ncols=3, fontsize=SIZE)
+        figure.legend(*risk.get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=SIZE)
     return figure
 
 
@@ -237,19 +236,16 @@ def _place_settings(axes: Axes, found: Calibration) -> list[float]:
 def _draw_risk(
     axes: Axes, found: Calibration, tried: Sequence[Characteristics], places: Sequence[float], *, complete: bool
 ) -> None:
-    """Dots with 95 % intervals; triangles where a setting failed, whose count was broken off."""
-    colour = stroke(found.method).colour
-    labels = {True: "passed, 95 % interval", False: "failed" if complete else "failed: so many or more"}
+    """Dots with 95 % intervals; a triangle where a setting failed, whose count was broken off."""
+    look: Any = {"color": stroke(found.method).colour, "clip_on": False}
     for k, (seen, place) in enumerate(zip(tried, places, strict=True)):
-        passed, label = k < len(found.passed), ""
-        label, labels[passed] = labels[passed], "_again"
-        share = 100 * seen.unsafe / seen.tasks
-        if passed:
-            _draw_interval(
-                axes, seen.unsafe, seen.tasks, place, fmt="o", color=colour, markersize=7, label=label, clip_on=False
-            )
+        if k < len(found.passed):
+            label = "_again" if k else "passed, 95 % interval"
+            _draw_interval(axes, seen.unsafe, seen.tasks, place, fmt="o", markersize=7, label=label, **look)
         else:
-            axes.plot(place, share, "^", color=colour, markersize=8, fillstyle="none", label=label)
+            label = "failed" if complete else "failed: so many or more"
+            share = 100 * seen.unsafe / seen.tasks
+            axes.errorbar(place, share, fmt="^", markersize=8, fillstyle="none", label=label, **look)
     axes.set_ylabel("unsafe tasks in %")
 
 

@@ -168,7 +168,7 @@ def page(results: Results) -> Report:
         verdict=_verdict(results),
         lead=_LEAD,
         sections=(
-            Section("Unsafe tasks by level", figure=svg(figure), caption=f"{CAPTION} {_BROKEN_OFF}"),
+            Section("Unsafe tasks by level", figure=svg(figure), caption=CAPTION),
             *(Section(title, table=table) for title, table in tables(results).items()),
         ),
         figures={"calibration.png": figure},
@@ -183,7 +183,6 @@ _LEAD = (
     "A certified method is given a level, its risk, and is unsafe less often than that. Simulated tasks show how far "
     "the level may be raised for a declared number of episodes, the risk kept; fresh tasks show what that is worth."
 )
-_BROKEN_OFF = "A count breaks off once it is too large: at a level that failed there may be many more."
 
 
 def _part(error: float) -> str:
