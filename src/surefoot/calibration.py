@@ -174,7 +174,7 @@ def choose_path(
     trial.check_settings()
     with workers(jobs) as ready:
         rows = list(trial.rows(range(runs), len(settings), ready, progress or silent))
-    return max(chosen, key=lambda path: _promise_of_path(trial, rows, path))
+    return max(chosen, key=lambda path: _worth_of_path(trial, rows, path))
 
 
 def _distinct(settings: Sequence[Setting]) -> tuple[Setting, ...]:
@@ -182,9 +182,7 @@ def _distinct(settings: Sequence[Setting]) -> tuple[Setting, ...]:
     return tuple(setting for k, setting in enumerate(settings) if setting not in settings[:k])
 
 
-def _promise_of_path(
-    trial: CalibrationRuns, rows: Sequence[TaskOutcomes], path: Sequence[Setting]
-) -> tuple[float, int]:
+def _worth_of_path(trial: CalibrationRuns, rows: Sequence[TaskOutcomes], path: Sequence[Setting]) -> tuple[float, int]:
     """What its boldest setting that passes gains; where none does, how seldom the first is unsafe."""
 
     def unsafe(setting: Setting) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.cmdp.task import ReadableTask, Task
-from surefoot.errors import InvalidInput
+from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.fan_out import Workers
 from surefoot.files import write_file
 from surefoot.learning.calibrated import Calibration, Setting, options_at
@@ -99,15 +99,17 @@ class CalibrationRuns:
         self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
     ) -> Iterator[TaskOutcomes]:
         """The outcomes of each run at the first `alive` settings."""
-        for batch in self.batches(numbers, alive, ready, show):
+        show("runs", 0, len(numbers))
+        done = 0
+        for batch in self.batches(numbers, alive, ready):
             yield from batch
+            done += len(batch)
+            show("runs", done, len(numbers))
 
-    def batches(
-        self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
-    ) -> Iterator[list[TaskOutcomes]]:
+    def batches(self, numbers: Sequence[int], alive: int, ready: Workers) -> Iterator[list[TaskOutcomes]]:
         """The same, as they come."""
         calls = [(numbers[k : k + BATCH], alive) for k in range(0, len(numbers), BATCH)]
-        return ready.map("runs", self._batch, calls, show)
+        return ready.map("runs", self._batch, calls)
 
     def _batch(self, numbers: Sequence[int], alive: int) -> list[TaskOutcomes]:
         return [self._run(number, alive) for number in numbers]
@@ -235,4 +237,8 @@ def _row(parameter: Sequence[float], possible: float | None, outcomes: Sequence[
 
 def _whole_lines(path: Path) -> list[str]:
     """The last one may have been cut off."""
-    return path.read_text("utf-8").split("\n")[:-1] or [""]
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise ArtifactError(f"record: cannot read {path}: {error.strerror or error}") from None
+    return text.split("\n")[:-1] or [""]

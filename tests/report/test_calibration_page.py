@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from surefoot.calibration_runs import Outcome, TaskOutcomes
-from surefoot.errors import InvalidInput
+from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.calibrated import Calibration
 from surefoot.report import binomial_interval, calibration_page
 from surefoot.report.calibration import (
@@ -116,8 +117,14 @@ def test_a_page_where_nothing_passed() -> None:
     page = calibration_page(found(**nothing), rows)
     assert "No setting passed" in page
     assert "30 of 120" in page
-    with pytest.raises(InvalidInput, match="record must hold the runs of the calibration"):
-        calibration_page(found(), [])
+
+
+def test_runs_of_another_calibration_make_no_page(tmp_path: Path) -> None:
+    for rows in ([], ROWS[:50]):
+        with pytest.raises(InvalidInput, match=f"record must hold the runs of this calibration, got {len(rows)} that"):
+            calibration_page(found(), rows)
+    with pytest.raises(ArtifactError, match="record: cannot read"):
+        calibration_page(found(), tmp_path / "nowhere")
 
 
 def ticks(figure: Figure) -> list[str]:

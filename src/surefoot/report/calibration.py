@@ -63,9 +63,9 @@ class Characteristics:
 def calibration_page(found: Calibration, record: str | PathLike[str] | Sequence[TaskOutcomes]) -> str:
     """The page of what `calibrate` returned, from the file or the list that it kept its runs in."""
     rows = read_record(record) if isinstance(record, str | PathLike) else record
-    if not found.counts or not rows:
-        raise InvalidInput("record must hold the runs of the calibration, got none")
     tried = setting_characteristics(found, rows)
+    if not rows or [seen.unsafe for seen in tried] != [unsafe for _, unsafe in found.counts]:
+        raise InvalidInput(f"record must hold the runs of this calibration, got {len(rows)} that are not")
     chosen = max(len(found.passed) - 1, 0)
     by_task = Section(
         f"Operating characteristics at {setting_in_words(found.counts[chosen][0])}",
