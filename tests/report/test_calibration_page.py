@@ -64,11 +64,11 @@ def test_what_is_counted_of_some_runs() -> None:
 
 def test_parts_are_about_equal_and_together_all_tasks() -> None:
     parts = dict(parts_by_parameter(ROWS))
-    first = {words: part for words, part in parts.items() if words.startswith("parameter 1 ")}
+    first = {words: part for words, part in parts.items() if words.startswith("parameter 1: ")}
     assert [len(part) for part in first.values()] == [40, 40, 40]
-    assert next(iter(first)) == "parameter 1 0 to 0.325"
-    second = {words: part for words, part in parts.items() if words.startswith("parameter 2 ")}
-    assert {words: len(part) for words, part in second.items()} == {"parameter 2 0": 60, "parameter 2 1": 60}
+    assert next(iter(first)) == "parameter 1: 0 to 0.325"
+    second = {words: part for words, part in parts.items() if words.startswith("parameter 2: ")}
+    assert {words: len(part) for words, part in second.items()} == {"parameter 2: 0": 60, "parameter 2: 1": 60}
     assert [each for part in first.values() for each in part] == ROWS
 
 
@@ -98,7 +98,7 @@ def test_a_page_says_what_was_found_and_what_it_rests_on() -> None:
         *("simulated tasks let certified-returns be as bold as level 0.3, slack 0.1.", "2 of 120", "75 %"),
         *(
             "Operating characteristics at level 0.3, slack 0.1",
-            "parameter 1 0 to 0.325",
+            "parameter 1: 0 to 0.325",
             "All settings have slack 0.1.",
         ),
         *("rooms (size 3)", "e" * 64, "d" * 64, "0.02, on up to 900 fresh episodes of each policy", "<dd>7</dd>"),

@@ -123,7 +123,7 @@ def parts_by_parameter(rows: Sequence[TaskOutcomes], parts: int = PARTS) -> Iter
         for each in np.unique(place):
             inside = np.flatnonzero(place == each).tolist()
             low, high = values[inside].min(), values[inside].max()
-            words = f"{name} {low:.3g}" if low == high else f"{name} {low:.3g} to {high:.3g}"
+            words = f"{name}: {low:.3g}" if low == high else f"{name}: {low:.3g} to {high:.3g}"
             yield words.replace("-", "−"), [rows[n] for n in inside]
 
 
@@ -350,32 +350,29 @@ def _which_setting(found: Calibration) -> tuple[str, ...]:
 
 
 def _verdict(found: Calibration, seen: Characteristics) -> Verdict:
-    low, high = binomial_interval(seen.unsafe, seen.tasks)
-    share = _known(seen.share, percent) or MISSING
-    tone: Any = "" if found.level is None else "good"
-    answers = (
-        Answer("Gained", share, f"of what is possible: {number(seen.gain)} an episode beyond the safe policy"),
-        Answer(
-            f"Episodes to {ENOUGH * 100:.0f} %",
-            _wait(seen, found) or MISSING,
-            "of the possible gain, median of all tasks",
-        ),
-        Answer(
-            "Unsafe",
-            f"{seen.unsafe:,} of {seen.tasks:,}",
-            f"simulated tasks; allowed: {found.allowed:,} of {found.runs:,}",
-            "bad" if found.level is None else tone,
-        ),
-        Answer(
-            "How sure", f"{percent(low)} to {percent(high)}", "of tasks are unsafe, 95 % interval of this count alone"
-        ),
-    )
+    unsafe, allowed = f"{seen.unsafe:,} of {seen.tasks:,}", f"allowed: {found.allowed:,} of {found.runs:,}"
     if found.level is None:
-        return Verdict(f"No setting passed: {found.method} is best used as it is proved, if it has a proof.", answers)
+        return Verdict(
+            f"No setting passed: {found.method} is best used as it is proved, if it has a proof.",
+            (
+                Answer("Gained", "nothing", "no setting may be used"),
+                Answer("Unsafe", unsafe, f"simulated tasks at the most cautious setting; {allowed}", "bad"),
+                Answer("Risk", f"{found.risk:g}", f"for {found.episodes:,} episodes"),
+            ),
+        )
+    low, high = (percent(end) for end in binomial_interval(seen.unsafe, seen.tasks))
+    share, wait = _known(seen.share, percent) or MISSING, _wait(seen, found) or MISSING
     return Verdict(
         f"For {found.episodes:,} episodes at risk {found.risk:g} simulated tasks let {found.method} be as bold as "
         f"{setting_in_words(found.level)}.",
-        answers,
+        (
+            Answer("Gained", share, f"of what is possible: {number(seen.gain)} an episode beyond the safe policy"),
+            Answer(
+                f"Episodes to {100 * ENOUGH:.0f} %", wait, "of the possible gain, median of tasks on which there is any"
+            ),
+            Answer("Unsafe", unsafe, f"simulated tasks; {allowed}", "good"),
+            Answer("How sure", f"{low} to {high}", "of tasks are unsafe, 95 % interval of this count alone"),
+        ),
     )
 
 
@@ -390,13 +387,13 @@ def _facts(found: Calibration) -> Iterator[tuple[str, str]]:
     yield "episodes", f"{found.episodes:,} of at most {found.horizon:,} steps"
     yield "risk", f"{found.risk:g}"
     if found.error:
-        yield "of it for a calibration that goes wrong", f"{found.error:g}"
+        yield "risk, for a calibration that goes wrong", f"{found.error:g}"
     if found.judge_error:
-        yield "of it for judging", f"{found.judge_error:g}, on up to {found.judged_on:,} fresh episodes of each policy"
+        yield "risk, for judging", f"{found.judge_error:g}, on up to {found.judged_on:,} fresh episodes of each policy"
     else:
         yield "judged", "by exact values"
     if found.reserve:
-        yield "of it in reserve", f"{found.reserve:g} for the method as it is proved, after the last episode"
+        yield "risk, in reserve", f"{found.reserve:g} for the method as it is proved, after the last episode"
     yield "abandoned episodes", percent(found.abandoned)
     yield "runs at each setting", f"{found.runs:,}"
     yield "attempt", f"{found.attempt}" if found.attempt else "the only one"
