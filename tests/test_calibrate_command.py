@@ -126,3 +126,50 @@ def test_refused_before_anything_is_run(policies: Path, tmp_path: Path) -> None:
     given = ("--episodes", "5", "--runs", "30", "--error", "0.01", "--attempt", "0")
     assert "runs must be at least 113, or not even 0" in refused("calibrate", policies, *given, "--out", out)
     assert not out.exists()
+
+
+# ------------------------------------------------------------------------------------------- paths, a pilot and a page
+
+
+def without_levels() -> list[str]:
+    return [word for word in SMALL if word not in ("--levels", "0.5")]
+
+
+def test_a_page_from_the_record_or_from_memory(policies: Path, tmp_path: Path) -> None:
+    record = ("--record", tmp_path / "runs")
+    for name, further in (("kept", record), ("resumed", record), ("memory", ())):
+        answer = surefoot(
+            *("calibrate", policies, *SMALL, "--out", tmp_path / "found.json", "--page", tmp_path / f"{name}.html"),
+            *further,
+        )
+        assert answer.code == 0, answer.err
+        assert str(tmp_path / f"{name}.html") in answer.out
+    kept, resumed, memory = ((tmp_path / f"{name}.html").read_text() for name in ("kept", "resumed", "memory"))
+    assert kept == resumed == memory
+    assert "certified-likelihood be as bold as level 0.5" in kept
+    assert len((tmp_path / "runs").read_text().splitlines()) == 13
+
+
+def test_a_path_from_a_file_and_a_pilot_among_several(policies: Path, tmp_path: Path) -> None:
+    (tmp_path / "path.json").write_text('[0.45, {"level": 0.5, "slack": 0.1}]')
+    (tmp_path / "paths.json").write_text('[[{"level": 0.41, "slack": 0.9}], [0.45, 0.5]]')
+    given = ("calibrate", policies, *without_levels(), "--out", tmp_path / "found.json", "--json")
+    found = surefoot(*given, "--path", tmp_path / "path.json").json
+    assert [setting for setting, _ in found["counts"]] == [0.45, {"level": 0.5, "slack": 0.1}]
+    found = surefoot(*given, "--path", tmp_path / "paths.json", "--pilot", "5").json
+    assert [setting for setting, _ in found["counts"]] == [0.45, 0.5], "the one that earns more"
+
+
+def test_what_is_no_path_is_refused(policies: Path, tmp_path: Path) -> None:
+    given = ("calibrate", policies, *without_levels(), "--out", tmp_path / "found.json")
+    assert "pilot must come with --path FILE" in refused(*given, "--pilot", "5")
+    for text, message in (("{", "is not JSON"), ('{"level": 0.5}', "must hold a list"), ("[]", "levels must be")):
+        (tmp_path / "path.json").write_text(text)
+        answer = surefoot(*given, "--path", tmp_path / "path.json")
+        assert (answer.code, message in answer.err) == (2, True), answer.err
+    (tmp_path / "path.json").write_text("[0.45, 0.5]")
+    assert "paths must be lists of settings" in refused(*given, "--path", tmp_path / "path.json", "--pilot", "5")
+    assert "path and levels must not both be given" in refused(
+        *given, "--path", tmp_path / "path.json", "--levels", "0.5"
+    )
+    assert not (tmp_path / "found.json").exists()

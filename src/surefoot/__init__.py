@@ -8,7 +8,7 @@ from surefoot.on_demand import lazy_attributes
 # same name is what they take for public.
 _NAMES = {
     "bounds.settings": "Envelopes LearnedSignals",
-    "calibration": "calibrate recount",
+    "calibration": "calibrate choose_path recount",
     "cmdp.controllers": "Controller controller",
     "cmdp.episode": "Outcome Outcomes",
     "cmdp.policy": "EpisodeMixture Predictor",
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from surefoot.bounds.settings import Envelopes as Envelopes
     from surefoot.bounds.settings import LearnedSignals as LearnedSignals
     from surefoot.calibration import calibrate as calibrate
+    from surefoot.calibration import choose_path as choose_path
     from surefoot.calibration import recount as recount
     from surefoot.cmdp.controllers import Controller as Controller
     from surefoot.cmdp.controllers import controller as controller

@@ -10,51 +10,32 @@ again.
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from os import PathLike
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import check_int, check_unit_interval
+from surefoot.calibration_runs import PILOT, CalibrationRuns, Kept, Record, TaskOutcomes
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.wording import setting_in_words
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.fan_out import Workers, check_jobs, workers
-from surefoot.files import write_file
-from surefoot.learning.calibrated import (
-    MOST_RUNS,
-    Calibration,
-    Setting,
-    check_setting,
-    fixed_sequence_test,
-    options_at,
-)
-from surefoot.learning.learner import Learner
+from surefoot.learning.calibrated import MOST_RUNS, Calibration, Setting, check_setting, fixed_sequence_test
 from surefoot.learning.spec import MethodSpec
-from surefoot.methods import learner, spec_of
+from surefoot.methods import spec_of
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.simulate.judge import SAFE_ALONE, Judge
-from surefoot.simulate.pool import EpisodeStream
-from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.tasks.task_distribution import TaskDistribution
 
-ROUND, BATCH = 100, 10  # runs after which it is looked whether there are too many, and per unit of parallel work
+ROUND = 100  # runs after which it is looked whether there are too many
 JUDGE_SHARE = 0.1  # of the risk, for judging where values are not exact
 JUDGED_ON = 8000  # fresh episodes of each policy, at the most
-
-TASKS, RUNS = range(2)  # random streams of a calibration
-
-# (whether anything unsafe was deployed, mean reward of an episode beyond that of the safe policy)
-Outcome: TypeAlias = tuple[bool, float]
 
 
 def calibrate(
@@ -76,7 +57,7 @@ def calibrate(
     horizon: int | None = None,
     jobs: int = 2,
     progress: Progress | None = None,
-    record: str | PathLike[str] | None = None,
+    record: Kept = None,
     **options: Any,
 ) -> Calibration:
     """The boldest of some settings at which a method keeps its promise on simulated tasks, for `calibration=` of
@@ -100,80 +81,116 @@ def calibrate(
             they do not show to be safe counts as unsafe.
         abandoned: share of the episodes without an outcome; without it the first such ends in the safe policy.
         reserve: part of the risk for the method as it is proved, which takes over after the last episode.
-        record: file to which runs are written as they come; those that are in it are not simulated again.
+        record: file to which runs are written as they come, for `report.calibration_page` too; those that are in it
+            are not simulated again. Or a list to which they are appended.
     """
     check_jobs(jobs)
     spec = spec_of(advice(policies).method if method == "certified" else method)
     parts = {"error": error, "abandoned": abandoned, "reserve": reserve}
     counts = {"runs": runs, "attempt": attempt, "seed": seed, "judged_on": judged_on}
     untried = _untried(spec, policies, tasks, episodes, risk, policies.units.steps(horizon), options, parts, counts)
-    own = method if isinstance(method, MethodSpec) else spec.name
-    trial = CalibrationRuns(own, policies, tasks, untried, _path(spec, policies, risk, path, levels))
+    own, chosen = method if isinstance(method, MethodSpec) else spec.name, _path(spec, policies, risk, path, levels)
+    trial = CalibrationRuns(own, policies, tasks, untried, chosen, possible=record is not None)
     trial.check_settings()
     with workers(jobs) as ready:
-        return _count(trial, ready, _Record(record, trial), progress or silent)
+        return _count(trial, ready, Record(record, trial), progress or silent)
 
 
-def _count(trial: CalibrationRuns, ready: Workers, record: _Record, show: Progress) -> Calibration:
+def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progress) -> Calibration:
     """Outcomes of the runs at every setting. A setting is given up once it has too many unsafe tasks, with all that are
     bolder, whatever these would have shown."""
     runs, alive = trial.found.runs, len(trial.path)
-    outcomes: list[list[Outcome]] = [[] for _ in trial.path]
-    for first in range(0, runs, ROUND):
-        numbers = range(first, min(first + ROUND, runs))
-        show(_so_far(trial, outcomes, alive), first, runs)
-        for row in record.rows(trial, numbers, alive, ready):
-            for each, outcome in zip(outcomes, row, strict=False):
-                each.append(outcome)
-        failed = (k for k in range(alive) if not trial.found.passes(sum(unsafe for unsafe, _ in outcomes[k])))
+    show(_so_far(trial, record.rows, alive), len(record.rows), runs)
+    for end in (*range(ROUND, runs, ROUND), runs):
+        for done in record.extend(trial, end, alive, ready):
+            show(_so_far(trial, record.rows, alive), done, runs)
+        failed = (k for k in range(alive) if not trial.found.passes(len(_unsafe_runs(record.rows[:end], k))))
         alive = next(failed, alive)
         if alive == 0:
+            show("no setting is left", runs, runs)
             break
-    show(_so_far(trial, outcomes, alive), runs, runs)
-    unsafe = [tuple(n for n, (is_unsafe, _) in enumerate(each) if is_unsafe) for each in outcomes]
+    unsafe = [_unsafe_runs(record.rows, k) for k in range(len(trial.path))]
     found = fixed_sequence_test(trial.found, trial.path, lambda setting: len(unsafe[trial.path.index(setting)]))
     tried = len(found.counts)
-    gains = tuple(float(np.mean([gain for _, gain in each])) for each in outcomes[:tried])
+    gains = tuple(_mean_gain(record.rows, k) for k in range(tried))
     return replace(found, unsafe_runs=tuple(unsafe[:tried]), gains=gains, standing="counted")
 
 
-def _so_far(trial: CalibrationRuns, outcomes: Sequence[Sequence[Outcome]], alive: int) -> str:
-    if not alive:
-        return "no setting is left"
-    unsafe = sum(each for each, _ in outcomes[alive - 1])
+def _so_far(trial: CalibrationRuns, rows: Sequence[TaskOutcomes], alive: int) -> str:
+    """Of the boldest setting that is left."""
+    unsafe = len(_unsafe_runs(rows, alive - 1))
     return f"{setting_in_words(trial.path[alive - 1])}: {unsafe} unsafe, {trial.found.allowed} allowed"
 
 
-class _Record:
-    """Runs in a file, a line each as they come, below one that says of what: a calibration that was interrupted goes on
-    where it ended."""
+def _unsafe_runs(rows: Sequence[TaskOutcomes], place: int) -> tuple[int, ...]:
+    """Numbers of the unsafe runs at the setting of this place on the path; a row ends where settings were given up."""
+    return tuple(n for n, row in enumerate(rows) if place < len(row.outcomes) and row.outcomes[place].unsafe)
 
-    def __init__(self, path: str | PathLike[str] | None, trial: CalibrationRuns) -> None:
-        self._path, self._known = None if path is None else Path(path), dict[int, list[Outcome]]()
-        if self._path is None:
-            return
-        declared = json.dumps({**trial.found.plain(), "path": trial.path}, sort_keys=True)
-        if not self._path.exists():
-            write_file(self._path, declared.encode() + b"\n")
-        first, *lines = self._path.read_text("utf-8").split("\n")
-        if first != declared:
-            raise InvalidInput(f"record must be of this calibration, got {self._path}, which is of another: remove it")
-        whole = [line for line in lines[:-1] if line]  # the last one may have been cut off
-        write_file(self._path, "\n".join([first, *whole, ""]).encode())
-        for line in whole:
-            number, row = json.loads(line)
-            self._known[number] = [(bool(unsafe), float(reward)) for unsafe, reward in row]
 
-    def rows(
-        self, trial: CalibrationRuns, numbers: Sequence[int], alive: int, ready: Workers
-    ) -> Iterator[Sequence[Outcome]]:
-        missing = [number for number in numbers if number not in self._known]
-        yield from (self._known[number] for number in numbers if number in self._known)
-        for number, row in zip(missing, trial.rows(missing, alive, ready), strict=True):
-            if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([number, row]) + "\n")
-            yield row
+def _mean_gain(rows: Sequence[TaskOutcomes], place: int) -> float:
+    return float(np.mean([row.outcomes[place].gain for row in rows if place < len(row.outcomes)]))
+
+
+def choose_path(
+    policies: PolicyValueSet,
+    tasks: TaskDistribution,
+    paths: Sequence[Sequence[Setting]],
+    *,
+    method: str | MethodSpec,
+    episodes: int,
+    risk: float = 0.05,
+    runs: int = 100,
+    seed: int,
+    judged_on: int = JUDGED_ON,
+    abandoned: float = 0.0,
+    reserve: float = 0.0,
+    horizon: int | None = None,
+    jobs: int = 2,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Setting, ...]:
+    """The path, of several, whose boldest setting that is likely to pass earns most: for `path=` of `calibrate`.
+
+    A pilot on tasks of its own, independent of those of a calibration with the same seed: the path is then fixed before
+    anything is counted, and the calibration promises what it would of any path (docs/guarantees.md, Theorem 12c).
+
+    Args:
+        paths: each from cautious to bold, as for `calibrate`; where no setting passes, the path whose first is unsafe
+            least often is taken.
+        runs: simulated tasks of the pilot.
+        method, episodes, risk, judged_on, abandoned, reserve, horizon, options: as for `calibrate`.
+    """
+    check_jobs(jobs)
+    spec = spec_of(advice(policies).method if method == "certified" else method)
+    parts = {"error": 0.0, "abandoned": abandoned, "reserve": reserve}
+    counts = {"runs": runs, "attempt": 0, "seed": seed, "judged_on": judged_on}
+    untried = _untried(spec, policies, tasks, episodes, risk, policies.units.steps(horizon), options, parts, counts)
+    if not paths or any(isinstance(path, Mapping | str) or not isinstance(path, Sequence) for path in paths):
+        raise InvalidInput(f"paths must be lists of settings, at least one, got {paths!r:.200}")
+    chosen = [_path(spec, policies, risk, path, None) for path in paths]
+    settings = _distinct([setting for path in chosen for setting in path])
+    own = method if isinstance(method, MethodSpec) else spec.name
+    trial = CalibrationRuns(own, policies, tasks, untried, settings, streams=PILOT)
+    trial.check_settings()
+    with workers(jobs) as ready:
+        rows = list(trial.rows(range(runs), len(settings), ready, progress or silent))
+    return max(chosen, key=lambda path: _worth_of_path(trial, rows, path))
+
+
+def _distinct(settings: Sequence[Setting]) -> tuple[Setting, ...]:
+    """Each once; some are dictionaries, which no set can hold."""
+    return tuple(setting for k, setting in enumerate(settings) if setting not in settings[:k])
+
+
+def _worth_of_path(trial: CalibrationRuns, rows: Sequence[TaskOutcomes], path: Sequence[Setting]) -> tuple[float, int]:
+    """What its boldest setting that passes gains; where none does, how seldom the first is unsafe."""
+
+    def unsafe(setting: Setting) -> int:
+        return len(_unsafe_runs(rows, trial.path.index(setting)))
+
+    level = fixed_sequence_test(trial.found, path, unsafe).level
+    gain = -math.inf if level is None else _mean_gain(rows, trial.path.index(level))
+    return gain, -unsafe(path[0])
 
 
 def recount(
@@ -207,11 +224,11 @@ def recount(
     numbers = sorted(drawn.tolist())
     _check_recountable(found, policies, tasks)
     trial = CalibrationRuns(method or found.method, policies, tasks, found, found.passed)
-    rows: list[Sequence[Outcome]] = []
+    rows: list[TaskOutcomes] = []
     with workers(jobs) as ready:
         rows.extend(trial.rows(numbers, len(trial.path), ready, progress or silent))
     for k, (setting, told) in enumerate(zip(trial.path, found.unsafe_runs or (), strict=False)):
-        unsafe = {number for number, row in zip(numbers, rows, strict=True) if row[k][0]}
+        unsafe = {number for number, row in zip(numbers, rows, strict=True) if row.outcomes[k].unsafe}
         wrong = unsafe ^ (set(told) & set(numbers))
         if wrong:
             raise ArtifactError(
@@ -327,75 +344,3 @@ def _in_words(tasks: TaskDistribution) -> str:
     arguments = ", ".join(f"{name} {value}" for name, value in tasks.recipe.items() if name != "family")
     name = str(tasks.recipe.get("family", "tasks without a recipe"))
     return f"{name} ({arguments})" if arguments else name
-
-
-@dataclass(frozen=True, eq=False)
-class CalibrationRuns:
-    """Runs of a learner at the settings of a path, the same tasks and seeds at each."""
-
-    method: str | MethodSpec
-    policies: PolicyValueSet
-    tasks: TaskDistribution
-    found: Calibration
-    path: tuple[Setting, ...]
-
-    def check_settings(self) -> None:
-        """Refuse what no learner can be made with before anything is simulated."""
-        for setting in self.path:
-            self._learner(setting, 0)
-
-    def rows(
-        self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
-    ) -> Iterator[list[Outcome]]:
-        """The outcomes of each run at the first `alive` settings."""
-        calls = [(numbers[k : k + BATCH], alive) for k in range(0, len(numbers), BATCH)]
-        for batch in ready.map("runs", self._batch, calls, show):
-            yield from batch
-
-    def _batch(self, numbers: Sequence[int], alive: int) -> list[list[Outcome]]:
-        return [self._run(number, alive) for number in numbers]
-
-    def _run(self, number: int, alive: int) -> list[Outcome]:
-        """A task counts as unsafe if anything deployed on it is not shown to keep the budgets, or if the safe policy is
-        not, in which every run may end."""
-        task = self.tasks.task(self.tasks.sample(1, np.random.default_rng(self._stream(TASKS, number)))[0])
-        seed = int(self._stream(RUNS, number).generate_state(1)[0])
-        units, policies = self.policies.units, self.policies.policies
-        judge = Judge(
-            task,
-            policies,
-            steps=self.found.horizon,
-            error=self.found.judge_error or 0.5,  # no use is made of it where values are exact
-            most=self.found.judged_on,
-            seed=seed,
-            rounding=ROUNDING * min(1.0, float(units.cost_scale.min())),
-        )
-        # Simulating takes longest where values cannot be read; where they can, there may be too many episodes to keep.
-        shared = None if isinstance(task, ReadableTask) else dict[int, EpisodeStream]()
-        return [self._outcome(setting, task, seed, judge, shared) for setting in self.path[:alive]]
-
-    def _outcome(
-        self, setting: Setting, task: Task, seed: int, judge: Judge, shared: dict[int, EpisodeStream] | None
-    ) -> Outcome:
-        chosen, episodes, lost = self._learner(setting, seed), self.found.episodes, self.found.abandoned
-        deployed = simulate(chosen, task, episodes=episodes, seed=seed, abandoned=lost, shared=shared)
-        mixtures = [judge.mixture(chosen, each) for _, each in deployed]
-        lengths = np.diff([begin for begin, _ in deployed], append=episodes)
-        reward = float(np.dot(lengths, [judge.reward(each) for each in mixtures])) / episodes
-        return not judge.shows_safe([SAFE_ALONE, *mixtures]), reward - judge.reward(SAFE_ALONE)
-
-    def _learner(self, setting: Setting, seed: int) -> Learner:
-        return learner(
-            self.policies,
-            method=self.method,
-            episodes=self.found.episodes,
-            risk=self.found.risk,
-            seed=seed,
-            horizon=self.found.horizon,
-            **{**self.found.options, **options_at(setting)},
-        )
-
-    def _stream(self, stage: int, number: int) -> np.random.SeedSequence:
-        """Random numbers of a run; a later attempt has others, also with the same seed."""
-        later = (self.found.attempt,) if self.found.attempt > 1 else ()
-        return np.random.SeedSequence(self.found.seed, spawn_key=(stage, number, *later))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from rich.console import Console
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # what, how much of it is done, how much there is; 0: unknown
-
+# What, how much of it is done, how much there is; 0: unknown. Words may change on the way, for instance with a count:
+# as long as more of the same total is done, it is the same stage.
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 EVERY = 30.0  # seconds between lines of one stage, where there is no terminal
 
@@ -42,13 +43,13 @@ def progress_reporter(wanted: bool | Progress, console: Console | None = None) -
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, TextColumn("to go"), TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
-        current = "starting"
+        last = ("starting", 0, 0)
 
         def update(what: str, done: int, total: int) -> None:
-            nonlocal current
-            if what != current:  # the time to go is that of a stage
+            nonlocal last
+            if what != last[0] and not _goes_on(last, done, total):  # the time to go is that of a stage
                 bar.reset(task)
-                current = what
+            last = (what, done, total)
             bar.update(task, description=what, completed=done, total=total or None)
 
         yield update
@@ -64,26 +65,39 @@ def say(wanted: bool | Progress, *lines: str) -> None:
 
 
 def _lines(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
-    began: dict[str, float] = {}
-    said = 0.0
+    began: dict[str, tuple[float, int]] = {}  # of a stage: when, and how much was done then
+    said, last = 0.0, ("", 0, 0)
 
     def line(what: str, done: int, total: int) -> None:
-        nonlocal said
+        nonlocal said, last
         now = clock()
+        if what not in began and _goes_on(last, done, total):
+            began[what] = began[last[0]]
+        last = (what, done, total)
         if what in began and now - said < EVERY:
             return
-        far = _how_far(done, total, now - began[what]) if what in began else "..."
-        began.setdefault(what, now)
+        far = "..."
+        if what in began:
+            since, before = began[what]
+            far = _how_far(done, total, now - since, done - before)
+        began.setdefault(what, (now, done))
         said = now
         console.print(f"{what} {far}", highlight=False, markup=False, soft_wrap=True)
 
     return line
 
 
-def _how_far(done: int, total: int, seconds: float) -> str:
+def _goes_on(last: tuple[str, int, int], done: int, total: int) -> bool:
+    """Whether this is the stage that was shown last, under other words."""
+    _, before, of = last
+    return total == of > 0 and done > before
+
+
+def _how_far(done: int, total: int, seconds: float, new: int) -> str:
+    """`new`: what was done in these seconds, less than `done` where work was resumed."""
     if not total:
         return f"... {_span(seconds)} so far"
-    to_go = f", about {_span(seconds * (total - done) / done)} to go" if done else ""
+    to_go = f", about {_span(seconds * (total - done) / new)} to go" if new > 0 else ""
     return f"... {done:,} of {total:,} after {_span(seconds)}{to_go}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ def ray_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else one is written to the home folder
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    beside = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, beside)]))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
     try:
         register_ray()

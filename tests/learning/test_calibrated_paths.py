@@ -52,7 +52,7 @@ def test_it_depends_on_its_seed_alone_and_survives_plain_data() -> None:
 
 
 def test_an_interrupted_one_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from surefoot.calibration import CalibrationRuns
+    from surefoot.calibration_runs import CalibrationRuns
 
     def count(record: Path | None) -> Calibration:
         return sf.calibrate(policies(), TASKS, method="certified-returns", path=PATH, record=record, **GIVEN)

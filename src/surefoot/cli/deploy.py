@@ -14,8 +14,10 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from surefoot.calibration import JUDGED_ON, calibrate
+from surefoot.bounded_json import parse_strictly
+from surefoot.calibration import JUDGED_ON, calibrate, choose_path
 from surefoot.calibration import recount as count_runs
+from surefoot.calibration_runs import TaskOutcomes
 from surefoot.cli.journals import JournalPath, KeyFile, count_rows, read_key, reading
 from surefoot.cli.terminal import (
     Json,
@@ -35,7 +37,7 @@ from surefoot.cli.terminal import (
 )
 from surefoot.cli.train import rebuild_family
 from surefoot.cmdp.wording import number, setting_in_words
-from surefoot.deploy.calibration_files import read_calibration, write_calibration
+from surefoot.deploy.calibration_files import LIMITS, read_calibration, write_calibration
 from surefoot.deploy.chain import STRANGE
 from surefoot.deploy.protocol import LONGEST_LINE, failure, serve
 from surefoot.deploy.replay import header_settings
@@ -43,7 +45,7 @@ from surefoot.deploy.session import Deployment
 from surefoot.deploy.status import certificate_in_words, order_in_words
 from surefoot.deploy.verify import Verification, read_header, verify
 from surefoot.errors import ArtifactError, InvalidInput, SurefootError
-from surefoot.files import check_file
+from surefoot.files import check_file, read_file, write_file
 from surefoot.interrupts import defer_sigint
 from surefoot.learning.calibrated import CLAIMED, Calibration, parse_calibration
 from surefoot.learning.learner import Learner
@@ -81,7 +83,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 def calibrate_command(
-    path: SetPath,
+    set_path: SetPath,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="JSON file for deploy --calibration.")],
     episodes: Annotated[int, typer.Option(min=1, max=MOST_EPISODES, help="The most that will be deployed.")],
     method: Annotated[
@@ -109,21 +111,32 @@ def calibrate_command(
     serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
     Whoever calibrates again after seeing the result makes another --attempt, for which less may be unsafe.
     """
-    check_file(out)
-    sealing = read_key(key)
-    policies = PolicyValueSet.load(path)
+    page, file, pilot, record = (options.pop(name) for name in ("page", "path", "pilot", "record"))
+    places = [out] if page is None else [out, page]
+    for place in places:
+        check_file(place)
+    sealing, settings, rows = read_key(key), _read_settings(file, pilot), list[TaskOutcomes]()
+    policies = PolicyValueSet.load(set_path)
+    family = rebuild_family(policies.recipe) if tasks is None else _tasks_of(tasks)
+    shared: dict[str, Any] = {"method": method, "episodes": episodes, "risk": risk, "seed": seed, "jobs": jobs}
+    shared |= drop_none(**{name: options.pop(name) for name in ("judged_on", "abandoned", "reserve")})
     with progress(not as_json) as report:
+        if pilot is not None:
+            settings = choose_path(policies, family, settings, runs=pilot, progress=report, **shared)
         found = calibrate(
-            policies, rebuild_family(policies.recipe) if tasks is None else _tasks_of(tasks),
-            method=method, episodes=episodes, risk=risk, runs=runs, attempt=attempt, seed=seed, jobs=jobs,
-            levels=None if levels is None else numbers("levels", levels), progress=report, **drop_none(**options),
+            policies, family, runs=runs, attempt=attempt, path=settings,
+            levels=None if levels is None else numbers("levels", levels), progress=report,
+            record=record or (rows if page else None), **shared, **drop_none(**options),
         )  # fmt: skip
     content = write_calibration(out, found, sealing)
+    if page is not None:
+        _write_page(page, found, record or rows)
     if as_json:
         print_json(content)
         return
     print_lines(_calibration_lines(found))
-    print_path(out)
+    for place in places:
+        print_path(place)
 
 
 CALIBRATION_OPTIONS = {
@@ -132,8 +145,37 @@ CALIBRATION_OPTIONS = {
     "abandoned": optional(float, help="Share of the episodes that have no outcome; 0."),
     "reserve": optional(float, help="Part of the risk for the method as it is proved, after the last episode; 0."),
     "record": optional(str, metavar="FILE", help="Runs as they come; with it an interrupted calibration goes on."),
+    "path": Annotated[
+        Path | None,
+        typer.Option("--path", metavar="FILE", help="JSON list of settings to try, from cautious to bold."),
+    ],
+    "pilot": optional(
+        int, min=1, metavar="N", help="The file of --path lists several; so many other tasks choose one."
+    ),
+    "page": Annotated[Path | None, typer.Option("--page", metavar="FILE", help="HTML page of what was counted.")],
 }
 app.command("calibrate")(with_options(calibrate_command, CALIBRATION_OPTIONS))
+
+
+def _read_settings(file: Path | None, pilot: int | None) -> Any:
+    """A list of settings, or of lists of such if there is a pilot."""
+    if file is None:
+        if pilot is not None:
+            raise InvalidInput("pilot must come with --path FILE, a list of paths to choose from, got none")
+        return None
+    try:
+        found = parse_strictly(read_file(file, LIMITS.size), LIMITS)
+    except ValueError as error:
+        raise ArtifactError(f"path: {file} is not JSON: {error}") from None
+    if not isinstance(found, list):
+        raise ArtifactError(f"path: {file} must hold a list, got {found!r:.80}")
+    return found
+
+
+def _write_page(page: Path, found: Calibration, record: str | list[TaskOutcomes]) -> None:
+    from surefoot.report.calibration import calibration_page  # draws figures, which other commands do without
+
+    write_file(page, calibration_page(found, record).encode())
 
 
 def _tasks_of(name: str) -> TaskDistribution:

@@ -8,7 +8,7 @@ judge errs only by calling that one safe, so there is no union over what was dep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Episodes, ReadableTask, Task, Values
 from surefoot.estimates import Intervals
+from surefoot.learning.certified.selection import best_mixture
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import SAFE, Mixture
 from surefoot.simulate.evaluator import mixture_worth
@@ -55,7 +56,7 @@ class Judge:
     ) -> None:
         self.task, self.steps, self.error, self.most = task, steps, error, most
         self.seed, self.rounding, self._first_round = seed, rounding, min(FIRST_ROUND, most)
-        self._policies = list(policies)
+        self._policies, self._known = list(policies), len(policies)
         self._numbers = {id(policy): k for k, policy in enumerate(policies)}
         self._fresh: dict[int, _FreshEpisodes] = {}
         self._values: dict[int, Values] = {}
@@ -73,9 +74,16 @@ class Judge:
     def reward(self, mixture: Weighted) -> float:
         """Its value, or the mean over the first fresh episodes."""
         numbers, shares = mixture
-        if isinstance(self.task, ReadableTask):
-            return float(np.dot(shares, [self._exact(k).reward for k in numbers]))
-        return float(np.dot(shares, [self._episodes(k, self._first_round).reward.mean() for k in numbers]))
+        return float(np.dot(shares, [self._value(k).reward for k in numbers]))
+
+    def possible_gain(self) -> float:
+        """Reward of the best mixture of the policy set within the budgets, beyond that of the safe policy: by values,
+        or by the means over the first fresh episodes. The safe policy is always possible."""
+        values = [self._value(k) for k in range(self._known)]
+        reward, margin = np.array([each.reward for each in values]), np.stack([each.margin for each in values], axis=1)
+        margin[:, SAFE] = np.maximum(margin[:, SAFE], 0.0)
+        best = best_mixture(margin, reward)
+        return max(0.0, float(best.weights @ reward[best.indices] - reward[SAFE]))
 
     def _number(self, policy: Policy) -> int:
         if id(policy) not in self._numbers:
@@ -91,11 +99,17 @@ class Judge:
 
     def _is_safe(self, mixture: Weighted) -> bool:
         numbers, shares = mixture
-        return mixture_worth(np.array(shares), [self._exact(k) for k in numbers]).margin >= -self.rounding
+        return mixture_worth(np.array(shares), [self._value(k) for k in numbers]).margin >= -self.rounding
 
-    def _exact(self, number: int) -> Values:
+    def _value(self, number: int) -> Values:
+        """Of a policy: exact, or the means over its first fresh episodes."""
         if number not in self._values:
-            self._values[number] = cast(ReadableTask, self.task).values(self._policies[number])
+            if isinstance(self.task, ReadableTask):
+                self._values[number] = self.task.values(self._policies[number])
+            else:
+                seen = self._episodes(number, self._first_round)
+                cost = seen.cost.mean(axis=0)
+                self._values[number] = Values(float(seen.reward.mean()), cost, self.task.units.budget - cost)
         return self._values[number]
 
     def _bet(self, mixture: Weighted) -> bool:

@@ -100,7 +100,7 @@ UNSAFE: dict[str, dict[tuple[str | int, ...], dict[str, Any]]] = {
     "regret": {("runs", 0): {"unsafe": True}},
     "shift": {("near", 0): {"unsafe": 1}},
     "calibration": {
-        ("calibration",): {"level": 0.15},
+        ("calibration",): {"level": 0.15, "counts": [[0.15, 20]]},
         ("fresh",): {"unsafe": 60, "interval": list(binomial_interval(60, 400))},
     },
     "promise": {

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from surefoot.arrays import Floats
 from surefoot.calibration import calibrate
@@ -27,14 +25,14 @@ from surefoot.lab.experiments.frame import (
     seed_option,
 )
 from surefoot.lab.experiments.gridworld import DELTA, EPSILON
-from surefoot.learning.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration, parse_calibration
 from surefoot.learning.certified.choice import EVIDENCE
 from surefoot.methods import adapt
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.figures import STYLE, svg
+from surefoot.report.calibration import CAPTION, settings_figure, settings_table
+from surefoot.report.figures import svg
 from surefoot.report.metrics import binomial_interval
 from surefoot.report.page import Section
-from surefoot.report.palette import BUDGET_COLOUR, INK, stroke
 from surefoot.report.table import Column, Table
 from surefoot.report.verdict import Answer, Verdict, elapsed_time, percent
 from surefoot.streams import Stream
@@ -162,7 +160,7 @@ def _count(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page(results: Results) -> Report:
-    figure = unsafe_by_level(results["calibration"], results["fresh"])
+    figure = settings_figure(parse_calibration(results["calibration"]), fresh=results["fresh"])
     return report(
         results,
         CalibratedLevels,
@@ -170,7 +168,7 @@ def page(results: Results) -> Report:
         verdict=_verdict(results),
         lead=_LEAD,
         sections=(
-            Section("Unsafe tasks by level", figure=svg(figure), caption=_CAPTION),
+            Section("Unsafe tasks by level", figure=svg(figure), caption=CAPTION),
             *(Section(title, table=table) for title, table in tables(results).items()),
         ),
         figures={"calibration.png": figure},
@@ -185,11 +183,6 @@ _LEAD = (
     "A certified method is given a level, its risk, and is unsafe less often than that. Simulated tasks show how far "
     "the level may be raised for a declared number of episodes, the risk kept; fresh tasks show what that is worth."
 )
-_CAPTION = (
-    "A task counts as unsafe if anything that was deployed on it breaks the budget, or if the safe policy would. "
-    "Levels are tried from the left, on the same simulated tasks, until one fails; the last that passed is used. "
-    "A count breaks off once it is too large: at a level that failed there may be many more."
-)
 
 
 def _part(error: float) -> str:
@@ -199,9 +192,6 @@ def _part(error: float) -> str:
 def tables(results: Results) -> dict[str, Table]:
     """Levels; and what the one that was found is worth."""
     found, fresh, means = results["calibration"], results["fresh"], _means(results)
-    levels = [
-        {"level": level, "unsafe": unsafe, "passed": _passes_level(found, level)} for level, unsafe in found["counts"]
-    ]
     counted = {"fresh": fresh["regret"], "unsafe": f"{fresh['unsafe']:,} of {fresh['tasks']:,}"}
     plain = {"level": "as proved", "value": results["settings"]["risk"], "published": means["plain"]}
     if found["level"] is None:
@@ -212,12 +202,7 @@ def tables(results: Results) -> dict[str, Table]:
             {"level": "calibrated", "value": found["level"], "published": means["calibrated"], **counted},
         ]
     return {
-        "Levels": Table.of(
-            levels,
-            Column("level", "level", "g"),
-            Column("unsafe", lambda row: f"{row['unsafe']:,}{_OPEN[row['passed']]} of {found['runs']:,}", ""),
-            Column("verdict", lambda row: "passed" if row["passed"] else "failed"),
-        ),
+        "Levels": settings_table(parse_calibration(found)),
         "Regret and promise": Table.of(
             worth,
             Column("level", "level"),
@@ -229,16 +214,9 @@ def tables(results: Results) -> dict[str, Table]:
     }
 
 
-_OPEN = {True: "", False: " or more"}  # a count breaks off once it is too large
-
-
 def _means(results: Results) -> dict[str, float]:
     """Of the regret on the published noises."""
     return {name: float(np.mean(regrets)) for name, regrets in results["published"].items()}
-
-
-def _passes_level(found: Any, level: float) -> bool:
-    return found["level"] is not None and level <= found["level"]
 
 
 def _verdict(results: Results) -> Verdict:
@@ -273,49 +251,6 @@ def _gain_answer(means: Mapping[str, float], level: float | None) -> Answer:
     plain, raised = means["plain"], means["calibrated"]
     worth = f"of the regret on the published noises avoided: {raised:,.0f} instead of {plain:,.0f}"
     return Answer("Gained", percent(1 - raised / plain) if plain > 0 else "nothing", worth)
-
-
-def unsafe_by_level(calibration: Mapping[str, Any], fresh: Mapping[str, Any]) -> Figure:
-    """Dots with 95 % intervals, triangles where a level failed; the line is what a level may not exceed."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7.6, 3.8), layout="constrained")
-        axes = figure.subplots()
-        runs, most = calibration["runs"], calibration["risk"] - calibration["error"]
-        limit = "risk less the error of the test" if calibration["error"] else "risk"
-        colour = stroke(calibration["method"]).colour
-        for level, unsafe in calibration["counts"]:
-            passed = calibration["level"] is not None and level <= calibration["level"]
-            label = "simulated tasks, passed" if passed else "failed: so many or more, not counted to the end"
-            axes.plot(level, 100 * unsafe / runs, "o" if passed else "^", color=colour, markersize=7, label=label)
-            if passed:  # a count that was broken off has no interval
-                low, high = binomial_interval(unsafe, runs)
-                axes.plot([level, level], [100 * low, 100 * high], color=colour, linewidth=1.5)
-        if calibration["level"] is not None:
-            low, high = (100 * end for end in fresh["interval"])
-            share = 100 * fresh["unsafe"] / fresh["tasks"]
-            axes.errorbar(
-                calibration["level"] * 1.02,
-                share,
-                [[share - low], [high - share]],
-                fmt="s",
-                color=INK,
-                markersize=5,
-                label="fresh tasks, at the level that was found",
-            )
-        axes.axhline(100 * most, color=BUDGET_COLOUR, linewidth=1.2, linestyle="--")
-        axes.annotate(
-            limit, (0.01, 100 * most), xycoords=("axes fraction", "data"),
-            xytext=(0, 3), textcoords="offset points", fontsize=8.5, color=BUDGET_COLOUR,
-        )  # fmt: skip
-        axes.set_xlim(0, 1.25 * max(level for level, _ in calibration["counts"]))
-        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
-        axes.set_xlabel("nominal level")
-        axes.set_ylabel("unsafe tasks in %")
-        handles, labels = axes.get_legend_handles_labels()
-        named = dict(zip(labels, handles, strict=True))  # each once
-        below = 100 * most / axes.get_ylim()[1]  # the line, where levels are low and nothing is in the way
-        axes.legend(named.values(), named.keys(), loc="upper left", bbox_to_anchor=(0.0, below))
-    return figure
 
 
 EXPERIMENT = Experiment(
