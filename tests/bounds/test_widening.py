@@ -13,8 +13,9 @@ import pytest
 from guarantees import mutants
 from guarantees.mutants import STAY_CALM, STAY_RICH
 from surefoot.arrays import Floats
-from surefoot.bounds.cells import Cells
-from surefoot.bounds.widening import widen_bounds, widen_for_shift
+from surefoot.bounds.cells import Cells, Source
+from surefoot.bounds.settings import LESS_URGENT
+from surefoot.bounds.widening import shrink_bounds, widen_bounds, widen_for_shift
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.method import Certified
@@ -98,6 +99,27 @@ def test_evidence_knows_of_the_shift() -> None:
     assert chosen.model.reward is None  # type: ignore[attr-defined]
     assert (chosen.model.start > 0).all()  # type: ignore[attr-defined]
     assert (made("certified-returns", shift=SHIFT).evidence.cells.lower <= cells().lower).all()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("source", "place"), [("holdout", 1 / 2), ("monte-carlo", 1 / (1 + LESS_URGENT))])
+def test_narrower_bounds_are_around_what_was_estimated(source: Source, place: float) -> None:
+    own = replace(cells(), source=source, model=None)
+    estimate, half, same = (shrink_bounds(own, width) for width in (0.0, 0.5, 1.0))
+    assert same is own
+    assert np.array_equal(estimate.lower, estimate.upper)
+    margins = own.lower[..., 1:] + place * (own.upper - own.lower)[..., 1:]
+    np.testing.assert_allclose(estimate.lower[..., 1:], margins, rtol=1e-12)
+    np.testing.assert_allclose(estimate.lower[..., 0], (own.lower + own.upper)[..., 0] / 2, rtol=1e-12)
+    np.testing.assert_allclose(half.lower, (own.lower + estimate.lower) / 2, rtol=1e-12)
+    np.testing.assert_allclose(half.upper, (own.upper + estimate.upper) / 2, rtol=1e-12)
+
+
+def test_evidence_has_a_width_of_its_own() -> None:
+    chosen = made("certified-returns", width=0.0, evidence_width=0.5, level=0.2)
+    held_against: Cells = chosen.evidence.cells  # type: ignore[attr-defined]
+    assert np.array_equal(chosen.cells.lower, shrink_bounds(cells(), 0.0).lower)
+    assert np.array_equal(held_against.lower, shrink_bounds(cells(), 0.5).lower)
+    assert not made("certified-returns", evidence_width=0.5).certified
 
 
 def test_certified_is_one_that_allows_a_shift() -> None:

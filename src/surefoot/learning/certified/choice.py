@@ -225,8 +225,9 @@ def _model_free(policies: PolicyValueSet, name: str, note: str, risk: float, ste
 
 LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks, where bounds are exact
 LARGEST_LEVEL = 0.9
-# Where bounds are estimated: how wide they are, as a share of what is proved, and the level in risks.
-WIDTHS_AND_LEVELS = ((0.5, 2), (0.25, 4), (0.15, 6), (0.1, 10), (0.05, 10), (0.0, 10))
+# Where bounds are estimated: width of those on values and of those that evidence is held against, as shares of what is
+# proved, and the level in risks.
+WIDTHS_AND_LEVELS = ((0.5, 0.7, 2), (0.2, 0.5, 5), (0.1, 0.35, 10), (0.1, 0.2, 10), (0.05, 0.1, 10))
 SLACK = 0.03
 
 
@@ -235,8 +236,8 @@ def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ..
     if policies.cells is None or policies.cells.prior_known:
         return tuple(factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL)
     return tuple(
-        {"width": width, "level": min(factor * risk, LARGEST_LEVEL), "slack": SLACK}
-        for width, factor in WIDTHS_AND_LEVELS
+        {"width": width, "evidence_width": evidence, "level": min(factor * risk, LARGEST_LEVEL), "slack": SLACK}
+        for width, evidence, factor in WIDTHS_AND_LEVELS
     )
 
 
