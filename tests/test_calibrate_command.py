@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from surefoot.cli.deploy import _calibration_lines
+from surefoot.cli.deploy import _calibration_lines, _tasks_of
 from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header
-from surefoot.errors import ArtifactError
+from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.calibrated import Calibration
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution
 from test_cli import refused, surefoot
 
 SMALL = ["--episodes", "20", "--risk", "0.4", "--runs", "12", "--levels", "0.5", "--jobs", "1"]
@@ -173,3 +176,72 @@ def test_what_is_no_path_is_refused(policies: Path, tmp_path: Path) -> None:
         *given, "--path", tmp_path / "path.json", "--levels", "0.5"
     )
     assert not (tmp_path / "found.json").exists()
+
+
+# ------------------------------------------------------------------------------------------- tasks of one's own
+
+
+def slippery() -> TaskDistribution:
+    """Other tasks than the policies were trained on."""
+    return gridworld(std=0.02)
+
+
+def not_tasks() -> str:
+    return "gridworld"
+
+
+HERE = f"{__name__}:slippery"
+
+
+def test_runs_on_other_tasks_are_counted_again_on_these(
+    policies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, journal = tmp_path / "calibration.json", tmp_path / "journal"
+    assert surefoot("calibrate", policies, *SMALL, "--out", file, "--tasks", HERE).code == 0
+    monkeypatch.setattr("surefoot.cli.deploy._lines", lambda: iter([b'{"do": "ask"}\n']))
+    begin = ("deploy", policies, "--journal", journal, "--method", "certified-likelihood", "--risk", "0.4")
+    begin += ("--calibration", file, "--recount", "5")
+    said = surefoot(*begin).err
+    assert "tasks must be those that the calibration was made on, gridworld (kernel published, std 0.02" in said
+    assert "but SET was trained on others" in said
+    assert "--tasks MODULE:NAME" in said
+    assert "that returns tasks, got str" in surefoot(*begin, "--tasks", f"{__name__}:not_tasks").err
+    assert not journal.exists()
+    answer = surefoot(*begin, "--tasks", HERE)
+    assert answer.code == 0, answer.err
+    assert read_header(journal)["settings"]["calibration"]["standing"] == "recounted"
+
+    check = ("verify", journal, "--policies", policies)
+    assert "but SET was trained on others" in surefoot(*check, "--recount", "5").err
+    checked = surefoot(*check, "--recount", "5", "--tasks", HERE)
+    assert (checked.code, "all are as the calibration says" in checked.out) == (0, True)
+    assert "tasks must come with recount" in refused(*check, "--tasks", HERE)
+    assert "tasks must come with recount" in surefoot(*begin[:-2], "--tasks", HERE).err
+
+
+def test_tasks_of_a_module_in_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_tasks.py").write_text("from surefoot.tasks.gridworld_tasks import gridworld as make\n")
+    monkeypatch.setattr("sys.path", list(sys.path))
+    with pytest.raises(InvalidInput, match="No module named 'my_own_tasks'"):
+        _tasks_of("my_own_tasks:make")
+    monkeypatch.chdir(tmp_path)
+    assert _tasks_of("my_own_tasks:make").digest() == gridworld().digest()
+
+
+# ------------------------------------------------------------------------------------------------------- in the plan
+
+
+def test_a_plan_has_a_line_for_it(policies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surefoot.simulate.plan.TRIAL_EPISODES", 20)
+    monkeypatch.setattr("surefoot.simulate.plan.TRIAL_TASKS", 1)
+    file, key = tmp_path / "calibration.json", tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    assert surefoot("calibrate", policies, *SMALL, "--out", file, "--key", key).code == 0
+    plan = ("plan", policies, "--risk", "0.4", "--calibration", file)
+    for how, certified, words in (((), False, "claimed calibration"), (("--key", key), True, "certified by calibr")):
+        line = surefoot(*plan, *how, "--json").json[1]
+        assert (line["method"], line["certified"]) == ("certified-likelihood, calibrated", certified)
+        assert words in line["reason"]
+    assert "certified-likelihood, calibrated  uncertified" in surefoot(*plan).out
+    assert "key must come with a calibration" in refused("plan", policies, "--key", key)
+    assert "calibration must be left out with --table" in refused("plan", policies, "--table", "--calibration", file)

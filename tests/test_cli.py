@@ -39,7 +39,7 @@ from surefoot.report.table import Cell, Table
 from surefoot.simulate import plan
 
 ROOT = Path(__file__).parents[1]
-TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100, 3)
+TINY = bench.Sizes(3, 200, 20, 60, (500, 1000), 6, 20.0, 1, 5, 100, 3, 3)
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def test_bench_measures_once_and_prints_a_table_or_json(monkeypatch: pytest.Monk
     answer = surefoot("bench", "--quick")
     assert answer.code == 0, answer.err
     assert answer.out.splitlines()[0].split() == ["what", "ours", "plain", "way", "ratio", "note"]
-    assert answer.out.count("×") == 10
+    assert answer.out.count("×") == 11
     row = bench.BenchRow("what", "1 s", "2 s", 2.0)
     monkeypatch.setattr("surefoot.lab.bench.run.run", lambda quick, progress: [row] if quick else [])
     assert surefoot("bench", "--quick", "--json").json == [row.as_dict()]

@@ -32,7 +32,7 @@ from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine, drop_withdr
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.simulate.plan import plan_methods
+from surefoot.simulate.plan import plan_calibrated, plan_methods
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import JUDGED_EPISODES, Observer, run_learner
 from surefoot.tasks.task_distribution import TaskDistribution, check_task
@@ -203,21 +203,45 @@ def plan(
     episodes: int,
     risk: float = 0.05,
     tasks: TaskDistribution | None = None,
+    calibration: Calibration | None = None,
+    method: MethodSpec | None = None,
     progress: Progress = silent,
 ) -> tuple[PlanLine, ...]:
     """How long each method that can tell stays on the safe policy, in a run of `episodes` episodes.
 
     The first line is about `certified`: which of the others it is, why, and what a stronger one would need to know.
+    With a calibration the second is about its method at the setting that it allows.
 
     Args:
         tasks: the family that the set was trained on, to try methods on where the set alone can make no tasks.
+        calibration: what `calibrate` returned or `read_calibration` read; one that is claimed certifies nothing.
+        method: that it was made with, if it is one's own.
         progress: told (what is tried, how many runs are done, how many there are).
     """
     episodes = check_int("episodes", episodes)
+    counted, calibrated = _as_calibration(calibration), list[PlanLine]()
+    if counted is not None:
+        spec = spec_of(method or counted.method)
+        calibrated.append(_plan_at_setting(policies, counted, spec, episodes, risk, tasks, progress))
     lines = plan_methods(METHODS.values(), policies, episodes=episodes, risk=risk, tasks=tasks, show=progress)
     found = advice(policies)
     same = next(line for line in lines if line.method == found.method)
-    return (PlanLine("certified", same.certified, same.episodes, "; ".join(found.sentences)), *lines)
+    certified = PlanLine("certified", same.certified, same.episodes, "; ".join(found.sentences))
+    return (certified, *calibrated, *lines)
+
+
+def _plan_at_setting(
+    policies: PolicyValueSet,
+    found: Calibration,
+    spec: MethodSpec,
+    episodes: int,
+    risk: float,
+    tasks: TaskDistribution | None,
+    show: Progress,
+) -> PlanLine:
+    terms = MethodArgs(spec.name, episodes, check_unit_interval("risk", risk), policies.units.steps(found.horizon))
+    made = _method_at_setting(spec, policies, terms, {}, found)
+    return plan_calibrated(made, policies, tasks=tasks, show=show)
 
 
 def specs() -> tuple[MethodSpec, ...]:

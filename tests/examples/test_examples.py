@@ -19,6 +19,7 @@ from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
+from surefoot.testing import learner_suite
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = ["cartpole", "pendulum", "frozen_lake"]
@@ -109,6 +110,41 @@ def test_a_deployment_survives_a_crash(tmp_path: Path, capsys: pytest.CaptureFix
     journal.write_bytes(tampered)
     with pytest.raises(sf.SurefootError):
         example.serve(tmp_path, 13)
+
+
+def test_a_learner_of_ones_own_keeps_the_contract() -> None:
+    example, lake = import_module("own_learner"), import_module("frozen_lake")
+    policies = sf.policy_set(
+        lake.tasks(sf.tasks.Finite([0.9, 1.0])),
+        safe=lake.SAFE,
+        candidates=lake.CANDIDATES,
+        seed=0,
+        envelopes=replace(SMALL, cells=0),
+        signals=False,
+        progress=False,
+    )
+    source = learner_suite.EpisodeSource(lake.tasks().task(0.9), 40, 300)
+    learner_suite.check(lambda: sf.learner(policies, method=example.SPENDING, seed=5, caution=1.0), source)
+
+
+def test_the_bound_of_a_learner_of_ones_own() -> None:
+    """So many falls are as many standard errors below what is expected at the bound; without errors it is the mean."""
+    most_falls = import_module("own_learner").most_falls
+    bound = most_falls(3.0, 20, 2.0)
+    assert (bound - 3 / 20) / np.sqrt(bound * (1 - bound) / 20) == pytest.approx(2.0)
+    assert most_falls(3.0, 20, 0.0) == 3 / 20
+    assert most_falls(0.0, 0, 2.0) == 1.0
+
+
+@pytest.mark.long
+def test_a_learner_of_ones_own_is_calibrated_and_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cautious setting passes and the bold one does not; what was deployed at the end is more than at first."""
+    example = import_module("own_learner")
+    verdict = example.main(tmp_path, runs=80, path=[{"caution": 4.0}, {"caution": 0.0}])
+    assert (verdict.holds, verdict.certified, verdict.episodes) == (True, True, 100)
+    printed = capsys.readouterr().out
+    assert re.search(r"of 80 are allowed: \{'caution': 4.0\}", printed)
+    assert int(re.findall(r"at last (\d+) % of the episodes", printed)[0]) > 18
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import pytest
 
 import surefoot as sf
 from contracts.spending import HORIZON, Spending, spending_set
-from contracts.test_own_method import HALFWAY
+from contracts.test_own_method import HALFWAY, Halfway
 from guarantees import mutants
 from surefoot.deploy.status import read_status
 from surefoot.errors import InvalidInput
 from surefoot.learning.calibrated import Calibration, parse_calibration
+from surefoot.learning.method import SAFE, Mixture, Step
 from surefoot.learning.posterior import chance_constrained_pair, temper
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.distribution import Uniform
@@ -134,12 +135,46 @@ def test_a_method_of_ones_own() -> None:
         sf.calibrate(policies(), TASKS, method=HALFWAY, path=path, reserve=0.1, **GIVEN)
 
 
+@dataclass(frozen=True, eq=False)
+class Idle(Halfway):
+    def update(self, state: Any, episode: int, drawn: Any, outcomes: Any) -> Step:
+        return Step(state, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparing(Halfway):
+    def mixture(self, state: Any) -> Mixture:
+        return Mixture(np.array([SAFE, 1]), np.array([0.5, 0.4]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Idle, "update of method 'halfway' must use some of the episodes told"),
+        (Sparing, r"weights of a mixture of method 'halfway' must be at least 0 and sum to 1, got \[0.5, 0.4\]"),
+        (lambda policies, share: None, "make must return a Method, got None"),
+    ],
+)
+def test_methods_of_which_no_count_would_mean_anything(make: Any, message: str) -> None:
+    spec = replace(HALFWAY, make=lambda policies, terms, share: make(policies, share))
+    with pytest.raises(InvalidInput, match=message):
+        sf.calibrate(policies(), TASKS, method=spec, path=[{"share": 0.5}], **GIVEN)
+
+
+def test_a_setting_may_be_a_word() -> None:
+    spec = replace(HALFWAY, make=lambda policies, terms, share: Halfway(policies, {"low": 0.1, "high": 0.2}[share]))
+    own = sf.calibrate(policies(), TASKS, method=spec, path=[{"share": "low"}], **GIVEN)
+    assert "share low, calibrated for 40" in sf.learner(policies(), method=spec, risk=0.3, calibration=own).method.note
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"path": PATH, "levels": [0.4]}, "path and levels must not both be given"),
         ({"path": []}, "levels must be increasing"),
         ({"path": [{}]}, "path must hold options by their names"),
+        ({"path": [3.0]}, "levels must lie strictly .* an option of a method is given by its name"),
+        ({"path": [{"width": np.int64(1)}]}, "path must hold options that a journal can keep"),
         ({"path": [{"width": 2.0}]}, "width must lie strictly"),
         ({"path": [{"breadth": 1.0}]}, "takes no option 'breadth'"),
         ({"reserve": 0.3}, "error must be less than the risk"),

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.arrays import check_unit_interval
+from surefoot.cli.journals import read_key
 from surefoot.cli.terminal import (
     SENTENCES,
     Json,
@@ -26,6 +27,7 @@ from surefoot.cli.terminal import (
     show_sentences,
 )
 from surefoot.cli.train import rebuild_family
+from surefoot.deploy.calibration_files import read_calibration
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.analysis.complexities import (
     Problem,
@@ -115,13 +117,24 @@ def plan_command(
     epsilon: Annotated[float | None, typer.Option(help="With --table: accuracy, unit scale.")] = None,
     cover: Annotated[int | None, typer.Option(min=1, help="With --table: tasks that cover the distribution.")] = None,
     as_json: Json = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote, for a line of its method."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="File with the key that sealed the calibration.")
+    ] = None,
 ) -> None:
-    """How many episodes each method needs before it may leave the safe policy."""
+    """How many episodes each method needs before it may leave the safe policy.
+
+    With a calibration its method is tried at the setting that it allows, too; without the key of its seal it is only
+    claimed.
+    """
     if risk is not None:
         check_unit_interval("risk", risk)
     policies = None if path is None else PolicyValueSet.load(path)
     given = drop_none(states=states, actions=actions, discount=discount, xi=xi, epsilon=epsilon, cover=cover)
-    asked = drop_none(episodes=episodes, risk=risk)
+    asked = drop_none(episodes=episodes, risk=risk, calibration=calibration)
     if table:
         if asked:
             raise InvalidInput(
@@ -134,8 +147,12 @@ def plan_command(
     if policies is None:
         raise InvalidInput("SET must be given, or --table with numbers, got neither")
     budget = ", ".join(f"{value:g}" for value in policies.units.budget)
+    if key is not None and calibration is None:
+        raise InvalidInput("key must come with a calibration that it sealed, got none")
+    counted = None if calibration is None else read_calibration(calibration, read_key(key))
+    chosen = 0.05 if risk is None else risk
     with progress(not as_json) as report:
-        found = plan(policies, episodes=episodes or 40_000, risk=0.05 if risk is None else risk, progress=report)
+        found = plan(policies, episodes=episodes or 40_000, risk=chosen, calibration=counted, progress=report)
     lines = plain_plan(found)
     if as_json:
         print_json(lines)

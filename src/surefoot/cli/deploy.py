@@ -71,6 +71,12 @@ Recount = Annotated[
         "--recount", min=1, metavar="N", help="Compute so many runs of the calibration again, drawn at random."
     ),
 ]
+RecountTasks = Annotated[
+    str | None,
+    typer.Option(
+        "--tasks", metavar="MODULE:NAME", help="With --recount: a function that makes the tasks of the calibration."
+    ),
+]
 
 
 PIECE = 2**16  # bytes of a line that are read at once
@@ -179,7 +185,8 @@ def _write_page(page: Path, found: Calibration, record: str | list[TaskOutcomes]
 
 
 def _tasks_of(name: str) -> TaskDistribution:
-    """What the function MODULE:NAME returns."""
+    """What the function MODULE:NAME returns; modules are also looked for in the folder that one is in, last of all."""
+    sys.path.append(str(Path.cwd()))
     try:
         made = pkgutil.resolve_name(name)()
     except (ImportError, AttributeError, ValueError, TypeError) as error:
@@ -220,16 +227,28 @@ def _without_a_level(found: Calibration) -> tuple[str, ...]:
     )
 
 
-def count_again(found: Calibration, policies: PolicyValueSet, runs: int) -> tuple[Calibration, str]:
+def count_again(found: Calibration, policies: PolicyValueSet, runs: int, tasks: str | None) -> tuple[Calibration, str]:
     """A calibration some of whose runs were computed again, drawn with a seed that nobody could know; and in words."""
-    seed = secrets.randbits(63)
+    seed, drawn_from = secrets.randbits(63), _tasks_of_calibration(found, policies, tasks)
     with progress(True) as report:
-        found = count_runs(found, policies, rebuild_family(policies.recipe), runs=runs, seed=seed, progress=report)
+        found = count_runs(found, policies, drawn_from, runs=runs, seed=seed, progress=report)
     share = 1 - math.exp(math.log(found.risk) / runs)
     return found, (
         f"{runs:,} of {found.runs:,} runs computed again, drawn with seed {seed}: all are as the calibration says; if "
         f"{100 * share:.2g} % of them were not, this would have had a probability of at most {found.risk:g}"
     )
+
+
+def _tasks_of_calibration(found: Calibration, policies: PolicyValueSet, name: str | None) -> TaskDistribution:
+    """Those of MODULE:NAME, or of the recipe of the policy set, if the calibration was made on them."""
+    made = rebuild_family(policies.recipe) if name is None else _tasks_of(name)
+    if found.tasks is not None and not found.tasks.endswith(made.digest()):
+        others = "SET was trained on others" if name is None else f"{name} makes others"
+        raise InvalidInput(
+            f"tasks must be those that the calibration was made on, {found.tasks}, but {others}, digest "
+            f"{made.digest()}: name the function that made them, --tasks MODULE:NAME"
+        )
+    return made
 
 
 def deploy_command(
@@ -241,11 +260,11 @@ def deploy_command(
 
     With a calibration it is certified if the file has the seal of --key, or if --recount finds its runs as it says.
     """
-    calibration, recount, key = (options.pop(name) for name in ("calibration", "recount", "key"))
+    calibration, recount, tasks, key = (options.pop(name) for name in ("calibration", "recount", "tasks", "key"))
     try:
         input_stream()
         policies = PolicyValueSet.load(path)
-        options["calibration"] = _calibration(calibration, policies, recount, key)
+        options["calibration"] = _calibration(calibration, policies, recount, tasks, key)
         with reading(journal) as observer:
             deployment = Deployment.open(
                 journal,
@@ -280,6 +299,7 @@ OPTIONS: dict[str, Any] = {
         typer.Option("--calibration", metavar="FILE", help="What surefoot calibrate wrote for this method."),
     ],
     "recount": Recount,
+    "tasks": RecountTasks,
     "key": KeyFile,
 }
 app.command("deploy")(with_options(deploy_command, OPTIONS))
@@ -292,6 +312,7 @@ def verify_command(
     head: Annotated[str | None, typer.Option("--head", help="A hash published earlier; it must occur.")] = None,
     key: KeyFile = None,
     recount: Recount = None,
+    tasks: RecountTasks = None,
     as_json: Json = False,
 ) -> None:
     """Recompute every row from the policy set and name the first that does not follow; exit code 1 if there is one.
@@ -299,6 +320,7 @@ def verify_command(
     Whether the outcomes in it are what happened, it cannot tell. With --recount runs of the calibration that it rests
     on are computed again, too, and must be as it says.
     """
+    _check_recount(recount, tasks)
     known = PolicyValueSet.load(policies)
     made = learner_of(known, read_header(path))
     with progress(not as_json) as report:
@@ -306,7 +328,7 @@ def verify_command(
         verdict = verify(
             path, made, head=head, key=read_key(key), observer=lambda done: report("checking rows", done, rows)
         )
-    again = "" if recount is None or not verdict.holds else _recount(made, known, recount)
+    again = "" if recount is None or not verdict.holds else _recount(made, known, recount, tasks)
     if as_json:
         print_json({**verdict.as_dict(), **({"recount": again} if again else {})})
     else:
@@ -335,11 +357,16 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verification) -> Iterator
     yield f"{computed} agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
 
 
-def _recount(made: Learner, policies: PolicyValueSet, runs: int) -> str:
+def _check_recount(recount: int | None, tasks: str | None) -> None:
+    if tasks is not None and recount is None:
+        raise InvalidInput(f"tasks must come with recount, whose runs are on them, got {tasks!r} alone")
+
+
+def _recount(made: Learner, policies: PolicyValueSet, runs: int, tasks: str | None) -> str:
     found = made.settings.get("calibration")
     if found is None:
         raise InvalidInput("recount must be left out for a journal without a calibration")
-    return count_again(parse_calibration(found), policies, runs)[1]
+    return count_again(parse_calibration(found), policies, runs, tasks)[1]
 
 
 @app.command("export-policy")
@@ -378,16 +405,17 @@ def export_policy_command(
 
 
 def _calibration(
-    file: Path | None, policies: PolicyValueSet, recount: int | None, key: Path | None
+    file: Path | None, policies: PolicyValueSet, recount: int | None, tasks: str | None, key: Path | None
 ) -> Calibration | None:
     """What is in the file, and how it is known; notes go to standard error, where no controller reads."""
+    _check_recount(recount, tasks)
     if file is None:
         if recount is not None:
             raise InvalidInput("recount must come with a calibration of which to recount runs, got none")
         return None
     found = read_calibration(file, read_key(key))
     if recount is not None:
-        found, said = count_again(found, policies, recount)
+        found, said = count_again(found, policies, recount, tasks)
         show_warning(said)
     elif found.standing == "claimed":
         show_warning(CLAIMED)

@@ -29,4 +29,33 @@ def number(value: float | None) -> str:
 def setting_in_words(setting: Any) -> str:
     """A nominal level, or options by name."""
     options = setting if isinstance(setting, Mapping) else {"level": setting}
-    return ", ".join(f"{name} {value:g}" for name, value in sorted(options.items()))
+    return ", ".join(f"{name} {_option(value)}" for name, value in sorted(options.items()))
+
+
+def _option(value: Any) -> str:
+    """A method of one's own may have options that are no numbers."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def calibration_in_words(calibration: Mapping[str, Any]) -> str:
+    """Its setting, episodes, and what they rest on; files of earlier versions say less."""
+    said = {name: calibration.get(name) for name in ("attempt", "seed", "tasks")}
+    attempt = "attempt not recorded" if said["attempt"] is None else f"attempt {said['attempt']}"
+    if said["attempt"] == 0:
+        attempt = "the only attempt"
+    return (
+        f"{setting_in_words(calibration['level'])} for {calibration['episodes']:,} episodes, from "
+        f"{calibration['runs']:,} simulated tasks ({said['tasks'] or 'which, is not recorded'})"
+        f"{_basis_of_counts(calibration)}, {attempt}, "
+        f"{'seed not recorded' if said['seed'] is None else 'seed {}'.format(said['seed'])}"
+    )
+
+
+def _basis_of_counts(calibration: Mapping[str, Any]) -> str:
+    """What the counts rest on besides, where there is anything."""
+    judged, abandoned, reserve = (calibration.get(name) for name in ("judged_on", "abandoned", "reserve"))
+    return (
+        (f", judged on up to {judged:,} fresh episodes of each policy" if judged else "")
+        + (f", {100 * abandoned:g} % of the episodes abandoned" if abandoned else "")
+        + (f", {reserve:g} of the risk kept for the method as it is proved" if reserve else "")
+    )

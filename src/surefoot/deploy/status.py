@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, Generic, TypeVar
 
-from surefoot.cmdp.wording import kind_of_cost, setting_in_words
+from surefoot.cmdp.wording import calibration_in_words, kind_of_cost
 from surefoot.deploy.chain import Damaged, JournalRow, Observer, check_key, raise_as_damaged, read, resolve_journal_path
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_opening, check_payload
 
@@ -312,7 +312,7 @@ def assumptions(opened: Mapping[str, Any], sealed: bool) -> tuple[Fact, ...]:
     calibration = settings.get("calibration")
     return (
         *(("assumes", sentence) for sentence in _assumption_sentences(opened, settings)),
-        *(() if calibration is None else (("calibration", calibration_in_words(calibration)),)),
+        *(() if calibration is None else (("calibration", _calibration_sentence(calibration)),)),
         ("seal", _seal(opened.get("key"), sealed)),
         ("format", f"{opened['format']} {major}.{minor}"),
     )
@@ -329,31 +329,13 @@ def _assumption_sentences(opened: Mapping[str, Any], settings: Mapping[str, Any]
         yield f"the system lies within {settings['shift']:g} of the tasks trained for (shift): taken on trust"
 
 
-def calibration_in_words(calibration: Mapping[str, Any]) -> str:
-    """Level, episodes, and what they rest on; files of earlier versions say less."""
-    said = {name: calibration.get(name) for name in ("attempt", "seed", "tasks", "standing")}
-    attempt = "attempt not recorded" if said["attempt"] is None else f"attempt {said['attempt']}"
-    if said["attempt"] == 0:
-        attempt = "the only attempt"
+def _calibration_sentence(calibration: Mapping[str, Any]) -> str:
+    """What it says, and how that is known."""
     standing = "the journal does not say who counted it"
-    if said["standing"] is not None:
-        standing = STANDINGS.get(said["standing"], f"standing {said['standing']!r}, which is unknown here")
-    return (
-        f"{setting_in_words(calibration['level'])} for {calibration['episodes']:,} episodes, from "
-        f"{calibration['runs']:,} simulated tasks ({said['tasks'] or 'which, is not recorded'})"
-        f"{_basis_of_counts(calibration)}, {attempt}, "
-        f"{'seed not recorded' if said['seed'] is None else 'seed {}'.format(said['seed'])}; {standing}"
-    )
-
-
-def _basis_of_counts(calibration: Mapping[str, Any]) -> str:
-    """What the counts rest on besides, where there is anything."""
-    judged, abandoned, reserve = (calibration.get(name) for name in ("judged_on", "abandoned", "reserve"))
-    return (
-        (f", judged on up to {judged:,} fresh episodes of each policy" if judged else "")
-        + (f", {100 * abandoned:g} % of the episodes abandoned" if abandoned else "")
-        + (f", {reserve:g} of the risk kept for the method as it is proved" if reserve else "")
-    )
+    if calibration.get("standing") is not None:
+        name = calibration["standing"]
+        standing = STANDINGS.get(name, f"standing {name!r}, which is unknown here")
+    return f"{calibration_in_words(calibration)}; {standing}"
 
 
 def _seal(name: str | None, sealed: bool) -> str:

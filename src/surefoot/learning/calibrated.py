@@ -7,6 +7,7 @@ of its own or without, may be made bolder setting by setting until the count for
 
 from __future__ import annotations
 
+import json
 import reprlib
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -210,9 +211,18 @@ def check_options(options: Any) -> None:
 def check_setting(setting: Any) -> Setting:
     """A nominal level, or options by name."""
     if not isinstance(setting, Mapping):
-        return check_unit_interval("levels", setting)
+        try:
+            return check_unit_interval("levels", setting)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error}; an option of a method is given by its name, {{'name': value}}") from None
     if not setting or not all(isinstance(name, str) for name in setting):
         raise InvalidInput(f"path must hold options by their names, got {reprlib.repr(setting)}")
+    try:
+        json.dumps(setting)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"path must hold options that a journal can keep, such as numbers and texts, got {setting} ({error})"
+        ) from None
     return dict(setting)
 
 

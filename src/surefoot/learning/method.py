@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -204,7 +205,11 @@ class Method(ABC):
 
 def as_method(method: Any) -> Method:
     """What somebody wrote as a method, with the defaults of `Method` for what it lacks."""
-    return method if isinstance(method, Method) else Adopted(method)
+    if isinstance(method, Method):
+        return method
+    if not hasattr(method, "start"):
+        raise InvalidInput(f"make must return a Method, got {reprlib.repr(method)}")
+    return Adopted(method)
 
 
 FORMER = {"deployed": "mixture", "absorb": "update", "account": "certificate"}

@@ -134,6 +134,7 @@ def ask_and_tell(
             size = min(max(SMALLEST_BLOCK, 2 * used), block)
             orders = learner.ask_block(min(size, end - done))
             used = learner.tell_block(orders, pool.upcoming(orders.drawn))
+            _check_contract(learner.name, orders.deployed, used)
             pool.use(orders.drawn[:used])
             deployed.append((done, orders.deployed))
             done += used
@@ -146,6 +147,17 @@ def ask_and_tell(
             deployed.append((done, order.deployed))
             done += 1
     return deployed
+
+
+def _check_contract(name: str, deployed: Mixture, used: int) -> None:
+    """Refuse what would never end, and what is drawn otherwise than it is judged; `surefoot.testing.learner_suite` has
+    the rest of what a method of one's own must keep to."""
+    if used < 1:
+        raise InvalidInput(f"update of method {name!r} must use some of the episodes told (Step.used), got {used}")
+    if (deployed.weights < 0).any() or abs(float(deployed.weights.sum()) - 1) > ROUNDING:
+        raise InvalidInput(
+            f"weights of a mixture of method {name!r} must be at least 0 and sum to 1, got {deployed.weights.tolist()}"
+        )
 
 
 def _record(

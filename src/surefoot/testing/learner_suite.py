@@ -260,13 +260,11 @@ def leaving_the_range_voids_the_certificate(make: Make, world: EpisodeSource, ep
 
 def rounding_voids_nothing(make: Make, world: EpisodeSource) -> None:
     """Sums at the ends of their ranges, one rounding step beyond included, are trusted."""
-    units = make().method.units
-    low, high = units.reward_value_range
-    for reward, cost in ((low, units.cost_value_range[:, 0]), (high, units.cost_value_range[:, 1])):
+    for reward, *cost in make().method.units.reachable.T:
         learner = make()
         order = learner.ask()
         outcome = world.outcome(learner, 0, order.policy_index)
-        beyond = replace(outcome, reward=np.nextafter(reward, 2 * reward), cost=np.nextafter(cost, 2 * cost))
+        beyond = replace(outcome, reward=np.nextafter(reward, 2 * reward), cost=np.nextafter(cost, 2 * np.array(cost)))
         learner.tell(order, beyond)
         require(not learner.state.voided, "rounding counts as leaving the range")
 

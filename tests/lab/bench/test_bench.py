@@ -25,19 +25,19 @@ from surefoot.tabular.lagrangian import solve_lagrangian
 from surefoot.tabular.solve import OccupancyLP, solve
 from surefoot.tasks.gridworld_tasks import gridworld
 
-TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4)
+TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4, 3)
 
 
 def test_every_comparison_has_its_row() -> None:
     """As plain data, and progress names the stages."""
     seen: list[tuple[str, int, int]] = []
     rows = run(True, lambda *stage: seen.append(stage), TINY)
-    assert [(done, total) for _, done, total in seen] == [(done, 9) for done in range(9)]
-    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 5
+    assert [(done, total) for _, done, total in seen] == [(done, 10) for done in range(10)]
+    assert len({row.what for row in rows}) == len(rows) == 2 + 1 + 1 + 1 + 1 + 1 + 3 + 1 + 2 + 1 + 5
     compared = [row for row in rows if row.ratio is not None]
     assert all(row.ratio > 0 and row.ratio_text.endswith("×") for row in compared)
     assert [row.ratio_text for row in rows if row.ratio is None] == ["–"] * 8
-    assert "(N log N)^" in rows[-9].note
+    assert "(N log N)^" in rows[-10].note
     assert json.loads(json.dumps([row.as_dict() for row in rows], allow_nan=False))[0]["what"] == rows[0].what
 
 
@@ -51,7 +51,7 @@ def test_ratio_text(ratio: float | None, at_least: bool, text: str) -> None:
 
 def test_a_linear_program_that_does_not_end_is_a_lower_bound() -> None:
     """With no time at all the plain side is stopped, and the row says so."""
-    (row,) = tabular.large_task(Sizes(1, 1, 1, 1, (1,), 20, 1e-3, 1, 1, 1, 1))
+    (row,) = tabular.large_task(Sizes(1, 1, 1, 1, (1,), 20, 1e-3, 1, 1, 1, 1, 1))
     assert row.at_least
     assert row.ratio_text.startswith("at least")
     assert row.plain.startswith("stopped after")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from surefoot.deploy.replay import Replay, header
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.lab.bench.planning import gridworld_policy_set
-from surefoot.lab.bench.rows import BenchRow, Sizes, Timed, agree, times_row
+from surefoot.lab.bench.rows import BenchRow, Sizes, agree, measure, times_row
 from surefoot.learning.learner import Learner, counter_uniforms
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -72,17 +71,11 @@ def _verify(policies: PolicyValueSet, episodes: int) -> BenchRow:
         path = Path(folder) / "journal"
         ours, plain, made = (learner(policies, method="certified-returns", seed=0) for _ in range(3))
         long_journal(path, made, episodes)
-        in_blocks, row_by_row = _busy(lambda: verify(path, ours)), _busy(lambda: _follow_singly(path, plain))
+        in_blocks = measure(lambda: verify(path, ours), time.process_time)
+        row_by_row = measure(lambda: _follow_singly(path, plain), time.process_time)
     agree("evidence", ours.state.method.evidence.capital, plain.state.method.evidence.capital, 0.0)
     what, note = f"verify a journal of {episodes:,} episodes", "without a key, processor time"
     return times_row(what, in_blocks, row_by_row, "(in blocks)", "(row by row)", note)
-
-
-def _busy(work: Callable[[], object]) -> Timed:
-    """In processor time."""
-    began = time.process_time()
-    result = work()
-    return Timed(time.process_time() - began, result)
 
 
 def _follow_singly(path: Path, made: Learner) -> None:

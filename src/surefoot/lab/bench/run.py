@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from surefoot.lab.bench import rows
+from surefoot.lab.bench.calibrating import calibrating
 from surefoot.lab.bench.deployment import deployment
 from surefoot.lab.bench.planning import planning
 from surefoot.lab.bench.rows import BenchRow, Sizes
@@ -27,6 +28,7 @@ def run(quick: bool, progress: Progress, sizes: Sizes | None = None) -> list[Ben
         "greedy cover": covers,
         "one large task": large_task,
         "planning": planning,
+        "calibration": calibrating,
         "deployment": deployment,
     }
     table: list[BenchRow] = []
