@@ -9,9 +9,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # Derandomised: a property test is the same test on every run. No deadline: shared machines stall. More examples in the
 # long run.
@@ -61,14 +64,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # -------------------------------------------------------------------------------------------------------------- forking
 # JAX has threads, and a process with threads must not be forked: its child may wait for a lock that nobody holds.
 
+TESTS = Path(__file__).parent
+FORKING_FILES = (
+    "deploy/test_alarms_seen.py",
+    "deploy/test_crashes.py",
+    "deploy/test_lost_rows.py",
+    "deploy/test_session.py",
+    "deploy/test_sharing.py",
+    "tasks/test_gym_vector.py",
+    "test_files.py",
+)
+
+
+class ForkingFilesTogether(LoadFileScheduling):  # type: ignore[misc]
+    """A file to a process, and those that fork to the same one: a single process that forks is then enough."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "forking" if file.endswith(FORKING_FILES) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return ForkingFilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Tests that fork run in a process of their own, all of one file together, where other tests have loaded JAX."""
+    """Tests that fork run in a process of their own where other tests have loaded JAX: the short ones of all files
+    together, the long ones of each file."""
     if "jax" not in sys.modules or pyfuncitem.get_closest_marker("forks") is None:
         return None
-    chosen = str(pyfuncitem.config.option.markexpr) or "forks"
-    outcomes, said = _forking_tests(str(pyfuncitem.path), str(pyfuncitem.config.rootpath), chosen)
+    chosen, file = str(pyfuncitem.config.option.markexpr) or "forks", str(pyfuncitem.path)
+    together = chosen == "not long" and file.endswith(FORKING_FILES)
+    files = tuple(str(TESTS / each) for each in FORKING_FILES) if together else (file,)
+    outcomes, said = _forking_tests(files, str(pyfuncitem.config.rootpath), chosen)
     outcome = outcomes.get(pyfuncitem.nodeid)
     if outcome == "SKIPPED":
         pytest.skip("skipped in a process of its own")
@@ -77,10 +107,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @cache
-def _forking_tests(file: str, folder: str, chosen: str) -> tuple[Mapping[str, str], str]:
-    """PASSED, SKIPPED or FAILED of every test of the file that forks, by its name; and all that was printed."""
+def _forking_tests(files: tuple[str, ...], folder: str, chosen: str) -> tuple[Mapping[str, str], str]:
+    """PASSED, SKIPPED or FAILED of every test of the files that forks, by its name; and all that was printed."""
     marks = f"forks and ({chosen})"
-    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks, file]
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks, *files]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     return dict(re.findall(r"^(\S.*?::.*?) (PASSED|SKIPPED|FAILED|ERROR)\b", said, re.MULTILINE)), said
