@@ -72,7 +72,7 @@ def both_ways(path: Path, method: str) -> tuple[Verification | None, Verificatio
     return found[0], found[1]
 
 
-@pytest.mark.short_for(odd=[ODD[0], ODD[2]])
+@pytest.mark.short_for(odd=[ODD[0]])
 @pytest.mark.parametrize("odd", ODD)
 def test_blocks_take_most_rows_and_leave_the_same_state(
     method: str, odd: tuple[int | None, str | None], tmp_path: Path

@@ -107,7 +107,7 @@ def test_another_encoding(tmp_path: Path, locale: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-@pytest.mark.parametrize("rooms", [(12, 24), pytest.param((8, 12, 16, 20, 24, 28), marks=pytest.mark.long)])
+@pytest.mark.parametrize("rooms", [(24,), pytest.param((8, 12, 16, 20, 24, 28), marks=pytest.mark.long)])
 def test_a_line_that_memory_cannot_hold_is_answered(folder: Path, rooms: tuple[int, ...]) -> None:
     """With little more memory than it takes to start: what is too much for it gets an answer, and the rest goes on."""
     code = (
@@ -135,5 +135,5 @@ def test_a_line_that_memory_cannot_hold_is_answered(folder: Path, rooms: tuple[i
         kinds.append(refused["error"]["kind"])
         assert status["status"]["outstanding"] == first["order"]["episode"] == 0
         assert read_status(folder / f"new{room}").outstanding == 0
-    assert len(kinds) >= len(rooms) // 2
+    assert len(kinds) >= (len(rooms) + 1) // 2
     assert set(kinds) == {"internal"}

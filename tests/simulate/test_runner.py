@@ -86,6 +86,7 @@ def test_block_sizes_change_nothing_in_a_run_with_many_decisions(name: str) -> N
     assert fingerprint(one.state) == fingerprint(default.state)
 
 
+@pytest.mark.short_for(name=["safe-only", "paper", "published", "pce", "certified", "dope-theory", "lb-sgd-theory"])
 @pytest.mark.parametrize("name", TABULAR)
 def test_record_holds_exact_values_of_what_was_deployed(name: str) -> None:
     fresh = watched(name)

@@ -32,6 +32,7 @@ from surefoot.testing import oracle_suite
 UNITS = {"discounted": lane(budget=0.3), "episodic": lane(budget=2.0, discount=1.0, horizon=8)}
 WEAK, STRONG = 0.42, 0.75  # drifts of the tasks at hand
 EPISODES = 3000
+FEW = sf.Envelopes(cells=100, holdout=150)  # tasks to simulate, a third of what is usual
 
 
 # ------------------------------------------------------------------------------------------------- what a user writes
@@ -66,12 +67,12 @@ def simulated(task: PointMass, level: float, error: float, rng: np.random.Genera
 
 
 @cache
-def trained(kind: str, **options: Any) -> PolicyValueSet:
+def trained(kind: str, envelopes: sf.Envelopes = FEW) -> PolicyValueSet:
     tasks = point_masses(UNITS[kind])
     oracles = Oracles(ParameterDistance(lambda drifts: drifts), optimal, feasible)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the paper's theorem, which asks for a much finer cover
-        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, oracles=oracles, **options)
+        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, oracles=oracles, envelopes=envelopes)
 
 
 # --------------------------------------------------------------------------------------------------------- Algorithm 1
@@ -105,7 +106,7 @@ def breaks(policies: PolicyValueSet, task: PointMass, cell: int) -> bool:
 
 
 def test_training_without_cells_says_how_often_the_safe_policy_fails() -> None:
-    policies = trained("discounted", cells=0)
+    policies = trained("discounted", sf.Envelopes(cells=0))
     assert policies.cells is None
     assert policies.safe_risk is not None
     assert 0 < policies.safe_risk < 0.05

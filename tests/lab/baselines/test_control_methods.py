@@ -66,7 +66,7 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, Rollou
     return outcomes, empty.add(outcomes)
 
 
-@settings(max_examples=4)  # the critics are compiled for every number of steps
+@settings(max_examples=2)  # the critics are compiled for every number of steps
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, lengths: list[int]) -> None:
     """Each episode in a loop of its own, with a critic that says something."""

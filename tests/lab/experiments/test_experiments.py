@@ -128,6 +128,7 @@ def test_results_figures_and_page_are_written(ran: Runs, name: str) -> None:
     assert all(table.rows for table in find(name).tables(results).values())
 
 
+@pytest.mark.short_for(name=["covering"])
 @pytest.mark.parametrize("name", NAMES)
 def test_page_and_figures_are_drawn_again_from_results_alone(ran: Runs, name: str, tmp_path: Path) -> None:
     _, out, _, _ = ran(name)
@@ -175,8 +176,9 @@ def test_the_same_seed_gives_the_same_results_and_another_seed_others(ran: Runs,
 
 def test_a_run_may_be_repeated_into_the_same_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    for _ in range(2):
-        reproduce("covering", tmp_path, families=("two-walls",), epsilons=(0.05,), points=1000)
+    with mock.patch.object(frame, "png", return_value=PNG):
+        for _ in range(2):
+            reproduce("covering", tmp_path, families=("two-walls",), epsilons=(0.05,), points=1000)
     assert {file.name for file in tmp_path.iterdir()} == {"mine.txt", "covering.png", "report.html", "results.json"}
 
 
@@ -205,7 +207,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
     results = results_of("covering")
     with (
-        mock.patch.object(frame, "png", lambda figure: PNG),
+        mock.patch.object(frame, "png", return_value=PNG),
         mock.patch("surefoot.files.write_new", full),
         pytest.raises(ArtifactError, match="No space left"),
     ):
