@@ -26,28 +26,57 @@ settings.load_profile("surefoot")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TESTS = Path(__file__).parent
+
 # What takes longest begins first, so that no process is left with it when the others are done.
 LONGEST_FILES = (
+    "test_session.py",  # and with it all that fork
     "test_cli.py",
-    "test_learner_contract.py",
-    "test_glucose_experiment.py",
-    "test_experiments.py",
-    "test_simulated_envelopes.py",
-    "test_training_phase.py",
-    "test_random_families.py",
     "test_site.py",
-    "test_simulator_only.py",
-    "test_locomotion_experiment.py",
+    "test_judged_promise.py",
+    "test_learner_contract.py",
     "test_signals_promise.py",
+    "test_streams.py",
+    "test_blocks.py",
     "test_calibrated_promise.py",
+    "test_locomotion_experiment.py",
+    "test_experiments.py",
+    "test_calibrated_paths.py",
+    "test_control_methods.py",
+    "test_simulator_only.py",
+    "test_affine_detection.py",
+    "test_simulated_envelopes.py",
+    "test_calibrate_command.py",
+    "test_packaging.py",
     "test_certified.py",
-    "test_goldens_methods.py",
-    "test_goldens_commands.py",
     "test_affinity_promise.py",
-    "test_certified_promise.py",
+    "test_envelopes.py",
+    "test_control_adaptation.py",
+    "test_examples.py",
+    "test_pages.py",
+    "test_runner.py",
+    "test_bombs.py",
+    "test_random_families.py",
+    "test_networks.py",
+    "test_goldens_methods.py",
+    "test_shift_promise.py",
     "test_paper_safety.py",
-    "test_ended_episodes.py",
+    "test_calibration_experiment.py",
+    "test_watch.py",
+    "test_locomotion_tasks.py",
+    "test_confidence.py",
+    "test_horizon_promise.py",
+    "test_certified_promise.py",
+    "test_policy_gradient_oracles.py",
+    "test_signals_told.py",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The second of two processes collects from behind: what one has compiled, the other only reads."""
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" and config.args == config.getini("testpaths"):
+        parts = [each for each in TESTS.iterdir() if each.is_dir() or each.match("test_*.py")]
+        config.args[:] = map(str, sorted(parts, reverse=True))
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their marks
@@ -58,13 +87,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if any(item.callspec.params[name] not in values for name, values in mark.kwargs.items()):
                 item.add_marker(pytest.mark.long)
     place = {name: number for number, name in enumerate(LONGEST_FILES)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    items.sort(key=lambda item: (place.get(item.path.name, len(place)), str(item.path)))
 
 
 # -------------------------------------------------------------------------------------------------------------- forking
 # JAX has threads, and a process with threads must not be forked: its child may wait for a lock that nobody holds.
 
-TESTS = Path(__file__).parent
 FORKING_FILES = (
     "deploy/test_alarms_seen.py",
     "deploy/test_crashes.py",
