@@ -60,6 +60,7 @@ def test_a_full_disk_behind_standard_output(folder: Path, words: str) -> None:
     check_sentence(shell(f"surefoot {words} > /dev/full", folder), "standard output: cannot be used: No space left")
 
 
+@pytest.mark.short_for(words=["--help", "deploy set --journal journal"])
 @pytest.mark.parametrize("words", ["--help", "status journal", "deploy set --journal journal"])
 def test_standard_output_closed(folder: Path, words: str) -> None:
     check_sentence(shell(f"surefoot {words} >&-", folder), "standard output must be open")
@@ -93,6 +94,7 @@ def test_deploy_onto_a_full_disk(folder: Path) -> None:
     assert [json.loads(line)["ok"] for line in done.stdout.splitlines()] == [True] * 6
 
 
+@pytest.mark.short_for(locale=["C"])
 @pytest.mark.parametrize("locale", ["ascii", "C"])
 def test_another_encoding(tmp_path: Path, locale: str) -> None:
     """JSON lines are UTF-8 wherever they go; sentences are escaped."""

@@ -32,7 +32,8 @@ from surefoot.testing import oracle_suite
 UNITS = {"discounted": lane(budget=0.3), "episodic": lane(budget=2.0, discount=1.0, horizon=8)}
 WEAK, STRONG = 0.42, 0.75  # drifts of the tasks at hand
 EPISODES = 3000
-FEW = sf.Envelopes(cells=100, holdout=150)  # tasks to simulate, a third of what is usual
+# Tasks to simulate: as usual, or a third of them.
+ENVELOPES = {"discounted": sf.Envelopes(), "episodic": sf.Envelopes(cells=100, holdout=150)}
 
 
 # ------------------------------------------------------------------------------------------------- what a user writes
@@ -67,12 +68,13 @@ def simulated(task: PointMass, level: float, error: float, rng: np.random.Genera
 
 
 @cache
-def trained(kind: str, envelopes: sf.Envelopes = FEW) -> PolicyValueSet:
+def trained(kind: str, envelopes: sf.Envelopes | None = None) -> PolicyValueSet:
     tasks = point_masses(UNITS[kind])
     oracles = Oracles(ParameterDistance(lambda drifts: drifts), optimal, feasible)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the paper's theorem, which asks for a much finer cover
-        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, oracles=oracles, envelopes=envelopes)
+        settings: Any = {"oracles": oracles, "envelopes": envelopes or ENVELOPES[kind]}
+        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, **settings)
 
 
 # --------------------------------------------------------------------------------------------------------- Algorithm 1

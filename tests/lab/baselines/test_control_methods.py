@@ -66,7 +66,8 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, Rollou
     return outcomes, empty.add(outcomes)
 
 
-@settings(max_examples=2)  # the critics are compiled for every number of steps
+@pytest.mark.long
+@settings(max_examples=4)  # the critics are compiled for every number of steps
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, lengths: list[int]) -> None:
     """Each episode in a loop of its own, with a critic that says something."""
@@ -105,6 +106,7 @@ def test_the_worth_of_steps_is_what_a_cost_of_one_in_each_adds_up_to(lengths: li
         assert steps_worth(costs, cost * sums, np.array(lengths)) == pytest.approx(worth)
 
 
+@pytest.mark.long
 def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     task, policy = told_task(drift=1.0), speed(0.3)
     rng = np.random.default_rng(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, reduce
 from operator import getitem
 from typing import Any
@@ -82,9 +82,10 @@ def test_contents_lead_to_sections(name: str) -> None:
     assert all(page(name).count(f'id="{target}"') == 1 for target in targets)
 
 
-def test_the_frame_is_not_repeated() -> None:
+@pytest.mark.parametrize("names", [FEW, pytest.param(NAMES, marks=pytest.mark.long)], ids=["few", "all"])
+def test_the_frame_is_not_repeated(names: Sequence[str]) -> None:
     """What the pages have in common is in one place: whichever page, the same head."""
-    styles = {page(name).partition("<style>")[2].partition("</style>")[0] for name in FEW}
+    styles = {page(name).partition("<style>")[2].partition("</style>")[0] for name in names}
     assert len(styles) == 1
 
 
