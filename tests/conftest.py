@@ -32,7 +32,6 @@ TESTS = Path(__file__).parent
 LONGEST_FILES = (
     "test_session.py",  # and with it all that fork
     "test_cli.py",
-    "test_site.py",
     "test_judged_promise.py",
     "test_learner_contract.py",
     "test_signals_promise.py",
