@@ -160,7 +160,7 @@ def test_rows_say_what_the_methods_do(name: str) -> None:
     assert sf.CONTROL_METHODS[name] is spec
 
 
-@pytest.mark.short_for(name=["maml-penalty"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_policies_change_with_every_batch_and_meta_policies_come_first(name: str) -> None:
     fresh, meta = maker(name)(), maker(name, start=speed(0.4))()
