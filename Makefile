@@ -32,6 +32,9 @@ test-all: $(READY_DEV)
 # Two processes of one thread each: more threads than cores make small matrices several times slower.
 short-tests all-tests: export OPENBLAS_NUM_THREADS := 1
 
+# Tests start many processes: each would compile anew what it imports, wherever this is set.
+short-tests all-tests: export PYTHONDONTWRITEBYTECODE :=
+
 # Tests of one file go to one process, which makes once what they share; files in the order of tests/conftest.py.
 short-tests: $(READY_DEV)
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -93,7 +93,6 @@ def test_affine_cells_fill_the_support_except_where_the_safe_policy_may_fail() -
 
 
 @given(seeds, st.integers(1, 60), st.sampled_from([Uniform(0.1, 0.9), Normal(0.5, std=0.2, low=0.0, high=1.0)]))
-@settings(max_examples=25)
 def test_affine_bounds_hold_inside_every_cell(seed: int, cells: int, distribution: ParameterDistribution) -> None:
     rng = np.random.default_rng(seed)
     found = affine_cells(affine_family(distribution, budget=3.0), [CAREFUL, HASTY], max(cells, 12))

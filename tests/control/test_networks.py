@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx.reference
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from scipy.special import logsumexp
@@ -51,6 +51,7 @@ def random_actor(seed: int, discrete: bool) -> tuple[Actor, Normaliser, np.rando
     return actor, Normaliser.new(4).update(3 + 2 * rng.standard_normal((50, 4))), rng
 
 
+@settings(max_examples=settings.default.max_examples // 2)  # JAX takes most of the time, whatever the numbers
 @given(seeds, st.booleans())
 def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None:
     actor, normaliser, rng = random_actor(seed, discrete)
@@ -71,6 +72,7 @@ def test_what_is_deployed_is_what_was_trained(seed: int, discrete: bool) -> None
         np.testing.assert_array_equal(array, again.to_arrays()[name])
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(seeds, st.booleans())
 def test_divergence_and_entropy_are_those_of_the_distributions(seed: int, discrete: bool) -> None:
     """By sums over the actions, or by many draws."""

@@ -72,6 +72,7 @@ def both_ways(path: Path, method: str) -> tuple[Verification | None, Verificatio
     return found[0], found[1]
 
 
+@pytest.mark.short_for(odd=[ODD[0]])
 @pytest.mark.parametrize("odd", ODD)
 def test_blocks_take_most_rows_and_leave_the_same_state(
     method: str, odd: tuple[int | None, str | None], tmp_path: Path
@@ -92,6 +93,7 @@ def test_blocks_take_most_rows_and_leave_the_same_state(
     assert in_blocks == singly
 
 
+@pytest.mark.short_for(odd=[ODD[1]])
 @pytest.mark.parametrize("odd", ODD)
 def test_some_forged_rows_get_the_same_verdict(method: str, odd: tuple[int | None, str | None], tmp_path: Path) -> None:
     if method != "certified-signals":  # it takes longer

@@ -12,7 +12,7 @@ from typing import Any
 import deployments
 import pytest
 from deployments import fresh
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mutations import execute, forge
 
@@ -93,7 +93,6 @@ def first_bad(path: Path) -> int | None:
     return verdict.first_bad
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 10**9))
 def test_a_removed_row_is_named(place: int) -> None:
     row = place % len(whole()[1])
@@ -101,7 +100,6 @@ def test_a_removed_row_is_named(place: int) -> None:
         assert first_bad(altered(Path(folder), ("DELETE FROM rows WHERE n = ?", row))) == row
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 10**9))
 def test_a_cut_tail_is_named(place: int) -> None:
     row = place % len(whole()[1])
@@ -109,7 +107,6 @@ def test_a_cut_tail_is_named(place: int) -> None:
         assert first_bad(altered(Path(folder), ("DELETE FROM rows WHERE n >= ?", row))) == row
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_reordered_rows_are_named(one: int, other: int) -> None:
     count = len(whole()[1])
@@ -125,7 +122,6 @@ def test_reordered_rows_are_named(one: int, other: int) -> None:
         assert first_bad(altered(Path(folder), *swap)) == first
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 10**9), st.sampled_from(["payload", "kind", "hash"]))
 def test_a_rewritten_row_is_named(place: int, column: str) -> None:
     row = place % len(whole()[1])

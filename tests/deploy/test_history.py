@@ -179,6 +179,7 @@ def raw(rows: Sequence[tuple[str, bytes]]) -> list[RawRow]:
     return [(n, kind.encode(), payload, HASH) for n, (kind, payload) in enumerate(rows)]
 
 
+@pytest.mark.short_for(unusual=[0.01, 0.2])
 @pytest.mark.parametrize("unusual", [0.0, 0.01, 0.2])
 def test_many_at_once_are_one_after_the_other(monkeypatch: pytest.MonkeyPatch, unusual: float) -> None:
     monkeypatch.setattr(history, "POINTS", 8)

@@ -29,7 +29,7 @@ def check(method: str, count: int, seed: int) -> None:
     ["paper", *(pytest.param(each, marks=pytest.mark.long) for each in ("certified-returns", "certified-signals"))],
 )
 def test_some_mutated_journals(method: str) -> None:
-    check(method, 60, seed=0)
+    check(method, 24 if method == "paper" else 60, seed=0)
 
 
 @pytest.mark.long

@@ -60,6 +60,7 @@ def test_a_full_disk_behind_standard_output(folder: Path, words: str) -> None:
     check_sentence(shell(f"surefoot {words} > /dev/full", folder), "standard output: cannot be used: No space left")
 
 
+@pytest.mark.short_for(words=["--help", "deploy set --journal journal"])
 @pytest.mark.parametrize("words", ["--help", "status journal", "deploy set --journal journal"])
 def test_standard_output_closed(folder: Path, words: str) -> None:
     check_sentence(shell(f"surefoot {words} >&-", folder), "standard output must be open")
@@ -93,6 +94,7 @@ def test_deploy_onto_a_full_disk(folder: Path) -> None:
     assert [json.loads(line)["ok"] for line in done.stdout.splitlines()] == [True] * 6
 
 
+@pytest.mark.short_for(locale=["C"])
 @pytest.mark.parametrize("locale", ["ascii", "C"])
 def test_another_encoding(tmp_path: Path, locale: str) -> None:
     """JSON lines are UTF-8 wherever they go; sentences are escaped."""
@@ -107,7 +109,7 @@ def test_another_encoding(tmp_path: Path, locale: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-@pytest.mark.parametrize("rooms", [(12, 24), pytest.param((8, 12, 16, 20, 24, 28), marks=pytest.mark.long)])
+@pytest.mark.parametrize("rooms", [(24,), pytest.param((8, 12, 16, 20, 24, 28), marks=pytest.mark.long)])
 def test_a_line_that_memory_cannot_hold_is_answered(folder: Path, rooms: tuple[int, ...]) -> None:
     """With little more memory than it takes to start: what is too much for it gets an answer, and the rest goes on."""
     code = (
@@ -135,5 +137,5 @@ def test_a_line_that_memory_cannot_hold_is_answered(folder: Path, rooms: tuple[i
         kinds.append(refused["error"]["kind"])
         assert status["status"]["outstanding"] == first["order"]["episode"] == 0
         assert read_status(folder / f"new{room}").outstanding == 0
-    assert len(kinds) >= len(rooms) // 2
+    assert len(kinds) >= (len(rooms) + 1) // 2
     assert set(kinds) == {"internal"}

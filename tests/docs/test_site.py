@@ -1,4 +1,6 @@
-"""The documentation as a site: no warning, every link leads somewhere, nothing comes from the network."""
+"""The documentation as a site: no warning, every link leads somewhere, nothing comes from the network.
+
+Links and anchors of the pages themselves are looked at by `test_cli.py`, without building anything."""
 
 from __future__ import annotations
 
@@ -28,6 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_every_page_is_on_the_site(site: Path) -> None:
     """Pages that no list of contents names are a warning, hence an error."""
     pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
@@ -35,6 +38,7 @@ def test_every_page_is_on_the_site(site: Path) -> None:
     assert [str(page) for page in pages if not (site / page).is_file()] == []
 
 
+@pytest.mark.long
 def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+href=["']?(?:https?:)?//""")
     for page in site.rglob("*.html"):
@@ -43,6 +47,7 @@ def test_nothing_is_loaded_from_the_network(site: Path) -> None:
         assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style
 
 
+@pytest.mark.long
 def test_anchors_exist(site: Path) -> None:
     """Files and headings are checked by the build; this also checks what it has made of them."""
     texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
@@ -56,6 +61,7 @@ def test_anchors_exist(site: Path) -> None:
     assert checked > 100
 
 
+@pytest.mark.long
 def test_the_reference_shows_docstrings(site: Path) -> None:
     text = html.unescape(re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8")))
     words = " ".join(text.split())

@@ -53,7 +53,7 @@ def test_how_payments_are_written_makes_no_difference_to_regret() -> None:
     assert (np.max(regrets, axis=0) <= 2 * np.min(regrets, axis=0)).all()
 
 
-@pytest.mark.short_for(name=["lake4"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lake4", "grid"])
 def test_families_are_trained_without_a_hint(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     families.trained(name)

@@ -99,7 +99,9 @@ def _unsafe(method: Method, kind: Kind, theta: Floats, shift: float, number: int
     return False
 
 
-@pytest.mark.parametrize("kind", [COSTLY, CREDITED], ids=["costly", "credited"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(COSTLY, id="costly", marks=pytest.mark.long), pytest.param(CREDITED, id="credited")]
+)
 def test_the_promise_is_kept_on_machines_that_stop_more_or_less_often(kind: Kind) -> None:
     for theta in ([0.0], [1.0]):
         near = machines(kind).task(theta)

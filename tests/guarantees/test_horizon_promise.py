@@ -104,6 +104,7 @@ def p_value(failures: int, tasks: int) -> float:
     return float(stats.binomtest(failures, tasks, RISK, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(name=["certified-likelihood"])
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball"])
 def test_the_promise_is_kept_by_what_was_planned(name: str) -> None:
     tasks = fresh(TASKS, 0)

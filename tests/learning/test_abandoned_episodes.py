@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.made_up import made_up_set
@@ -67,6 +67,7 @@ def with_gaps(made: Learner, abandoned: set[int], episodes: int, size: int) -> s
     return suite.Story(tuple(drawn), (), suite.fingerprint(made.state), suite.fingerprint(made.events))
 
 
+@pytest.mark.short_for(name=["paper", "pce", "certified", "certified-model-free", "certified-signals", "dope-theory"])
 @pytest.mark.parametrize("name", METHODS)
 def test_blocks_around_abandoned_episodes_tell_the_same_story(name: str) -> None:
     abandoned = {0, 7, 8, 40, 41, 63}
@@ -116,7 +117,6 @@ def told_and_abandoned(name: str, seed: int, episodes: int) -> tuple[Learner, Ou
 
 
 @pytest.mark.long
-@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), episodes=st.sampled_from([0, 1, 30, 120]), push=st.floats(0.2, 1.2))
 def test_bets_on_signals_are_paid_the_least_of_all_episodes(seed: int, episodes: int, push: float) -> None:
     """Of any task, and in any number: also of episodes at the ends of all ranges."""
@@ -137,7 +137,6 @@ def test_bets_on_signals_are_paid_the_least_of_all_episodes(seed: int, episodes:
 
 
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball", "certified-returns"])
-@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), episodes=st.sampled_from([1, 30, 120]))
 def test_evidence_is_never_more_than_with_an_outcome(name: str, seed: int, episodes: int) -> None:
     made, told, drawn = told_and_abandoned(name, seed, episodes)

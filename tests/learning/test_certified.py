@@ -221,6 +221,7 @@ def test_memory_does_not_grow_with_the_episodes(name: str) -> None:
     assert len(long.planned) <= 1 + math.log2(3000 / FIRST)
 
 
+@pytest.mark.short_for(name=["certified-likelihood"])
 @pytest.mark.parametrize("name", ["certified-likelihood", "certified-ball"])
 def test_planned_policies_have_valid_bounds_on_surviving_cells(name: str) -> None:
     fresh, state = finished(name, 3000)

@@ -92,6 +92,7 @@ def test_the_promise_with_four_unknowns(tasks: int, episodes: int) -> None:
     assert stats.binomtest(unsafe, tasks, 0.2, alternative="greater").pvalue > 1e-3
 
 
+@pytest.mark.long
 def test_cells_are_cut_where_that_makes_bounds_sharper() -> None:
     """Of policies that walk or take the first two roads the other two change nothing."""
     family = sf.tasks.family(crossing, sf.tasks.Uniform([0.02] * ROADS, [0.2] * ROADS))

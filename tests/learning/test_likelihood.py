@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dense_models import counts_of_table
@@ -177,7 +177,6 @@ def searched_supremum(cells: Cells, model: TransitionModel, steps: Steps, points
 
 
 @given(seeds, st.integers(1, 2), st.booleans())
-@settings(max_examples=20)
 def test_evidence_is_the_ratio_of_likelihoods(seed: int, parameters: int, partly: bool) -> None:
     rng = np.random.default_rng(seed)
     cells, task = affine_world(rng, parameters, partly=partly)
@@ -228,7 +227,6 @@ def test_supremum_in_two_dimensions_is_close_where_it_matters(truth: tuple[float
 
 
 @given(seeds)
-@settings(max_examples=25)
 def test_evidence_of_finite_cells_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells, tasks = finite_world(rng)
@@ -351,7 +349,6 @@ def test_weights_of_all_alternatives_sum_to_one_at_most() -> None:
 
 
 @given(seeds, st.integers(1, 2))
-@settings(max_examples=20)
 def test_local_alternatives_are_safer_cells(seed: int, parameters: int) -> None:
     cells, _ = affine_world(np.random.default_rng(seed), parameters, boxes=16, partly=True)
     weights = local_alternatives(cells)
@@ -417,7 +414,6 @@ def largest_gain(rng: np.random.Generator, ball: TransitionBall, radius: Floats)
 
 
 @given(seeds)
-@settings(max_examples=25)
 def test_bets_gain_nothing_on_average_anywhere_in_the_ball(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ball = ball_world(rng)
@@ -515,7 +511,6 @@ def test_far_cells_with_missing_successors_are_ruled_out_in_spite_of_their_radiu
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_belief_is_the_posterior(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells, tasks = finite_world(rng, support=1.0)
@@ -630,7 +625,6 @@ def test_blocks_and_single_episodes_give_the_same_state(kind: Any) -> None:
 
 
 @given(seeds, st.integers(0, 3))
-@settings(max_examples=20)
 def test_an_abandoned_episode_proves_no_more_than_any_outcome_would(seed: int, which: int) -> None:
     rng = np.random.default_rng(seed)
     cells, task = affine_world(rng, partly=True)

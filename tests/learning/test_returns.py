@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import random_distributions, seeds
@@ -108,7 +108,6 @@ def random_law(rng: np.random.Generator, mean: Floats) -> tuple[Floats, Floats]:
 
 
 @given(seeds, st.integers(1, 2), st.sampled_from([3, FOREVER]))
-@settings(max_examples=12)
 def test_factors_average_to_one_at_most_for_every_law_in_the_envelope(
     seed: int, constraints: int, horizon: int
 ) -> None:
@@ -156,7 +155,6 @@ def random_episodes(rng: np.random.Generator, count: int, signals: int, policies
 
 
 @given(seeds, st.integers(1, 2))
-@settings(max_examples=20)
 def test_capital_is_the_product_of_the_factors(seed: int, constraints: int) -> None:
     """Over several settlements, one episode at a time and with the formula of the theorem."""
     rng = np.random.default_rng(seed)
@@ -190,7 +188,6 @@ def test_bets_share_one_unit_of_capital() -> None:
 
 
 @given(seeds, st.integers(1, 2))
-@settings(max_examples=20)
 def test_blocks_and_single_episodes_give_the_same_state_to_the_last_bit(seed: int, constraints: int) -> None:
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng, constraints=constraints)
@@ -240,7 +237,6 @@ def test_policies_of_which_nothing_is_known_leave_the_capital_unchanged() -> Non
 
 
 @given(seeds, st.integers(1, 2))
-@settings(max_examples=20)
 def test_stakes_leave_something_whatever_happens(seed: int, constraints: int) -> None:
     """1 + β·X is smallest where X is 1 for the negative entries and 0 for the others."""
     rng = np.random.default_rng(seed)
@@ -279,7 +275,6 @@ def test_a_cell_is_frozen_once_there_is_enough_evidence_against_it() -> None:
 
 
 @given(seeds)
-@settings(max_examples=20)
 def test_an_abandoned_episode_proves_no_more_than_any_outcome_would(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells, units = made_up(rng)

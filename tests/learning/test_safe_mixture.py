@@ -232,7 +232,7 @@ def random_case(rng: np.random.Generator) -> tuple[PolicyValueSet, Truth, int, f
     return policies, truth, int(rng.integers(100, 1000)), float(rng.uniform(0.05, 0.9))
 
 
-@pytest.mark.short_for(cases=[25])
+@pytest.mark.short_for(cases=[25], ends=[True])
 @pytest.mark.parametrize("cases", [25, 60])
 @pytest.mark.parametrize("ends", [False, True], ids=["tables", "episodes may end"])
 def test_decides_as_the_pseudo_code_does(ends: bool, cases: int, monkeypatch: pytest.MonkeyPatch) -> None:

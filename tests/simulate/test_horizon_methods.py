@@ -175,6 +175,7 @@ def simulated() -> sf.PolicyValueSet:
 ON_SUMS = [name for name in sf.METHODS if name not in (*DOPE, *OTHERS, "certified-likelihood", "certified-ball")]
 
 
+@pytest.mark.short_for(name=["paper", "certified", "certified-model-free", "certified-signals"])
 @pytest.mark.parametrize("name", ON_SUMS)
 def test_methods_run_on_the_environment(name: str) -> None:
     task: Any = simulated_task()

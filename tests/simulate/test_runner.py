@@ -74,7 +74,7 @@ def test_block_sizes_change_nothing(name: str) -> None:
         assert content(simulate(watched(name), episodes, block=block)) == expected
 
 
-@pytest.mark.short_for(name=["pce"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["published", "pce"])
 def test_block_sizes_change_nothing_in_a_run_with_many_decisions(name: str) -> None:
     """Noise 0.1 is far from every training task, so that candidates are tried and dropped one after the other."""
@@ -86,6 +86,7 @@ def test_block_sizes_change_nothing_in_a_run_with_many_decisions(name: str) -> N
     assert fingerprint(one.state) == fingerprint(default.state)
 
 
+@pytest.mark.short_for(name=["safe-only", "paper", "published", "pce", "certified", "dope-theory", "lb-sgd-theory"])
 @pytest.mark.parametrize("name", TABULAR)
 def test_record_holds_exact_values_of_what_was_deployed(name: str) -> None:
     fresh = watched(name)

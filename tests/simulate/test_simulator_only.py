@@ -32,6 +32,8 @@ from surefoot.testing import oracle_suite
 UNITS = {"discounted": lane(budget=0.3), "episodic": lane(budget=2.0, discount=1.0, horizon=8)}
 WEAK, STRONG = 0.42, 0.75  # drifts of the tasks at hand
 EPISODES = 3000
+# Tasks to simulate: as usual, or a third of them.
+ENVELOPES = {"discounted": sf.Envelopes(), "episodic": sf.Envelopes(cells=100, holdout=150)}
 
 
 # ------------------------------------------------------------------------------------------------- what a user writes
@@ -66,12 +68,13 @@ def simulated(task: PointMass, level: float, error: float, rng: np.random.Genera
 
 
 @cache
-def trained(kind: str, **options: Any) -> PolicyValueSet:
+def trained(kind: str, envelopes: sf.Envelopes | None = None) -> PolicyValueSet:
     tasks = point_masses(UNITS[kind])
     oracles = Oracles(ParameterDistance(lambda drifts: drifts), optimal, feasible)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the paper's theorem, which asks for a much finer cover
-        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, oracles=oracles, **options)
+        settings: Any = {"oracles": oracles, "envelopes": envelopes or ENVELOPES[kind]}
+        return sf.train(tasks, epsilon=0.06, delta=0.1, seed=0, progress=False, **settings)
 
 
 # --------------------------------------------------------------------------------------------------------- Algorithm 1
@@ -105,7 +108,7 @@ def breaks(policies: PolicyValueSet, task: PointMass, cell: int) -> bool:
 
 
 def test_training_without_cells_says_how_often_the_safe_policy_fails() -> None:
-    policies = trained("discounted", cells=0)
+    policies = trained("discounted", sf.Envelopes(cells=0))
     assert policies.cells is None
     assert policies.safe_risk is not None
     assert 0 < policies.safe_risk < 0.05

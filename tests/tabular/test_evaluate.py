@@ -174,7 +174,7 @@ def test_occupancy_recovers_the_policy_where_it_goes(task: Any) -> None:
 # --------------------------------------------------------------------------------------------------------- large tasks
 
 
-@settings(max_examples=4)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(seed=seeds, discount=st.sampled_from([0.9, 0.99, 0.999]), point_start=st.booleans())
 def test_large_sparse_tasks_against_a_dense_factorisation(seed: int, discount: float, point_start: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -134,6 +134,7 @@ def test_declared_families_are_taken_at_their_word() -> None:
     np.testing.assert_array_equal(found.dense[1], tasks.affine[1])
 
 
+@pytest.mark.short_for(varying=[True])
 @pytest.mark.parametrize("varying", [True, False])
 def test_the_plain_recipe_finds_boxes_and_their_bounds_hold(varying: bool) -> None:
     """Nothing but build and distribution: values at random tasks, by the task's own evaluation, keep the bounds."""

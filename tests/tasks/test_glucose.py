@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.integrate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
@@ -90,7 +90,6 @@ def test_a_day_is_that_of_an_independent_solver(sensitivity: float, skin_time: f
 
 
 @given(st.floats(0.4, 2.5), st.floats(30.0, 90.0), st.floats(80.0, 220.0))
-@settings(max_examples=30, deadline=None)
 def test_a_body_at_rest_stays_there(sensitivity: float, skin_time: float, start: float) -> None:
     patient = Patient(sensitivity, skin_time)
     body, basal = Bodies(patient, np.array([start])), np.array([resting_basal(patient, start) / 12])
@@ -100,7 +99,6 @@ def test_a_body_at_rest_stays_there(sensitivity: float, skin_time: float, start:
 
 
 @given(st.integers(0, 2**32), st.floats(0.3, 3.0), st.floats(30.0, 90.0))
-@settings(max_examples=30, deadline=None)
 def test_bodies_side_by_side_are_bodies_alone(seed: int, sensitivity: float, skin_time: float) -> None:
     """And whatever is done to them, glucose is a number that is not negative."""
     rng, patient = np.random.default_rng(seed), Patient(sensitivity, skin_time)

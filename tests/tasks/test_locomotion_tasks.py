@@ -250,7 +250,7 @@ def test_every_part_of_a_family_is_in_its_digests(change: dict[str, Any]) -> Non
 # ------------------------------------------------------------------------------------------------------------- falling
 
 
-@pytest.mark.short_for(name=["hopper motors"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", FALLING)
 def test_falling_early_does_not_pay(name: str) -> None:
     """Against standing still for longer, by sums of one episode: falls end it, and what is missing is as declared."""

@@ -66,6 +66,7 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, Rollou
     return outcomes, empty.add(outcomes)
 
 
+@pytest.mark.long
 @settings(max_examples=4)  # the critics are compiled for every number of steps
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, lengths: list[int]) -> None:
@@ -105,6 +106,7 @@ def test_the_worth_of_steps_is_what_a_cost_of_one_in_each_adds_up_to(lengths: li
         assert steps_worth(costs, cost * sums, np.array(lengths)) == pytest.approx(worth)
 
 
+@pytest.mark.long
 def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     task, policy = told_task(drift=1.0), speed(0.3)
     rng = np.random.default_rng(0)
@@ -158,7 +160,7 @@ def test_rows_say_what_the_methods_do(name: str) -> None:
     assert sf.CONTROL_METHODS[name] is spec
 
 
-@pytest.mark.short_for(name=["maml-penalty"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_policies_change_with_every_batch_and_meta_policies_come_first(name: str) -> None:
     fresh, meta = maker(name)(), maker(name, start=speed(0.4))()

@@ -103,7 +103,7 @@ def world(kind: str) -> suite.EpisodeSource:
 covered_by_all = pytest.mark.parametrize(("name", "kind", "replan"), SETTINGS)
 
 
-@pytest.mark.short_for(replan=["growth"], name=["dope-theory", "dope-plus-published", "optpess-lp-theory"])
+@pytest.mark.short_for(replan=["growth"], name=["dope-theory"])
 @covered_by_all
 def test_contract(name: str, kind: str, replan: str | float) -> None:
     make = maker(name, kind, replan)

@@ -205,9 +205,8 @@ def test_options_are_checked() -> None:
 # ---------------------------------------------------------------------------------------------- the authors' benchmark
 
 
-@pytest.mark.parametrize(
-    ("iterations", "batch", "left"), [(36, 1000, 0.3), pytest.param(200, 3000, 0.025, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("iterations", "batch", "left"), [(36, 1000, 0.3), (200, 3000, 0.025)])
 def test_two_walls_with_adaptive_steps(iterations: int, batch: int, left: float) -> None:
     """Two constraints: feasible at every iterate, half of the way within 35 iterations, and near the optimum in the
     end."""

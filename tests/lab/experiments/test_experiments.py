@@ -57,7 +57,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "tail": {"tasks": 2, "episodes": 400},
 }
 # Their pages are drawn from stored results in `test_pages.py` all the same.
-LONG = ("baselines", "families", "lower-bound", "regret", "shift", "tail")
+LONG = ("baselines", "families", "lower-bound", "promise", "regret", "shift", "tail")
 NAMES = [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in SMALL]
 FIGURES = {
     "baselines": ("factored", "inventory", "media", "two-walls"),
@@ -128,6 +128,7 @@ def test_results_figures_and_page_are_written(ran: Runs, name: str) -> None:
     assert all(table.rows for table in find(name).tables(results).values())
 
 
+@pytest.mark.short_for(name=["covering"])
 @pytest.mark.parametrize("name", NAMES)
 def test_page_and_figures_are_drawn_again_from_results_alone(ran: Runs, name: str, tmp_path: Path) -> None:
     _, out, _, _ = ran(name)
@@ -147,7 +148,7 @@ AGAIN = {
 }
 
 
-@pytest.mark.short_for(name=["covering"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", AGAIN)
 def test_worker_processes_change_nothing(name: str, ran: Runs, tmp_path: Path) -> None:
     """Not even with fewer families or methods."""
@@ -175,8 +176,9 @@ def test_the_same_seed_gives_the_same_results_and_another_seed_others(ran: Runs,
 
 def test_a_run_may_be_repeated_into_the_same_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    for _ in range(2):
-        reproduce("covering", tmp_path, families=("two-walls",), epsilons=(0.05,), points=1000)
+    with mock.patch.object(frame, "png", return_value=PNG):
+        for _ in range(2):
+            reproduce("covering", tmp_path, families=("two-walls",), epsilons=(0.05,), points=1000)
     assert {file.name for file in tmp_path.iterdir()} == {"mine.txt", "covering.png", "report.html", "results.json"}
 
 
@@ -204,7 +206,11 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         path.write_bytes(content)
 
     results = results_of("covering")
-    with mock.patch("surefoot.files.write_new", full), pytest.raises(ArtifactError, match="No space left"):
+    with (
+        mock.patch.object(frame, "png", return_value=PNG),
+        mock.patch("surefoot.files.write_new", full),
+        pytest.raises(ArtifactError, match="No space left"),
+    ):
         frame.write_report(tmp_path, results, PAGES["covering"](results))
     assert written == ["covering.png"]
     assert list(tmp_path.iterdir()) == []
@@ -436,6 +442,7 @@ def test_measured_regret_is_below_the_certified_one_and_far_below_the_papers_bou
     assert family["says_something_after"] > 1e9
 
 
+@pytest.mark.long
 def test_every_random_family_is_counted_or_refused_with_a_reason(ran: Runs) -> None:
     results = ran("promise").results
     assert [row["families"] + row["refused"] for row in results["counts"]] == [10, 10]

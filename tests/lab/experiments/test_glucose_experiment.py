@@ -155,7 +155,8 @@ def test_information_of_normal_numbers() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With settings that are given: the search for them is tested by itself, and takes longest."""
+    """With settings that are given: the search for them is tested by itself, and takes longest. Days have 288 steps,
+    whoever lives them: the short part only draws the page, from results that were kept."""
     out = tmp_path_factory.mktemp("glucose")
     found = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.60, 50 min": AVERAGE_SETTINGS.scaled(1.5)}
     with pytest.MonkeyPatch.context() as patch:
@@ -165,6 +166,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_a_small_run_writes_what_it_says(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert results["experiment"] == "glucose"
@@ -186,6 +188,7 @@ def test_a_small_run_writes_what_it_says(folder: Path) -> None:
     assert len(sf.PolicyValueSet.load(folder / "glucose.policyset").policies) == 2
 
 
+@pytest.mark.long
 def test_the_page_says_what_it_is_and_is_made_from_results_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (folder / "report.html").read_text()
     assert text.index("simulation and no medical device") < text.index("What is simulated")
@@ -195,6 +198,7 @@ def test_the_page_says_what_it_is_and_is_made_from_results_alone(folder: Path, m
     assert render(page(frame.read_results(folder)).page) == text
 
 
+@pytest.mark.long
 def test_pages_without_the_usual_methods(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
     results = json.loads((folder / "results.json").read_text())
@@ -209,6 +213,7 @@ def test_pages_without_the_usual_methods(folder: Path, monkeypatch: pytest.Monke
     assert len(tables(results)["Methods"].rows) == 1
 
 
+@pytest.mark.long
 def test_patients_are_the_same_whoever_else_is_there(folder: Path) -> None:
     """The same seed gives the same days: a method alone does what it did among others."""
     policies = sf.PolicyValueSet.load(folder / "glucose.policyset")
@@ -221,6 +226,7 @@ def test_patients_are_the_same_whoever_else_is_there(folder: Path) -> None:
     assert list(one["methods"]) == ["certified-signals"]
 
 
+@pytest.mark.long
 def test_elimination_is_uncertified_and_outright(folder: Path) -> None:
     policies = sf.PolicyValueSet.load(folder / "glucose.policyset")
     own = learner(policies, method=ELIMINATION, risk=0.05)

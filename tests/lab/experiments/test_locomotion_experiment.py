@@ -347,6 +347,7 @@ def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: 
     assert len(page.tables(results)["Runner, unknown motors"].rows) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
     (hopper,) = kept("locomotion")["families"].values()

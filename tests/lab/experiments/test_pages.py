@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, reduce
 from operator import getitem
 from typing import Any
@@ -24,6 +24,8 @@ from surefoot.report.page import render
 from surefoot.report.palette import ON_DARK
 
 NAMES = sorted(PAGES)
+# Of each kind one: curves, bars, intervals, several figures. The long part draws all.
+FEW = ("baselines", "calibration", "glucose", "promise", "shift")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,6 +55,7 @@ def page(name: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- the frame
 
 
+@pytest.mark.short_for(name=FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_answer_comes_first_then_the_picture_and_settings_last(name: str) -> None:
     found, text = report(name).page, page(name)
@@ -71,6 +74,7 @@ def test_the_answer_comes_first_then_the_picture_and_settings_last(name: str) ->
     assert places == sorted(places)
 
 
+@pytest.mark.short_for(name=FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_contents_lead_to_sections(name: str) -> None:
     targets = re.findall(r'<a href="#([^"]+)">', page(name))
@@ -78,9 +82,10 @@ def test_contents_lead_to_sections(name: str) -> None:
     assert all(page(name).count(f'id="{target}"') == 1 for target in targets)
 
 
-def test_the_frame_is_not_repeated() -> None:
+@pytest.mark.parametrize("names", [FEW, pytest.param(NAMES, marks=pytest.mark.long)], ids=["few", "all"])
+def test_the_frame_is_not_repeated(names: Sequence[str]) -> None:
     """What the pages have in common is in one place: whichever page, the same head."""
-    styles = {page(name).partition("<style>")[2].partition("</style>")[0] for name in NAMES}
+    styles = {page(name).partition("<style>")[2].partition("</style>")[0] for name in names}
     assert len(styles) == 1
 
 
@@ -113,11 +118,12 @@ def test_whatever_deploys_can_be_unsafe() -> None:
     assert set(PAGES) - set(UNSAFE) == {"covering"}, "which deploys nothing"
 
 
+@pytest.mark.short_for(name=sorted(UNSAFE.keys() - {"families"}))  # drawn as the gridworld is
 @pytest.mark.parametrize("name", sorted(UNSAFE))
 def test_a_run_in_which_something_was_unsafe_says_so_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = report(name).page.verdict
-    assert before.tone != "bad"
     monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
+    before = PAGES[name](results_of(name)).page.verdict
+    assert before.tone != "bad"
     results = results_of(name)
     for place, change in UNSAFE[name].items():
         reduce(getitem, place, results).update(change)
@@ -138,6 +144,7 @@ def test_methods_without_a_proof_that_were_unsafe_are_named_in_the_count() -> No
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
+@pytest.mark.short_for(name=FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_are_drawn_into_the_page_with_ids_of_their_own(name: str) -> None:
     drawings = [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page(name), re.DOTALL)]
@@ -155,6 +162,7 @@ def test_figures_are_drawn_into_the_page_with_ids_of_their_own(name: str) -> Non
         assert left == set(), "what the page cannot colour on a dark screen"
 
 
+@pytest.mark.short_for(name=FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_pages_fetch_nothing_and_name_every_colour(name: str) -> None:
     text = page(name)
@@ -167,6 +175,7 @@ def test_equal_results_give_equal_pages() -> None:
     assert render(PAGES["promise"](results_of("promise")).page) == page("promise")
 
 
+@pytest.mark.short_for(name=["gridworld"])
 @pytest.mark.parametrize("name", ["gridworld", "families", "baselines"])
 def test_names_at_the_lines_come_in_the_order_of_the_table(name: str) -> None:
     results = results_of(name)
