@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 
-from surefoot.calibration import RUNS, TASKS, calibrate
+from surefoot.calibration import calibrate
+from surefoot.calibration_runs import CALIBRATION
 from surefoot.lab.bench.planning import gridworld_policy_set
 from surefoot.lab.bench.rows import BenchRow, Sizes, agree, race, times_row
 from surefoot.learning.calibrated import Calibration
@@ -51,7 +52,7 @@ def _plain_runs(count: int) -> list[int]:
 
 def _plain_run(number: int) -> Run:
     grids = gridworld()
-    task, seed = (np.random.SeedSequence(SEED, spawn_key=(stream, number)) for stream in (TASKS, RUNS))
+    task, seed = (np.random.SeedSequence(SEED, spawn_key=(stream, number)) for stream in CALIBRATION)
     return adapt(
         gridworld_policy_set(),
         grids.task(grids.sample(1, np.random.default_rng(task))[0]),
