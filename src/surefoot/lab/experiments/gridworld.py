@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -20,11 +20,12 @@ from surefoot.calibration import calibrate
 from surefoot.lab.analysis.regret_limit import least_regret, limits
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.frame import Applies, Bench, Report, Results, option
-from surefoot.learning.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration, parse_calibration
 from surefoot.learning.event import Event
 from surefoot.methods import BASELINES, CALIBRATED, METHODS, adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import verdict
+from surefoot.report.calibration import settings_table
 from surefoot.report.figures import STYLE, learning_curves, svg
 from surefoot.report.metrics import Totals, sort_by_regret, summarise, totals
 from surefoot.report.page import Section
@@ -277,6 +278,7 @@ def page(results: Results) -> Report:
             _figure_2(results, svg(curves), shown[TEST]),
             *([_fresh_section(results, shown[FRESH])] if FRESH in shown else []),
             *(Section("Figure 1: optimal policies", _FIGURE_1, svg(each), _CAPTION_1) for each in first.values()),
+            *_calibrated_sections(results),
             Section("Why the certified methods may move sooner", _certified(settings["risk"])),
             Section(PLAN, _PLAN, table=shown[PLAN]),
             Section("What happened on the way", table=events_table(events)),
@@ -364,6 +366,17 @@ def _fresh_section(results: Results, table: Table) -> Section:
     fresh, episodes = results["settings"]["fresh"], results["settings"]["episodes"]
     text = f"{fresh} further tasks drawn from the distribution, {episodes:,} episodes on each."
     return Section(FRESH, (text,), table=table, notes=_best_baseline(results["fresh"]))
+
+
+def _calibrated_sections(results: Results) -> Iterator[Section]:
+    for name, told in results.get("calibrations", {}).items():
+        found = parse_calibration(told)
+        text = (
+            f"Simulated tasks on which {name}, run for {found.episodes:,} episodes, deployed anything unsafe: "
+            f"{found.allowed} of {found.runs} are allowed. At the last setting that passed it is certified, for a task "
+            "drawn from the distribution (docs/guarantees.md, Theorem 12)."
+        )
+        yield Section(f"How bold simulated tasks let {name} be", (text,), table=settings_table(found))
 
 
 def tables(results: Results) -> dict[str, Table]:

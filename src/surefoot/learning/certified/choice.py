@@ -226,8 +226,8 @@ def _model_free(policies: PolicyValueSet, name: str, note: str, risk: float, ste
 LEVELS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0)  # in risks, where bounds are exact
 LARGEST_LEVEL = 0.9
 # Where bounds are estimated: width of those on values and of those that evidence is held against, as shares of what is
-# proved, and the level in risks.
-WIDTHS_AND_LEVELS = ((0.5, 0.7, 2), (0.2, 0.5, 5), (0.1, 0.35, 10), (0.1, 0.2, 10), (0.05, 0.1, 10))
+# proved, and the level in risks. A high level helps in a few episodes, and over many it rules out the true cell.
+WIDTHS_AND_LEVELS = ((0.5, 0.7, 2), (0.2, 0.4, 2), (0.1, 0.2, 2), (0.05, 0.1, 2), (0.05, 0.1, 6), (0.05, 0.1, 12))
 SLACK = 0.03
 
 

@@ -190,7 +190,7 @@ def _scale_radii(rules: TunedRules, factor: float) -> TunedRules:
     return replace(rules, reward_radius=scale(rules.reward_radius), margin_radius=scale(rules.margin_radius))
 
 
-RADII = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+RADII = (0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
