@@ -323,9 +323,7 @@ def _path(
     given = levels if path is None else path
     if given is None:
         if spec.path is None:
-            raise InvalidInput(
-                f"method must be one that says what to calibrate, or with a path of settings, got {spec.name!r}"
-            )
+            raise InvalidInput(f"path must be given for method {spec.name!r}, which has none of its own, got None")
         given = spec.path(policies, risk)
     chosen = tuple(check_setting(setting) for setting in given)
     numbers = [each for each in chosen if not isinstance(each, Mapping)]

@@ -22,6 +22,7 @@ from surefoot.fan_out import Workers
 from surefoot.files import write_file
 from surefoot.learning.calibrated import Calibration, Setting, options_at
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
 from surefoot.learning.spec import MethodSpec
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -93,7 +94,7 @@ class CalibrationRuns:
     def check_settings(self) -> None:
         """Refuse what no learner can be made with before anything is simulated."""
         for setting in self.path:
-            self._learner(setting, 0)
+            self._learner(setting)
 
     def rows(
         self, numbers: Sequence[int], alive: int, ready: Workers, show: Progress = silent
@@ -112,9 +113,11 @@ class CalibrationRuns:
         return ready.map("runs", self._batch, calls)
 
     def _batch(self, numbers: Sequence[int], alive: int) -> list[TaskOutcomes]:
-        return [self._run(number, alive) for number in numbers]
+        """Methods, which hold no state, are made once for all of them."""
+        methods = [self._learner(setting).method for setting in self.path[:alive]]
+        return [self._run(number, methods) for number in numbers]
 
-    def _run(self, number: int, alive: int) -> TaskOutcomes:
+    def _run(self, number: int, methods: Sequence[Method]) -> TaskOutcomes:
         """A task counts as unsafe if anything deployed on it is not shown to keep the budgets, or if the safe policy is
         not, in which every run may end."""
         of_tasks, of_runs = self.streams
@@ -132,19 +135,20 @@ class CalibrationRuns:
         possible = judge.possible_gain() if self.possible else None
         # Simulating takes longest where values cannot be read; where they can, there may be too many episodes to keep.
         shared = None if isinstance(task, ReadableTask) else dict[int, EpisodeStream]()
-        outcomes = [self._outcome(setting, task, seed, judge, possible, shared) for setting in self.path[:alive]]
+        outcomes = [self._outcome(method, task, seed, judge, possible, shared) for method in methods]
         return TaskOutcomes(tuple(parameter.tolist()), possible, tuple(outcomes))
 
     def _outcome(
         self,
-        setting: Setting,
+        method: Method,
         task: Task,
         seed: int,
         judge: Judge,
         possible: float | None,
         shared: dict[int, EpisodeStream] | None,
     ) -> Outcome:
-        chosen, episodes, lost = self._learner(setting, seed), self.found.episodes, self.found.abandoned
+        chosen = Learner(method, seed=seed, horizon=self.found.horizon)
+        episodes, lost = self.found.episodes, self.found.abandoned
         deployed = simulate(chosen, task, episodes=episodes, seed=seed, abandoned=lost, shared=shared)
         begins, mixtures = [begin for begin, _ in deployed], [judge.mixture(chosen, each) for _, each in deployed]
         rewards, safe = [judge.reward(each) for each in mixtures], judge.reward(SAFE_ALONE)
@@ -154,13 +158,12 @@ class CalibrationRuns:
             reached=None if possible is None else _first_reaching(safe + ENOUGH * possible, begins, rewards),
         )
 
-    def _learner(self, setting: Setting, seed: int) -> Learner:
+    def _learner(self, setting: Setting) -> Learner:
         return learner(
             self.policies,
             method=self.method,
             episodes=self.found.episodes,
             risk=self.found.risk,
-            seed=seed,
             horizon=self.found.horizon,
             **{**self.found.options, **options_at(setting)},
         )

@@ -245,3 +245,21 @@ def test_four_winds(capsys: pytest.CaptureFixture[str]) -> None:
     assert split == pytest.approx(run.regret[-1], abs=0.1)
     assert max(split, whole) < never / 2
     assert example.promise(2, 100) <= 1
+
+
+def test_the_other_simulators_cost_more_in_the_same_units() -> None:
+    """So a calibration accepts them, and one on the simulator of training says too little."""
+    other = import_module("other_simulator")
+    cartpole = import_module("cartpole")
+    pump = (AVERAGE_SETTINGS, sf.tasks.glucose(), other.other_patients(), [1.0, 55.0])
+    for policy, trained, right, parameter in (
+        (cartpole.CANDIDATES[0], cartpole.tasks(), other.late_carts(), [0.5]),
+        pump,
+    ):
+        assert trained.units.same_as(right.units)
+        assert trained.digest() != right.digest()
+        costs = [
+            tasks.task(parameter).episodes(policy, tasks.units.episode_length).run(128, np.random.default_rng(0)).cost
+            for tasks in (trained, right)
+        ]
+        assert stats.ttest_ind(*costs, alternative="less").pvalue[0] < 0.01

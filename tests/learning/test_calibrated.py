@@ -102,7 +102,7 @@ def test_a_calibration_depends_on_its_seed_alone_and_survives_json() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"method": "paper"}, "method must be one that says what to calibrate"),
+        ({"method": "paper"}, "path must be given for method 'paper'"),
         ({"runs": 10}, "runs must be at least 11"),
         ({"runs": 2, "error": 0}, "runs must be at least 3"),
         ({"error": "none"}, "error must lie strictly"),

@@ -129,7 +129,7 @@ def test_a_method_of_ones_own() -> None:
     assert own.level in path[:-1]
     made = sf.learner(policies(), method=HALFWAY, risk=0.3, calibration=own)
     assert made.certified
-    with pytest.raises(InvalidInput, match="method must be one that says what to calibrate, or with a path"):
+    with pytest.raises(InvalidInput, match="path must be given for method"):
         sf.calibrate(policies(), TASKS, method=HALFWAY, **GIVEN)
     with pytest.raises(InvalidInput, match="reserve must be 0 for"):
         sf.calibrate(policies(), TASKS, method=HALFWAY, path=path, reserve=0.1, **GIVEN)

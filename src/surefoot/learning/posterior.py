@@ -150,15 +150,15 @@ def _build_posterior(
     return Posterior(terms.name, policies, middle, evidence, share, temperature, slack, SOONEST.get(kind, LEAST_WAIT))
 
 
-SHARES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # in risks
-HOT = 4.0
+SHARES = (0.1, 0.2, 0.4, 0.7, 1.0, 2.0)  # in risks
+HOT = 2.0
 
 
 def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
     """Smaller temperatures and larger shares."""
     slack = 0.0 if policies.cells is None or policies.cells.prior_known else SLACK
-    hot = [{"share": 0.1 * risk, "temperature": HOT * 2.0**-k, "slack": slack} for k in range(2)]
-    return (*hot, *({"share": min(factor * risk, 0.9), "temperature": 1.0, "slack": slack} for factor in SHARES))
+    hot = {"share": SHARES[0] * risk, "temperature": HOT, "slack": slack}
+    return (hot, *({"share": min(factor * risk, 0.9), "temperature": 1.0, "slack": slack} for factor in SHARES))
 
 
 SPECS = (

@@ -31,6 +31,7 @@ from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, Policy
 from surefoot.lab.pump.days import DAY_SPREAD
 from surefoot.lab.pump.family import BUDGET, glucose
 from surefoot.learning.calibrated import Calibration
+from surefoot.learning.certified.choice import path_to_boldness
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
 from surefoot.oracles import insulin_candidates
@@ -42,6 +43,7 @@ from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
 
 POLICY_SET = "glucose.policyset"  # its file
+BOLD = slice(3, 5)  # settings of the usual path: those before it were never needed, and those after it never passed
 SHOWN = (1.7, 1.0, 0.6)  # patients in the figure: those whose sensitivity is closest
 USUAL_MINUTES = 55.0  # until insulin is absorbed
 
@@ -109,6 +111,8 @@ def calibrate_pump(policies: PolicyValueSet, settings: GlucoseSettings, bench: B
         policies,
         glucose(),
         method=ADAPTING,
+        path=path_to_boldness(policies, settings.risk)[BOLD],
+        attempt=0,
         episodes=settings.days,
         risk=settings.risk,
         runs=settings.calibrated,

@@ -93,7 +93,7 @@ class GlucoseSettings(ExperimentSettings):
     risk: float = risk_option()
     seed: int = seed_option()
     calibrated: int = option(
-        300, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
+        200, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
     )
     other_risks: tuple[float, ...] = option(
         (0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
