@@ -57,10 +57,8 @@ def certified_method(
     spent = RiskSplit(coverage=cells.uncovered, elimination=risk - cells.uncovered)
     if spent.elimination <= 0 and options.level is not None:
         spent = replace(spent, elimination=options.level)
-    threshold, told = log_threshold(spent.elimination), without_payments(cells)
-    if not options.shift:
-        told = shrink_bounds(cells, options.evidence_width)
-    evidence = EVIDENCE[kind](policies, told, steps, threshold, options.observes)
+    told = without_payments(cells) if options.shift else shrink_bounds(cells, options.evidence_width)
+    evidence = EVIDENCE[kind](policies, told, steps, log_threshold(spent.elimination), options.observes)
     evidence = _between(cells, evidence) if options.split else evidence
     cells = shrink_bounds(cells, options.width)
     if options.level is not None:
