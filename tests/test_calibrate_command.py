@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.cli.deploy import _calibration_lines, _tasks_of
+from surefoot.cli.calibrate import _calibration_lines, _tasks_of
 from surefoot.deploy.calibration_files import read_calibration
 from surefoot.deploy.replay import header_settings
 from surefoot.deploy.verify import read_header

@@ -16,6 +16,7 @@ from surefoot.cli.terminal import (
     SENTENCES,
     Json,
     Seed,
+    SetPath,
     drop_none,
     numbers,
     print_json,
@@ -42,8 +43,6 @@ from surefoot.methods import METHODS, MOST_EPISODES, check_terms, plan, spec_of,
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.table import Table, plain_plan, plan_table
-
-SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 
 MARGIN = 10  # columns of the words before a sentence
 PROMISE = "nothing unsafe is ever deployed, with probability at least 1 - risk"

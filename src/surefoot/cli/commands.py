@@ -75,7 +75,7 @@ COMMANDS = {
     "methods": Command(
         "adapt", "Every method: what it needs, what it promises or that it is uncertified, and what it costs."
     ),
-    "calibrate": Command("deploy", "How bold simulated tasks let a method be, before it is deployed."),
+    "calibrate": Command("calibrate", "How bold simulated tasks let a method be, before it is deployed."),
     "adapt": Command("adapt", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
     "report": Command("pages", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
     "deploy": Command(

@@ -34,6 +34,7 @@ TONES = {"good": "green", "bad": "bold red", "quiet": "dim"}
 Out = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Same seed, same result.")]
+SetPath = Annotated[Path, typer.Argument(metavar="SET", help="Policy set saved by train.")]
 Risk = Annotated[float, typer.Option("--risk", help="Probability with which any deployed policy may break a budget.")]
 
 

@@ -126,7 +126,9 @@ class ExperimentSettings:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            _check_setting(each.name, getattr(self, each.name), each.metadata)
+            value = getattr(self, each.name)
+            if value != each.default:
+                _check_setting(each.name, value, each.metadata)
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,7 @@ def command_line(name: str, settings: type, stored: Mapping[str, Any]) -> str:
 
 
 def _option_text(name: str, value: Any) -> str:
-    if value is None or value is False:
+    if value is None or value is False or (isinstance(value, list | tuple) and not value):
         return ""
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return f"--{name.replace('_', '-')}" + ("" if value is True else f" {text}")

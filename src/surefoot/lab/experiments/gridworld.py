@@ -100,7 +100,9 @@ class GridworldSettings(frame.ExperimentSettings):
         choices=METHODS,
         fact=("methods", ", ".join),
     )
-    calibrated: tuple[str, ...] = option((), "Methods that are run calibrated as well.", choices=CALIBRATED)
+    calibrated: tuple[str, ...] = option(
+        (), "Methods that are run calibrated as well.", default_words="none", choices=CALIBRATED
+    )
     calibration_runs: int = option(300, "Simulated tasks for calibrating each.", least=1, applies=CALIBRATES)
     risk: float = frame.risk_option()
     seed: int = frame.seed_option()
