@@ -267,7 +267,7 @@ def test_a_lost_lock_or_a_strange_row_falls_back(tmp_path: Path, what: str) -> N
     deployment.close()
 
 
-@pytest.mark.short_for(method=["paper", "certified-signals"])
+@pytest.mark.short_for(method=["paper"])
 @pytest.mark.parametrize("method", METHODS)
 def test_going_on_equals_never_having_stopped(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened again after every few episodes, replayed or from snapshots, against one uninterrupted run."""

@@ -125,7 +125,7 @@ def unsafe_after(search: Search, truth: str, together: bool) -> int:
 @pytest.mark.parametrize(
     ("truth", "together"),
     [
-        ("as at the levels", True),
+        pytest.param("as at the levels", True, marks=pytest.mark.long),
         ("all the same", False),
         *(pytest.param(truth, truth == "all the same", marks=pytest.mark.long) for truth in JOINT_TRUTHS),
         pytest.param("up and down", True, marks=pytest.mark.long),

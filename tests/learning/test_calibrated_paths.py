@@ -44,6 +44,7 @@ def learner(**options: Any) -> sf.Learner:
     return sf.learner(policies(), method="certified-returns", risk=0.3, calibration=found(**options))
 
 
+@pytest.mark.long
 def test_it_depends_on_its_seed_alone_and_survives_plain_data() -> None:
     assert found(jobs=2) == found()
     again = parse_calibration({**found().plain(), "standing": "counted"})

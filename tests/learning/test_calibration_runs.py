@@ -120,6 +120,7 @@ def clustered() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("clustered")
+@pytest.mark.short_for(backend=["threading"])
 @pytest.mark.parametrize("backend", ["loky", "threading", "clustered"])
 def test_any_backend_gives_the_bits_of_one_process(
     backend: str, alone: tuple[Calibration, str, bytes], tmp_path: Path

@@ -171,6 +171,7 @@ def test_a_calibration_has_a_line_that_says_what_it_rests_on() -> None:
     assert planned.reason.endswith("after these episodes the safe policy")
 
 
+@pytest.mark.long
 def test_a_calibrated_method_does_as_planned() -> None:
     """The median over the tasks that every method is tried on; at a bolder level than its own it moves sooner."""
     found, alone = calibrated(), line(spending_set(), "certified-returns", risk=0.3, tasks=SPENDING)
@@ -194,6 +195,7 @@ def test_a_claimed_calibration_says_so() -> None:
     assert calibrated_line(calibrated().plain()) == planned  # plain data are claimed whatever they say
 
 
+@pytest.mark.long
 def test_what_follows_a_calibration_with_a_reserve() -> None:
     planned = calibrated_line(calibrated(reserve=0.1))
     assert planned.reason.endswith("after these episodes certified-returns as it is proved, at risk 0.1")

@@ -224,6 +224,7 @@ def test_sets_of_tables_are_refused() -> None:
             learner(tables, method=name)
 
 
+@pytest.mark.long
 def test_deployments_are_journalled_and_go_on_where_they_stopped(tmp_path: Path) -> None:
     def drive(until: int, path: Path) -> str:
         with Deployment.open(path, maker("cpo-online")()) as deployment:
