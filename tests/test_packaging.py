@@ -143,6 +143,7 @@ def say(*words: str | Path, folder: Path) -> str:
     ).stdout
 
 
+@pytest.mark.long
 def test_the_installed_wheel_trains_and_adapts_without_any_extra(python: Path, tmp_path: Path) -> None:
     """In an empty folder: nothing of this repository, and none of the packages that only tests and extras need."""
     script = "import surefoot, importlib.util as u; print(surefoot.__file__, u.find_spec('jax'), u.find_spec('pytest'))"

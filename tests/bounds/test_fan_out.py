@@ -55,6 +55,7 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.long
 def test_two_processes_give_the_numbers_of_one(alone: list[np.ndarray]) -> None:
     assert same(everything(jobs=2), alone)
     assert not same([*alone[:-1], alone[-1] + 1e-16 + np.spacing(alone[-1])], alone), "the comparison can fail"

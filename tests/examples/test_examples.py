@@ -32,9 +32,8 @@ def few(name: str) -> sf.tasks.Finite:
     return sf.tasks.Finite(np.linspace(low, high, 3))
 
 
-@pytest.mark.parametrize(
-    "name", ["frozen_lake", *(pytest.param(each, marks=pytest.mark.long) for each in ("cartpole", "pendulum"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Something better than the safe policy is deployed, at a cost below the budget."""
     example = import_module(name)

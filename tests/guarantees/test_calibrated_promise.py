@@ -135,6 +135,7 @@ def test_a_task_after_the_calibration_is_seldom_unsafe(truth: str, together: boo
     assert chance(unsafe_after(fixed_sequence_test, truth, together), CALIBRATIONS, RISK) > FALSE_ALARM
 
 
+@pytest.mark.long
 def test_nearly_all_of_the_risk_is_used() -> None:
     """6 of 21: otherwise nothing would be caught."""
     assert unsafe_after(fixed_sequence_test, "as at the levels", True) > 0.9 * 6 / 21 * CALIBRATIONS

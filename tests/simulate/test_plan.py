@@ -187,6 +187,7 @@ def test_a_calibrated_method_does_as_planned() -> None:
     assert half < float(re.findall(r"about (\d+) episodes", alone.reason)[0])
 
 
+@pytest.mark.long
 def test_a_claimed_calibration_says_so() -> None:
     planned = calibrated_line(calibrated("claimed"))
     assert not planned.certified

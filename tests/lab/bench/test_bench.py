@@ -28,6 +28,7 @@ from surefoot.tasks.gridworld_tasks import gridworld
 TINY = Sizes(5, 400, 40, 80, (500, 1000, 2000), 8, 20.0, 2, 10, 200, 4, 3)
 
 
+@pytest.mark.long
 def test_every_comparison_has_its_row() -> None:
     """As plain data, and progress names the stages."""
     seen: list[tuple[str, int, int]] = []
