@@ -12,7 +12,8 @@ training, calibrated on that one, and calibrated on the right one.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,16 +63,8 @@ def other_days(n: int, rng: np.random.Generator) -> GlucoseDays:
     return replace(days, counted=COUNTED * days.counted, response=response, error=days.error - LOWER)
 
 
-@dataclass(frozen=True)
-class OtherPatient:
-    """Builds patients whose days are of the other law."""
-
-    def __call__(self, parameter: Any) -> GlucoseTask:
-        return GlucoseTask(parameter, other_days)
-
-
 def other_patients() -> sf.tasks.TaskDistribution:
-    return sf.tasks.TaskDistribution(OtherPatient(), sf.tasks.glucose().distribution)
+    return sf.tasks.TaskDistribution(partial(GlucoseTask, law=other_days), sf.tasks.glucose().distribution)
 
 
 # -------------------------------------------------------------------------------------------------------- what is shown

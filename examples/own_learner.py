@@ -46,7 +46,7 @@ class Spending(Method):
     name: ClassVar[str] = "spending"
 
     def start(self) -> Tally:
-        return self.decided(Tally(0, 0, 0.0, 0.0), 0).state
+        return self.decide(Tally(0, 0, 0.0, 0.0), 0).state
 
     def mixture(self, state: Tally) -> Mixture:
         return Mixture(np.array([0, 1]), np.array([1 - state.share, state.share]))  # policy 0 is the safe one
@@ -55,16 +55,16 @@ class Spending(Method):
         used = min(len(outcomes), EVERY - state.episodes % EVERY)  # no further than the next decision
         quick = drawn[:used] == 1
         tried, falls = int(quick.sum()), float(outcomes.cost[:used][quick].sum())
-        return self.decided(Tally(state.episodes + used, state.tried + tried, state.falls + falls, state.share), used)
+        return self.decide(Tally(state.episodes + used, state.tried + tried, state.falls + falls, state.share), used)
 
     def abandon(self, state: Tally, episode: int, drawn: int) -> Step:
         """It may have fallen in."""
-        return self.decided(Tally(state.episodes + 1, state.tried + drawn, state.falls + drawn, state.share), 1)
+        return self.decide(Tally(state.episodes + 1, state.tried + drawn, state.falls + drawn, state.share), 1)
 
     def certificate(self, state: Tally) -> Certificate:
         return Certificate(surviving=1, total=1, margin=None)  # nothing is claimed
 
-    def decided(self, state: Tally, used: int) -> Step:
+    def decide(self, state: Tally, used: int) -> Step:
         if state.episodes % EVERY:
             return Step(state, used)
         worst = most_falls(state.falls, state.tried, self.caution)
@@ -92,7 +92,7 @@ PATH = [{"caution": errors} for errors in (4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0)]  
 # ------------------------------------------------------------------------------------------ calibrated, then deployed
 
 
-def calibrated(policies: sf.PolicyValueSet, runs: int, path: Any = PATH) -> sf.Calibration:
+def calibrate(policies: sf.PolicyValueSet, runs: int, path: Any = PATH) -> sf.Calibration:
     """The boldest setting with few enough unsafe lakes, simulated and judged by fresh episodes."""
     given: dict[str, Any] = {"episodes": EPISODES, "risk": RISK, "judged_on": 4000, "seed": 1, "jobs": 1}
     found = sf.calibrate(policies, tasks(), method=SPENDING, path=path, runs=runs, **given)
@@ -102,7 +102,7 @@ def calibrated(policies: sf.PolicyValueSet, runs: int, path: Any = PATH) -> sf.C
     return found
 
 
-def deployed(journal: Path, learner: sf.Learner, chance: float) -> float:
+def deploy(journal: Path, learner: sf.Learner, chance: float) -> float:
     """The loop beside the real lake, for which a simulated one stands in; returns the last share of the quick route."""
     lake, rng = tasks().task(chance), np.random.default_rng(3)
     with sf.Deployment.open(journal, learner) as deployment:
@@ -118,12 +118,12 @@ def main(folder: Path, runs: int = 200, path: Any = PATH, chance: float = 0.95) 
     policies = sf.policy_set(
         tasks(), safe=SAFE, candidates=CANDIDATES, seed=0, envelopes=no_bounds, signals=False, progress=False
     )
-    found = calibrated(policies, runs, path)
+    found = calibrate(policies, runs, path)
 
     def learner() -> sf.Learner:
         return sf.learner(policies, method=SPENDING, risk=RISK, seed=2, calibration=found)
 
-    share = deployed(folder / "lake.journal", learner(), chance)
+    share = deploy(folder / "lake.journal", learner(), chance)
     verdict = verify(folder / "lake.journal", learner())
     print(f"at last {100 * share:.0f} % of the episodes take the quick route; certified: {verdict.certified}")
     print(f"all {verdict.rows} rows of {verdict.episodes} episodes follow: {verdict.holds}")

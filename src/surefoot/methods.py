@@ -32,7 +32,7 @@ from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine, drop_withdr
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
-from surefoot.simulate.plan import plan_calibrated, plan_methods
+from surefoot.simulate.plan import plan_calibration, plan_methods
 from surefoot.simulate.run import Run
 from surefoot.simulate.runner import JUDGED_EPISODES, Observer, run_learner
 from surefoot.tasks.task_distribution import TaskDistribution, check_task
@@ -241,7 +241,7 @@ def _plan_at_setting(
 ) -> PlanLine:
     terms = MethodArgs(spec.name, episodes, check_unit_interval("risk", risk), policies.units.steps(found.horizon))
     made = _method_at_setting(spec, policies, terms, {}, found)
-    return plan_calibrated(made, policies, tasks=tasks, show=show)
+    return plan_calibration(made, policies, tasks=tasks, show=show)
 
 
 def specs() -> tuple[MethodSpec, ...]:

@@ -79,7 +79,7 @@ def calibration_page(found: Calibration, record: str | PathLike[str] | Sequence[
         lead=_lead(found),
         sections=(
             Section("Risk and gain", figure=svg(settings_figure(found, rows)), caption=CAPTION),
-            Section("What each setting earns", table=settings_table(found, rows), notes=_shared_options(found)),
+            Section("What each setting earns", table=settings_table(found, rows), notes=_common_options_note(found)),
             by_task,
         ),
         facts=tuple(_facts(found)),
@@ -167,13 +167,13 @@ def characteristics_table(found: Calibration, rows: Sequence[TaskOutcomes], plac
 def _earned_columns(found: Calibration, rows: Sequence[TaskOutcomes]) -> Iterator[Column]:
     """Of rows with the characteristics that were `seen`, as far as they are known."""
     if found.gains is not None:
-        yield Column("gain of an episode", lambda row: _known(row["seen"].gain, number), "")
+        yield Column("gain of an episode", lambda row: _words_of(row["seen"].gain, number), "")
     if rows:
-        yield Column("of the possible", lambda row: _known(row["seen"].share, percent), "")
+        yield Column("of the possible", lambda row: _words_of(row["seen"].share, percent), "")
         yield Column(f"episodes to {100 * ENOUGH:.0f} %, median", lambda row: _wait(row["seen"], found), "")
 
 
-def _known(value: float | None, words: Callable[[float], str]) -> str | None:
+def _words_of(value: float | None, words: Callable[[float], str]) -> str | None:
     return None if value is None else words(value)
 
 
@@ -209,7 +209,7 @@ def settings_figure(
         _draw_risk(risk, found, tried, places, complete=bool(rows))
         if fresh is not None and passed:
             _draw_fresh(risk, fresh, places, passed - 1)
-        _mark_allowed(risk, found)
+        _draw_limits(risk, found)
         for axes in gain:
             _draw_gain(axes, found, tried, places)
         figure.align_ylabels()
@@ -263,7 +263,7 @@ def _draw_interval(axes: Axes, unsafe: int, tasks: int, place: float, **look: An
     axes.errorbar(place, 100 * share, [[100 * (share - low)], [100 * (high - share)]], elinewidth=1.5, **look)
 
 
-def _mark_allowed(axes: Axes, found: Calibration) -> None:
+def _draw_limits(axes: Axes, found: Calibration) -> None:
     """The most that passes, dashed, and what is promised, dotted."""
     allowed = 100 * found.allowed / found.runs
     axes.set_ylim(0, 1.15 * max(axes.get_ylim()[1], 100 * found.risk))
@@ -317,21 +317,21 @@ _HOW_COUNTED = (
 
 def _names(found: Calibration) -> list[str]:
     """The settings that were tried, in words, without the options that all of them share."""
-    shared = _shared(found)
+    shared = _common_options(found)
     return [
         setting_in_words({name: value for name, value in options_at(setting).items() if name not in shared})
         for setting, _ in found.counts
     ]
 
 
-def _shared(found: Calibration) -> dict[str, Any]:
+def _common_options(found: Calibration) -> dict[str, Any]:
     """Options that are the same at all settings, if these differ at all."""
     first, *others = [options_at(setting) for setting, _ in found.counts]
     return {name: value for name, value in first.items() if others and all(each.get(name) == value for each in others)}
 
 
-def _shared_options(found: Calibration) -> tuple[str, ...]:
-    shared = _shared(found)
+def _common_options_note(found: Calibration) -> tuple[str, ...]:
+    shared = _common_options(found)
     return (f"All settings have {setting_in_words(shared)}.",) if shared else ()
 
 
@@ -361,7 +361,7 @@ def _verdict(found: Calibration, seen: Characteristics) -> Verdict:
             ),
         )
     low, high = (percent(end) for end in binomial_interval(seen.unsafe, seen.tasks))
-    share, wait = _known(seen.share, percent) or MISSING, _wait(seen, found) or MISSING
+    share, wait = _words_of(seen.share, percent) or MISSING, _wait(seen, found) or MISSING
     return Verdict(
         f"For {found.episodes:,} episodes at risk {found.risk:g} simulated tasks let {found.method} be as bold as "
         f"{setting_in_words(found.level)}.",

@@ -49,7 +49,7 @@ def plan_methods(
     return tuple(lines)
 
 
-def plan_calibrated(
+def plan_calibration(
     method: CalibratedMethod,
     policies: PolicyValueSet,
     *,

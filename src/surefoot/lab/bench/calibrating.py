@@ -22,14 +22,14 @@ RISK = 0.3  # so much that the level passes for certain: one that fails is given
 def calibrating(sizes: Sizes) -> list[BenchRow]:
     """One level of a calibration, in one process; each further one costs as much again."""
     runs = sizes.calibrated
-    ours, plain = race(lambda: _calibrated(runs), lambda: _plain_runs(runs), sizes.repeats, time.process_time)
+    ours, plain = race(lambda: _calibrate_level(runs), lambda: _plain_runs(runs), sizes.repeats, time.process_time)
     agree("unsafe runs", ours.result.unsafe_runs[0], plain.result, 0)
     note = f"processor time; calibrating takes {ours.seconds / plain.seconds:.2f} times that of plain runs"
     what = f"calibration of {runs} gridworld runs"
     return [times_row(what, ours, plain, "a run (calibrate)", "a run (adapt)", note, each=runs)]
 
 
-def _calibrated(runs: int) -> Calibration:
+def _calibrate_level(runs: int) -> Calibration:
     return calibrate(
         gridworld_policy_set(),
         gridworld(),

@@ -280,7 +280,7 @@ def page(results: Results) -> Report:
             _figure_2(results, svg(curves), shown[TEST]),
             *([_fresh_section(results, shown[FRESH])] if FRESH in shown else []),
             *(Section("Figure 1: optimal policies", _FIGURE_1, svg(each), _CAPTION_1) for each in first.values()),
-            *_calibrated_sections(results),
+            *_calibration_sections(results),
             Section("Why the certified methods may move sooner", _certified(settings["risk"])),
             Section(PLAN, _PLAN, table=shown[PLAN]),
             Section("What happened on the way", table=events_table(events)),
@@ -370,7 +370,7 @@ def _fresh_section(results: Results, table: Table) -> Section:
     return Section(FRESH, (text,), table=table, notes=_best_baseline(results["fresh"]))
 
 
-def _calibrated_sections(results: Results) -> Iterator[Section]:
+def _calibration_sections(results: Results) -> Iterator[Section]:
     for name, told in results.get("calibrations", {}).items():
         found = parse_calibration(told)
         text = (

@@ -136,10 +136,14 @@ class Contender:
     calibration: Calibration | None = None
 
     def learner(self, policies: PolicyValueSet, days: int, seed: int = 0) -> Learner:
-        method, options = KNOWN[self.method], dict[str, Any]()
-        if self.calibration is not None:
-            options = {"calibration": self.calibration}
-        return learner(policies, method=method, episodes=days, risk=self.risk, seed=seed, **options)
+        return learner(
+            policies,
+            method=KNOWN[self.method],
+            episodes=days,
+            risk=self.risk,
+            seed=seed,
+            calibration=self.calibration,
+        )
 
 
 def available_contenders(
