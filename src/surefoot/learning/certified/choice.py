@@ -230,12 +230,22 @@ SLACK = 0.03
 
 
 def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
-    """Settings of a method with cells, from cautious to bold."""
+    """Settings of a method whose evidence is held against bounds, from cautious to bold."""
     if policies.cells is None or policies.cells.prior_known:
         return tuple(factor * risk for factor in LEVELS if factor * risk <= LARGEST_LEVEL)
     return tuple(
         {"width": width, "evidence_width": evidence, "level": min(factor * risk, LARGEST_LEVEL), "slack": SLACK}
         for width, evidence, factor in WIDTHS_AND_LEVELS
+    )
+
+
+def path_by_transitions(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
+    """The same for evidence from transitions, which has no use for bounds."""
+    return tuple(
+        {name: value for name, value in setting.items() if name != "evidence_width"}
+        if isinstance(setting, Mapping)
+        else setting
+        for setting in path_to_boldness(policies, risk)
     )
 
 
@@ -273,7 +283,7 @@ SPECS = (
         costs=f"counts of transitions, not episodes, are kept; {DECISIONS}, and plan further policies on the way",
         observes="transitions",
         options=options_of("certified-likelihood"),
-        path=path_to_boldness,
+        path=path_by_transitions,
         state=(*_WITH_CELLS, Boxes, Counts),
         plan="trial",
         colour=4,
@@ -288,7 +298,7 @@ SPECS = (
         costs=f"a bet per kind of transition and cell; {DECISIONS}",
         observes="transitions",
         options=options_of("certified-ball"),
-        path=path_to_boldness,
+        path=path_by_transitions,
         state=(*_WITH_CELLS, Counts, BallState),
         plan="trial",
         colour=5,

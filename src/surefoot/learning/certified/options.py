@@ -54,7 +54,7 @@ class Options:
     observes: Observes = field(default="transitions", metadata=_for())
     level: float | None = field(default=None, metadata=_for(*CELL_METHODS))
     width: float = field(default=1.0, metadata=_for(*CELL_METHODS))
-    evidence_width: float = field(default=1.0, metadata=_for(*CELL_METHODS))
+    evidence_width: float = field(default=1.0, metadata=_for("certified-returns", "certified-signals"))
     slack: float = field(default=0.0, metadata=_for(*CELL_METHODS))
 
     def __post_init__(self) -> None:
