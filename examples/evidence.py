@@ -4,6 +4,7 @@ signals with bounds as narrow as simulated tasks allow.
     python examples/evidence.py gridworld --simulated 4000   # told as a simulator: states, and no model of them
     python examples/evidence.py cartpole                     # Gymnasium's, with an unknown force (needs gymnasium)
     python examples/evidence.py pendulum
+    python examples/evidence.py half-cheetah-motors          # the shipped policies (needs brax), or hopper-motors
 
 The gridworld's safe policy is close to its budget: fewer simulated episodes do not show that it keeps it.
 
@@ -16,8 +17,10 @@ the calibrated method is run on N fresh tasks, and those on which anything unsaf
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +29,15 @@ from scipy.stats import binomtest
 
 import surefoot as sf
 from surefoot.cmdp.units import Units
+from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
+from surefoot.lab.experiments.locomotion.settings import FAMILIES
 from surefoot.learning.certified.selection import best_mixture
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 
 SUMS, SIGNALS = "certified-returns", "certified-signals"
 RISK, ENOUGH = 0.05, 0.9
+JUDGED = 4000  # episodes of each policy; those of robots take 10 to 25 ms
+MOTORS = {"half-cheetah-motors": 500, "hopper-motors": 500}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +71,31 @@ class Hidden:
         return SimulatorOnly(self.tables.task(parameter))
 
 
+# What is deployed is within 0.05 of its budget, which only many episodes show; and over 40,000 of them bounds that are
+# too narrow rule out the right cell, unless evidence is held against wider ones.
+GRIDWORLD_JUDGED = 200_000
+GRIDWORLD_PATH = (
+    {"width": 0.0, "evidence_width": 0.2, "level": 0.1, "slack": 0.03},
+    {"width": 0.0, "evidence_width": 0.1, "level": 0.1, "slack": 0.02},
+)
+
+
 def gridworld(given: argparse.Namespace) -> None:
     tables, episodes = sf.tasks.gridworld(), 40_000
     hidden = sf.tasks.TaskDistribution(Hidden(tables), tables.distribution)
+    policies = kept(given, lambda: gridworld_policies(tables, hidden, given))
+    published = [tables.task([noise]) for noise in PUBLISHED_TEST_NOISES]
+    counted = {"path": GRIDWORLD_PATH, "judged_on": GRIDWORLD_JUDGED}
+    for name, options in contenders(policies, hidden, episodes, given, counted).items():
+        runs = adapt_to_all(policies, published, episodes, given.jobs, options)
+        regret, unsafe = np.array([run.regret[-1] for run in runs]), sum(run.unsafe_episodes > 0 for run in runs)
+        print(f"{name}: regret {regret.mean():,.0f} (mean of {len(runs)} tasks), {unsafe} ever unsafe", flush=True)
+        count_unsafe(policies, tables, episodes, given, options)
+
+
+def gridworld_policies(tables: Any, hidden: Any, given: argparse.Namespace) -> sf.PolicyValueSet:
     trained = sf.train(tables, epsilon=0.004, delta=0.05, seed=0, cells=0, progress=False)
-    policies = sf.policy_set(
+    return sf.policy_set(
         hidden,
         safe=trained.safe_policy,
         candidates={f"noise {entry.parameter[0]:.3f}": entry.policy for entry in trained.entries},
@@ -76,29 +103,20 @@ def gridworld(given: argparse.Namespace) -> None:
         envelopes=sf.Envelopes(cells=400, holdout=299, uncovered=0.03, episodes=given.simulated),
         jobs=given.jobs,
     )
-    published = [tables.task([noise]) for noise in PUBLISHED_TEST_NOISES]
-    for name, options in contenders(policies, hidden, episodes, given).items():
-        runs = adapt_to_all(policies, published, episodes, given.jobs, options)
-        regret, unsafe = np.array([run.regret[-1] for run in runs]), sum(run.unsafe_episodes > 0 for run in runs)
-        print(f"{name}: regret {regret.mean():,.0f} (mean of {len(runs)} tasks), {unsafe} ever unsafe", flush=True)
-        count_unsafe(policies, tables, episodes, given, options)
 
 
 def environment(given: argparse.Namespace) -> None:
-    example, episodes = import_module(given.what), given.episodes
-    family = example.tasks()
-    policies = sf.policy_set(
-        family,
-        safe=example.SAFE,
-        candidates=example.CANDIDATES,
-        seed=0,
-        envelopes=sf.Envelopes(episodes=given.simulated),
-        jobs=given.jobs,
-    )
+    episodes, judged = given.episodes, MOTORS.get(given.what, JUDGED)
+    if given.what in MOTORS:
+        family, policies = FAMILIES[given.what].tasks(), load_shipped(given.what).policies
+    else:
+        example = import_module(given.what)
+        family, policies = example.tasks(), kept(given, lambda: environment_policies(example, given))
     tasks = [family.task(parameter) for parameter in family.sample(given.tasks, np.random.default_rng(1))]
-    bests = [possible(task, policies, k) for k, task in enumerate(tasks)]
-    for name, options in contenders(policies, family, episodes, given).items():
-        runs = adapt_to_all(policies, tasks, episodes, given.jobs, options)
+    bests = Parallel(n_jobs=given.jobs)(delayed(possible)(task, policies, k, judged) for k, task in enumerate(tasks))
+    counted = {"judged_on": 2 * judged}
+    for name, options in contenders(policies, family, episodes, given, counted).items():
+        runs = adapt_to_all(policies, tasks, episodes, given.jobs, options, judged)
         gained = [
             (np.asarray(run.reward) - safe) / (best - safe) for run, (safe, best) in zip(runs, bests, strict=True)
         ]
@@ -110,11 +128,34 @@ def environment(given: argparse.Namespace) -> None:
             f"{np.isinf(waits).sum()} did not reach it in {episodes}); {np.mean(gained):.0%} of it on average",
             flush=True,
         )
-        count_unsafe(policies, family, episodes, given, options)
+        count_unsafe(policies, family, episodes, given, options, judged)
 
 
-def contenders(policies: Any, tasks: Any, episodes: int, given: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """What `adapt` is told, by name."""
+def environment_policies(example: Any, given: argparse.Namespace) -> sf.PolicyValueSet:
+    return sf.policy_set(
+        example.tasks(),
+        safe=example.SAFE,
+        candidates=example.CANDIDATES,
+        seed=0,
+        envelopes=sf.Envelopes(episodes=given.simulated),
+        jobs=given.jobs,
+    )
+
+
+def kept(given: argparse.Namespace, make: Callable[[], sf.PolicyValueSet]) -> sf.PolicyValueSet:
+    """The policy set of the file that was named, made if there is none."""
+    if given.policies and Path(given.policies).exists():
+        return sf.PolicyValueSet.load(given.policies)
+    policies = make()
+    if given.policies:
+        policies.save(given.policies)
+    return policies
+
+
+def contenders(
+    policies: Any, tasks: Any, episodes: int, given: argparse.Namespace, counted: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """What `adapt` is told, by name; `counted` says how it is calibrated."""
     found: dict[str, dict[str, Any]] = {SUMS: {"method": SUMS}, SIGNALS: {"method": SIGNALS}}
     if given.calibrated:
         calibration = sf.calibrate(
@@ -126,6 +167,7 @@ def contenders(policies: Any, tasks: Any, episodes: int, given: argparse.Namespa
             runs=given.calibrated,
             seed=1,
             jobs=given.jobs,
+            **counted,
         )
         for (setting, unsafe), gain in zip(calibration.counts, calibration.gains or (), strict=True):
             print(f"  {setting}: {unsafe} not shown safe, {calibration.allowed} allowed; gain {gain:.4g}", flush=True)
@@ -134,20 +176,24 @@ def contenders(policies: Any, tasks: Any, episodes: int, given: argparse.Namespa
     return found
 
 
-def adapt_to_all(policies: Any, tasks: Any, episodes: int, jobs: int, options: dict[str, Any]) -> list[sf.Run]:
+def adapt_to_all(
+    policies: Any, tasks: Any, episodes: int, jobs: int, options: dict[str, Any], judged: int = JUDGED
+) -> list[sf.Run]:
     """A run on each task, in their order."""
 
     def adapt(seed: int, task: Any) -> sf.Run:
-        return sf.adapt(policies, task, episodes=episodes, risk=RISK, seed=seed, judged_on=4000, **options)
+        return sf.adapt(policies, task, episodes=episodes, risk=RISK, seed=seed, judged_on=judged, **options)
 
     return Parallel(n_jobs=jobs)(delayed(adapt)(seed, task) for seed, task in enumerate(tasks))
 
 
-def count_unsafe(policies: Any, tasks: Any, episodes: int, given: argparse.Namespace, options: dict[str, Any]) -> None:
+def count_unsafe(
+    policies: Any, tasks: Any, episodes: int, given: argparse.Namespace, options: dict[str, Any], judged: int = JUDGED
+) -> None:
     """On fresh tasks, of the calibrated method."""
     if given.fresh and "calibration" in options:
         fresh = [tasks.task(parameter) for parameter in tasks.sample(given.fresh, np.random.default_rng(2))]
-        print(f"  {unsafe_tasks(adapt_to_all(policies, fresh, episodes, given.jobs, options))}", flush=True)
+        print(f"  {unsafe_tasks(adapt_to_all(policies, fresh, episodes, given.jobs, options, judged))}", flush=True)
 
 
 def unsafe_tasks(runs: list[sf.Run]) -> str:
@@ -158,10 +204,10 @@ def unsafe_tasks(runs: list[sf.Run]) -> str:
     return counted + (f", {undecided} not judged to the end" if undecided else "")
 
 
-def possible(task: Any, policies: sf.PolicyValueSet, seed: int) -> tuple[float, float]:
+def possible(task: Any, policies: sf.PolicyValueSet, seed: int, judged: int = JUDGED) -> tuple[float, float]:
     """Rewards of the safe policy, and of the best mixture that keeps the budget, from many episodes of each policy."""
     steps, units = task.units.episode_length, task.units
-    played = [task.episodes(policy, steps).run(4000, np.random.default_rng([seed, 9])) for policy in policies.policies]
+    played = [task.episodes(each, steps).run(judged, np.random.default_rng([seed, 9])) for each in policies.policies]
     reward = np.array([outcomes.reward.mean() for outcomes in played])
     margin = np.array([units.budget - outcomes.cost.mean(axis=0) for outcomes in played])
     best = best_mixture(np.maximum(margin.T, np.where(np.arange(len(played)) == 0, 0.0, -np.inf)), reward)
@@ -170,7 +216,8 @@ def possible(task: Any, policies: sf.PolicyValueSet, seed: int) -> tuple[float, 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["gridworld", "cartpole", "pendulum"])
+    parser.add_argument("what", choices=["gridworld", "cartpole", "pendulum", *MOTORS])
+    parser.add_argument("--policies", help="file of the policy set: taken from there, or kept there")
     parser.add_argument("--simulated", type=int, default=1000, help="episodes per task and policy, for the bounds")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--episodes", type=int, default=1000)
