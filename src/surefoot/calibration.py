@@ -329,7 +329,7 @@ def _path(
     numbers = [each for each in chosen if not isinstance(each, Mapping)]
     if not chosen or any(later <= earlier for earlier, later in pairwise(numbers)):
         raise InvalidInput(f"levels must be increasing numbers, got {given!r}")
-    return chosen
+    return _distinct(chosen)
 
 
 def _example(tasks: TaskDistribution) -> Task:

@@ -50,40 +50,46 @@ def test_the_gain_is_that_of_the_best_certified_method() -> None:
 
 
 def test_unsafe_runs_of_certified_methods_are_counted_and_named() -> None:
-    assert (verdict.safety(methods()).value, verdict.safety(methods()).tone) == ("0 of 30", "good")
-    assert verdict.in_words(methods()) == "no certified method ever deployed anything unsafe"
+    assert (verdict.safety(methods(), 0.05).value, verdict.safety(methods(), 0.05).tone) == ("0 of 30", "good")
+    assert verdict.in_words(methods(), 0.05) == "no certified method ever deployed anything unsafe"
     found = methods(returns=2, pce=9)
-    assert (verdict.safety(found).value, verdict.safety(found).tone) == ("2 of 30", "bad")
-    assert "without a proof: 9 of 10" in verdict.safety(found).beside
-    assert verdict.in_words(found) == (
+    assert (verdict.safety(found, 0.05).value, verdict.safety(found, 0.05).tone) == ("2 of 30", "bad")
+    assert "without a proof: 9 of 10" in verdict.safety(found, 0.05).beside
+    assert verdict.in_words(found, 0.05) == (
         "unsafe policies were deployed, though certified, by ‘certified-returns’ on 2 of 10 tasks; of 1 without a "
         "proof 1 did"
     )
+    assert verdict.safety(found, 0.2).tone == ""
+    assert "no more often than the promised 20 %, by ‘certified-returns’ on 2 of 10" in verdict.in_words(found, 0.2)
     undecided = methods()
     undecided["certified-ball"]["undecided_tasks"] = 1
-    assert verdict.safety(undecided).tone == ""
-    assert verdict.in_words(undecided) == "no certified method was seen to deploy anything unsafe"
-    assert verdict.in_words({"pce": found["pce"]}) == "1 of 1 methods, all without a proof, deployed unsafe policies"
+    assert verdict.safety(undecided, 0.05).tone == ""
+    assert verdict.in_words(undecided, 0.05) == "no certified method was seen to deploy anything unsafe"
+    assert (
+        verdict.in_words({"pce": found["pce"]}, 0.05) == "1 of 1 methods, all without a proof, deployed unsafe policies"
+    )
 
 
 def test_undecided_runs_stand_with_the_methods_they_belong_to() -> None:
     found = methods(pce=3)
     found["certified-ball"]["undecided_tasks"] = 2
     found["pce"]["undecided_tasks"] = 4
-    assert verdict.safety(found).beside == (
+    assert verdict.safety(found, 0.05).beside == (
         "runs of certified methods with an unsafe policy, 2 undecided; without a proof: 3 of 10, 4 undecided"
     )
-    assert verdict.safety({"pce": found["pce"]}).beside.endswith("without a proof: 3 of 10, 4 undecided")
+    assert verdict.safety({"pce": found["pce"]}, 0.05).beside.endswith("without a proof: 3 of 10, 4 undecided")
 
 
 def test_runs_that_never_left_the_safe_policy_are_told_apart() -> None:
     found = methods()
     for name, moved in (("safe-only", 0), ("certified-ball", 9), ("certified-returns", 7), ("pce", 10)):
         found[name]["moved"] = moved
-    assert verdict.safety(found).value == "0 of 30"
-    assert "; 16 of these runs left the safe policy, 14 never did; without a proof" in verdict.safety(found).beside
+    assert verdict.safety(found, 0.05).value == "0 of 30"
+    assert (
+        "; 16 of these runs left the safe policy, 14 never did; without a proof" in verdict.safety(found, 0.05).beside
+    )
     del found["certified-ball"]["moved"]  # as in older results
-    assert "left the safe policy" not in verdict.safety(found).beside
+    assert "left the safe policy" not in verdict.safety(found, 0.05).beside
 
 
 def test_how_sure_is_what_the_count_alone_shows() -> None:

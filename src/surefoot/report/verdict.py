@@ -102,11 +102,13 @@ def adaptation_gain(methods: Mapping[str, Any]) -> Answer:
     return Answer("Gained", percent(share), f"{beside}{number(methods[REFERENCE]['regret_mean'])}, by ‘{best}’")
 
 
-def safety(methods: Mapping[str, Any]) -> Answer:
-    """Runs of certified methods that were unsafe, and how many of them left the safe policy; those of others in small
-    print."""
+def safety(methods: Mapping[str, Any], promised: float) -> Answer:
+    """Runs of certified methods that were unsafe, which is bad where one has more of them than it promised, and how
+    many left the safe policy; those of others in small print."""
     (count, undecided, total), (others, open_others, all_others) = (_runs(methods, proof) for proof in (True, False))
     found = unsafe(count, total, "runs of certified methods with an unsafe policy", undecided)
+    if count and not _broken(methods, promised):
+        found = replace(found, tone="")
     words = [found.beside]
     left = [each.get("moved") for each in methods.values() if each["certified"]]
     if total and None not in left:  # older results do not tell
@@ -125,24 +127,27 @@ def sureness(methods: Mapping[str, Any], promised: float, what: str = "tasks") -
     return certain(worst["unsafe_tasks"], worst["tasks"], promised, what)
 
 
-def in_words(methods: Mapping[str, Any], what: str = "tasks") -> str:
+def in_words(methods: Mapping[str, Any], promised: float, what: str = "tasks") -> str:
     """Who deployed anything unsafe, as the end of a sentence."""
-    broken = [
-        f"‘{name}’ on {each['unsafe_tasks']} of {each['tasks']} {what}"
-        for name, each in methods.items()
-        if each["certified"] and each["unsafe_tasks"]
-    ]
+    seen = {name: each for name, each in methods.items() if each["certified"] and each["unsafe_tasks"]}
+    names = [f"‘{name}’ on {each['unsafe_tasks']} of {each['tasks']} {what}" for name, each in seen.items()]
     loose = [each["unsafe_tasks"] > 0 for each in methods.values() if not each["certified"]]
     if len(loose) == len(methods):
         return f"{sum(loose)} of {len(loose)} methods, all without a proof, deployed unsafe policies"
     undecided = _runs(methods, True)[1]
     safe = "no certified method was seen to deploy" if undecided else "no certified method ever deployed"
-    words = (
-        f"unsafe policies were deployed, though certified, by {join_words(broken)}"
-        if broken
-        else f"{safe} anything unsafe"
-    )
+    words = f"{safe} anything unsafe"
+    if seen:
+        within = (
+            "though certified" if _broken(methods, promised) else f"no more often than the promised {percent(promised)}"
+        )
+        words = f"unsafe policies were deployed, {within}, by {join_words(names)}"
     return f"{words}; of {len(loose)} without a proof {sum(loose)} did" if any(loose) else words
+
+
+def _broken(methods: Mapping[str, Any], promised: float) -> bool:
+    """Whether a certified method was unsafe on more of the tasks than it promised."""
+    return any(each["certified"] and each["unsafe_tasks"] > promised * each["tasks"] for each in methods.values())
 
 
 def _runs(methods: Mapping[str, Any], proof: bool) -> tuple[int, int, int]:

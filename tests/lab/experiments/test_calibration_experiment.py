@@ -1,14 +1,16 @@
-"""`surefoot reproduce calibration`, in small."""
+"""`surefoot reproduce calibration`, and methods that `surefoot reproduce gridworld` calibrates, in small."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from surefoot.lab.experiments import calibration
+from surefoot.lab.experiments import calibration, gridworld
 from surefoot.lab.experiments.calibration import EXPERIMENT, CalibratedLevels, page, tables
 from surefoot.learning.calibrated import Calibration
 from surefoot.report.table import MISSING
@@ -53,3 +55,31 @@ def test_where_no_level_passes_nothing_is_run_as_calibrated(tmp_path: Path, monk
     results = EXPERIMENT.reproduce(replace(SMALL, fresh=2), tmp_path, jobs=1)
     assert set(results["published"]) == {"plain"}
     assert "No level passed" in (tmp_path / "report.html").read_text()
+
+
+# ---------------------------------------------------------------------------------------------- on the gridworld's page
+
+
+@pytest.mark.long
+def test_a_method_without_a_proof_is_certified_at_the_setting_that_passed(tmp_path: Path) -> None:
+    settings = gridworld.GridworldSettings(
+        **{"episodes": 60, "tasks": 1, "epsilon": 0.05, "risk": 0.4, "methods": ("safe-only", "published")},
+        **{"calibrated": ("published",), "calibration_runs": 10},
+    )
+    results = gridworld.EXPERIMENT.reproduce(settings, tmp_path, jobs=1)
+    certified = {name: found["certified"] for name, found in results["methods"].items()}
+    assert certified == {"safe-only": True, "published": False, "published, calibrated": True}
+    assert "How bold simulated tasks let published be" in (tmp_path / "report.html").read_text()
+
+
+def test_a_method_of_which_no_setting_passed_is_not_run_calibrated() -> None:
+    failed = Calibration("published", 40, 0.4, 0.0, None, 12, (({"radius": 0.4}, 12),), 20, "0" * 64)
+    bench = SimpleNamespace(map=lambda _, work, calls: [call[-1] for call in calls])
+    settings = gridworld.GridworldSettings(tasks=2, methods=("safe-only", "published"))
+    passed = replace(failed, level={"radius": 0.4}, counts=(({"radius": 0.4}, 0),))
+    for found, labels in (
+        (failed, {"safe-only", "published"}),
+        (passed, {"safe-only", "published", "published, calibrated"}),
+    ):
+        runs = gridworld.run_methods("", None, {"published": found}, np.array([0.3, 0.4]), [0, 1], settings, bench)  # type: ignore[arg-type]
+        assert set(runs) == labels

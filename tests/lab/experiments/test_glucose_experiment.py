@@ -24,15 +24,17 @@ from surefoot.lab.experiments.glucose.run import (
     Contender,
     PatientRuns,
     adapt_to_patient,
+    available_contenders,
     day_by_day,
     day_streams,
     standard_error,
     summarise_patients,
     summary,
 )
-from surefoot.lab.experiments.glucose.settings import DEFAULT_METHODS, ELIMINATION, QUICK, GlucoseSettings
+from surefoot.lab.experiments.glucose.settings import CALIBRATED, DEFAULT_METHODS, ELIMINATION, QUICK, GlucoseSettings
 from surefoot.lab.experiments.judging import PolicyMeans, best
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
+from surefoot.learning.calibrated import parse_calibration
 from surefoot.methods import learner
 from surefoot.report.page import render
 
@@ -40,7 +42,7 @@ BUDGET = 0.04
 SMALL = GlucoseSettings(
     **{
         **QUICK,
-        **{"patients": 3, "days": 12, "compared_patients": 2, "risk": 0.5, "other_risks": (0.1, 0.7)},
+        **{"patients": 3, "days": 12, "compared_patients": 2, "risk": 0.5, "other_risks": (0.1, 0.7), "calibrated": 8},
         **{"candidates": 1, "cells": 10, "holdout": 19, "uncovered": 0.3, "episodes": 150},
         **{"learned_patients": 8, "judged_days": 100, "most_judged_days": 200},
     }
@@ -171,7 +173,8 @@ def test_a_small_run_writes_what_it_says(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert results["experiment"] == "glucose"
     assert {"version", "settings", "seconds", "methods", "risks", "information", "patients"} <= set(results)
-    assert list(results["methods"]) == list(DEFAULT_METHODS)
+    assert list(results["methods"]) == [*DEFAULT_METHODS, CALIBRATED]
+    assert results["calibration"]["runs"] == 8
     for name, found in results["methods"].items():
         assert found["certified"] == (name != ELIMINATION.name)
         assert found["tasks"] == 3
@@ -224,6 +227,16 @@ def test_patients_are_the_same_whoever_else_is_there(folder: Path) -> None:
     assert together.deployed.sum(axis=2) == pytest.approx(np.ones((5, SMALL.days)))
     one = summarise_patients(policies, contenders[-1:], [alone], replace(SMALL, methods=("certified-signals",)))
     assert list(one["methods"]) == ["certified-signals"]
+
+
+@pytest.mark.long
+def test_where_no_setting_passed_nobody_is_given_a_calibrated_method(folder: Path) -> None:
+    policies, results = sf.PolicyValueSet.load(folder / "glucose.policyset"), frame.read_results(folder)
+    passed = parse_calibration(results["calibration"])
+    failed = replace(passed, level=None, counts=((passed.level, 8),), unsafe_runs=(tuple(range(8)),), gains=(0.0,))
+    labels, refused = available_contenders(policies, SMALL, failed)
+    assert CALIBRATED not in [one.label for one in labels]
+    assert "must have passed at some level" in refused[CALIBRATED]
 
 
 @pytest.mark.long

@@ -423,7 +423,7 @@ def _unsafe_episodes(row: Mapping[str, Any]) -> str | Cell:
 
 def _verdict(results: Results) -> Verdict:
     """Which baselines were unsafe, and whether the certified method beats them."""
-    benchmarks = results["benchmarks"]
+    benchmarks, risk = results["benchmarks"], results["settings"]["risk"]
     runs = {f"{method}, {name}": own for name, each in benchmarks.items() for method, own in each["methods"].items()}
     theirs = {name: each for name, each in runs.items() if name.split(",")[0] not in ALWAYS}
     loose = [name for name, each in theirs.items() if each["unsafe_tasks"]]
@@ -432,7 +432,7 @@ def _verdict(results: Results) -> Verdict:
     proved = {name: each for name, each in runs.items() if each["certified"]}
     beaten = [wins for each in benchmarks.values() if (wins := _wins(each["methods"])) is not None]
     return Verdict(
-        f"{words}; {verdict.in_words(proved)}." if proved else f"{words}.",
+        f"{words}; {verdict.in_words(proved, risk)}." if proved else f"{words}.",
         (
             Answer(
                 "Least regret",
@@ -440,7 +440,7 @@ def _verdict(results: Results) -> Verdict:
                 f"benchmarks on which ‘{OURS}’ has less regret than every baseline",
             ),
             Answer("Unsafe baselines", f"{len(loose)} of {len(theirs)}", _worst(theirs)),
-            verdict.safety(runs),
+            verdict.safety(runs, risk),
             verdict.elapsed_time(results["seconds"], f"{len(runs)} runs of methods on benchmarks"),
         ),
     )

@@ -206,12 +206,12 @@ def _verdict(results: Results) -> Verdict:
         verdict.join_words([f"{verdict.percent(share)} ({name})" for name, share in shares.items()]) if shares else ""
     )
     worth = f"the best certified method avoided {told} of the regret of never adapting, and " if shares else ""
-    words = worth + verdict.in_words(runs)
+    words = worth + verdict.in_words(runs, settings["risk"])
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
             Answer("Gained", _range(list(shares.values())), "of the regret of never adapting avoided, by family"),
-            verdict.safety(runs),
+            verdict.safety(runs, settings["risk"]),
             verdict.sureness(adapting, settings["risk"]),
             verdict.elapsed_time(results["seconds"], f"{len(families)} families trained and {len(runs)} methods run"),
         ),

@@ -409,14 +409,14 @@ def _verdict(results: Results) -> Verdict:
     settings, methods = results["settings"], results["methods"]
     best, share = verdict.best_certified(methods), verdict.regret_reduction(methods)
     worth = "" if share is None else f"‘{best}’ avoided {verdict.percent(share)} of the regret of never adapting, and "
-    words = worth + verdict.in_words(methods)
+    words = worth + verdict.in_words(methods, settings["risk"])
     counted = results.get("fresh") or methods
     amount = f"{len(methods)} methods on {settings['tasks']} tasks, {settings['episodes']:,} episodes each"
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
             verdict.adaptation_gain(methods),
-            verdict.safety(methods),
+            verdict.safety(methods, settings["risk"]),
             verdict.sureness(counted, settings["risk"], "fresh tasks" if counted is not methods else "tasks"),
             verdict.elapsed_time(results["seconds"], amount),
         ),

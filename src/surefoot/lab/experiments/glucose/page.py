@@ -199,14 +199,14 @@ def _verdict(results: Results) -> Verdict:
     if found is not None and found["median_days"] is not None:
         soon = f"; half of the patients had 90 % of it by day {found['median_days']:.0f}"
     return Verdict(
-        f"In simulation {worth}{verdict.in_words(methods, 'patients')}.",
+        f"In simulation {worth}{verdict.in_words(methods, settings['risk'], 'patients')}.",
         (
             Answer(
                 "Gained",
                 "nothing" if found is None else percent(found["share"]),
                 f"of the time in range that is safely possible, {days}{soon}",
             ),
-            verdict.safety(methods),
+            verdict.safety(methods, settings["risk"]),
             verdict.sureness(methods, settings["risk"], "patients"),
             verdict.elapsed_time(results["seconds"], f"{len(methods)} methods on {settings['patients']} patients"),
         ),

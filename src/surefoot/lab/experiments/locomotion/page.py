@@ -160,12 +160,12 @@ def _verdict(results: Results) -> Verdict:
     gained = _ends([_percent(min(finals)), _percent(max(finals))]) if finals else "nothing"
     where = f"({next(iter(own))})" if len(own) == 1 else f"on {len(own)} families"
     worth = f"‘{ADAPTING}’ gained {gained} of what is possible {where}, and " if finals else ""
-    words = worth + verdict.in_words(methods)
+    words = worth + verdict.in_words(methods, settings["risk"])
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
             Answer("Gained", gained, f"of what is possible{_soon(own.values())}"),
-            verdict.safety(methods),
+            verdict.safety(methods, settings["risk"]),
             verdict.sureness(methods, settings["risk"]),
             verdict.elapsed_time(
                 results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"
