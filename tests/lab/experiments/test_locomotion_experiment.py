@@ -335,8 +335,8 @@ def test_the_page_is_made_from_results_alone_and_begins_with_the_verdict(
 
 def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: Path, undrawn: None) -> None:
     results = json.loads((folder / "results.json").read_text())
-    results["methods"]["paper"]["unsafe_tasks"] = 1
-    assert "unsafe policies were deployed, though certified, by ‘paper’ on 1 of" in render(page.page(results).page)
+    results["methods"]["paper"]["unsafe_tasks"] = 2
+    assert "unsafe policies were deployed, though certified, by ‘paper’ on 2 of" in render(page.page(results).page)
     del results["families"]["again"]
     own = results["families"]["runner"]
     own["methods"], own["refused"] = {"pce": own["methods"]["pce"]}, {ADAPTING: "no signals"}
