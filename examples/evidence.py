@@ -4,7 +4,8 @@ signals with bounds as narrow as simulated tasks allow.
     python examples/evidence.py gridworld --simulated 4000   # told as a simulator: states, and no model of them
     python examples/evidence.py cartpole                     # Gymnasium's, with an unknown force (needs gymnasium)
     python examples/evidence.py pendulum
-    python examples/evidence.py half-cheetah-motors          # the shipped policies (needs brax), or hopper-motors
+    python examples/evidence.py half-cheetah-motors          # or hopper-motors: shipped policies (needs mujoco)
+    python examples/evidence.py pump --policies glucose.policyset --episodes 90   # of `surefoot reproduce glucose`
 
 The gridworld's safe policy is close to its budget: fewer simulated episodes do not show that it keeps it.
 
@@ -29,8 +30,10 @@ from scipy.stats import binomtest
 
 import surefoot as sf
 from surefoot.cmdp.units import Units
+from surefoot.lab.experiments.glucose.run import BOLD
 from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
 from surefoot.lab.experiments.locomotion.settings import FAMILIES
+from surefoot.learning.certified.choice import path_to_boldness
 from surefoot.learning.certified.selection import best_mixture
 from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 
@@ -107,14 +110,17 @@ def gridworld_policies(tables: Any, hidden: Any, given: argparse.Namespace) -> s
 
 def environment(given: argparse.Namespace) -> None:
     episodes, judged = given.episodes, MOTORS.get(given.what, JUDGED)
-    if given.what in MOTORS:
+    counted: dict[str, Any] = {"judged_on": 2 * judged}
+    if given.what == "pump":
+        family, policies = sf.tasks.glucose(), sf.PolicyValueSet.load(given.policies)
+        counted |= {"path": path_to_boldness(policies, RISK)[BOLD], "attempt": 0}
+    elif given.what in MOTORS:
         family, policies = FAMILIES[given.what].tasks(), load_shipped(given.what).policies
     else:
         example = import_module(given.what)
         family, policies = example.tasks(), kept(given, lambda: environment_policies(example, given))
     tasks = [family.task(parameter) for parameter in family.sample(given.tasks, np.random.default_rng(1))]
     bests = Parallel(n_jobs=given.jobs)(delayed(possible)(task, policies, k, judged) for k, task in enumerate(tasks))
-    counted = {"judged_on": 2 * judged}
     for name, options in contenders(policies, family, episodes, given, counted).items():
         runs = adapt_to_all(policies, tasks, episodes, given.jobs, options, judged)
         gained = [
@@ -216,7 +222,7 @@ def possible(task: Any, policies: sf.PolicyValueSet, seed: int, judged: int = JU
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["gridworld", "cartpole", "pendulum", *MOTORS])
+    parser.add_argument("what", choices=["gridworld", "cartpole", "pendulum", "pump", *MOTORS])
     parser.add_argument("--policies", help="file of the policy set: taken from there, or kept there")
     parser.add_argument("--simulated", type=int, default=1000, help="episodes per task and policy, for the bounds")
     parser.add_argument("--tasks", type=int, default=20)

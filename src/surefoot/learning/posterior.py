@@ -151,14 +151,17 @@ def _build_posterior(
 
 
 SHARES = (0.1, 0.2, 0.4, 0.7, 1.0, 2.0)  # in risks
-HOT = 2.0
+TEMPERATURES = (2.0, 1.5, 1.25)  # before 1, at the smallest share
 
 
 def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
     """Smaller temperatures and larger shares."""
     slack = 0.0 if policies.cells is None or policies.cells.prior_known else SLACK
-    hot = {"share": SHARES[0] * risk, "temperature": HOT, "slack": slack}
-    return (hot, *({"share": min(factor * risk, 0.9), "temperature": 1.0, "slack": slack} for factor in SHARES))
+    tempered = [(SHARES[0], temperature) for temperature in TEMPERATURES]
+    return tuple(
+        {"share": min(factor * risk, 0.9), "temperature": temperature, "slack": slack}
+        for factor, temperature in (*tempered, *((factor, 1.0) for factor in SHARES))
+    )
 
 
 SPECS = (
