@@ -96,9 +96,9 @@ class GlucoseSettings(ExperimentSettings):
         200, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
     )
     other_risks: tuple[float, ...] = option(
-        (0.04, 0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
+        (0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
     )
-    compared_patients: int = option(60, "The first so many are compared at other risks.", least=1, applies=COMPARED)
+    compared_patients: int = option(40, "The first so many are compared at other risks.", least=1, applies=COMPARED)
     cells: int = setting(CELLS, least=1)
     holdout: int = setting(HOLDOUT, least=1)
     uncovered: float = setting(UNCOVERED, check=check_unit_interval)
