@@ -75,8 +75,9 @@ class Hidden:
 
 
 # What is deployed is within 0.05 of its budget, which only many episodes show; and over 40,000 of them bounds that are
-# too narrow rule out the right cell, unless evidence is held against wider ones.
-GRIDWORLD_JUDGED = 200_000
+# too narrow rule out the right cell, unless evidence is held against wider ones. A first attempt, judged on 200,000
+# episodes, did not pass.
+GRIDWORLD_JUDGED, GRIDWORLD_ATTEMPT = 1_000_000, 2
 GRIDWORLD_PATH = (
     {"width": 0.0, "evidence_width": 0.2, "level": 0.1, "slack": 0.03},
     {"width": 0.0, "evidence_width": 0.1, "level": 0.1, "slack": 0.02},
@@ -88,7 +89,7 @@ def gridworld(given: argparse.Namespace) -> None:
     hidden = sf.tasks.TaskDistribution(Hidden(tables), tables.distribution)
     policies = kept(given, lambda: gridworld_policies(tables, hidden, given))
     published = [tables.task([noise]) for noise in PUBLISHED_TEST_NOISES]
-    counted = {"path": GRIDWORLD_PATH, "judged_on": GRIDWORLD_JUDGED}
+    counted = {"path": GRIDWORLD_PATH, "judged_on": GRIDWORLD_JUDGED, "attempt": GRIDWORLD_ATTEMPT}
     for name, options in contenders(policies, hidden, episodes, given, counted).items():
         runs = adapt_to_all(policies, published, episodes, given.jobs, options)
         regret, unsafe = np.array([run.regret[-1] for run in runs]), sum(run.unsafe_episodes > 0 for run in runs)
