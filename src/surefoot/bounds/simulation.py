@@ -291,7 +291,7 @@ def limit_episodes(
     usual = USUAL_STEPS if settings.default_episodes else math.inf
     if (usual if steps is None else steps) >= once * settings.episodes:
         return settings
-    fewest = _fewest_episodes(alpha, units)
+    fewest = fewest_episodes(alpha, units)
     if steps is None:
         enough = max(FEWEST_EPISODES, 2 * fewest, USUAL_STEPS // once)
         return replace(settings, episodes=min(settings.episodes, enough))
@@ -304,7 +304,7 @@ def limit_episodes(
     return replace(settings, episodes=steps // once)
 
 
-def _fewest_episodes(alpha: float, units: Units) -> int:
+def fewest_episodes(alpha: float, units: Units) -> int:
     """How many episodes at the least possible cost show that a policy is feasible; very many if none do."""
     intervals = Intervals(units, units.episode_length, alpha)
 
@@ -314,3 +314,20 @@ def _fewest_episodes(alpha: float, units: Units) -> int:
         return _no_negative_margin(*intervals.bounds(intervals.update(intervals.start(), cheapest)))
 
     return 1 + bisect_left(range(1, MANY), True, key=show_it)
+
+
+def fewest_held_out_episodes(units: Units) -> int:
+    """The same for the first episodes of a held-out task, at the boldest stake: the n with (1 - b·budget)^n ≤ error, of
+    the smallest scaled budget."""
+    allowed = float(units.scaled(np.append(0.0, units.budget))[1:].min())
+    if allowed <= 0:
+        return MANY
+    return min(MANY, math.ceil(math.log(MISS_RATE) / math.log1p(-BOLDEST * min(allowed, 1.0))))
+
+
+def episodes_to_show(margin: Floats, std: Floats, error: float) -> Floats:
+    """[...] about how many episodes show a policy to be feasible whose scaled cost has this standard deviation and is
+    this much below the budget: the n with L/(nb) + bσ²/2 = margin, L = -ln(error), at the best stake b (`one_bet`)."""
+    level, margin, std = math.log(1 / error), np.maximum(margin, 1e-12), np.maximum(std, 1e-12)
+    bold = level / (BOLDEST * np.maximum(margin - BOLDEST * std**2 / 2, 1e-12))
+    return np.where(margin / std**2 <= BOLDEST, 2 * level * std**2 / margin**2, bold)
