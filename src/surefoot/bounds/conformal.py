@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class FittedBounds(Protocol):
         """The cells once all bounds have grown by so many widths."""
 
 
+FIRST_SAMPLE, SECOND_SAMPLE = 0, 1
+Draw: TypeAlias = Callable[[int, int], Floats]  # (which sample, how many tasks) -> their parameters [n, d]
 B = TypeVar("B", bound=FittedBounds)
 
 
@@ -43,12 +45,12 @@ def conformal_cells(
     settings: ResolvedBounds,
 ) -> Cells:
     """Cells with bounds that a fresh task keeps unless it is among the uncovered."""
-    bounds, widening, uncovered = conformal_bounds(tasks, fit, size, rng, settings)
+    bounds, widening, uncovered = conformal_bounds(lambda _, count: tasks.sample(count, rng), fit, size, settings)
     return bounds.cells(widening, uncovered)
 
 
 def conformal_bounds(
-    tasks: TaskDistribution, fit: Callable[[Floats], B], size: int, rng: np.random.Generator, settings: ResolvedBounds
+    draw: Draw, fit: Callable[[Floats], B], size: int, settings: ResolvedBounds
 ) -> tuple[B, float, float]:
     """Bounds, by how many widths they must grow, and the probability of tasks that are then uncovered.
 
@@ -57,8 +59,8 @@ def conformal_bounds(
     infeasible on too many tasks for these to be among the uncovered, their probability comes on top.
     """
     check_holdout(settings)
-    bounds = fit(tasks.sample(size, rng))
-    scores, unresolved = bounds.scores(tasks.sample(settings.holdout, rng))
+    bounds = fit(draw(FIRST_SAMPLE, size))
+    scores, unresolved = bounds.scores(draw(SECOND_SAMPLE, settings.holdout))
     widening, infeasible = conformal_quantile(scores, settings.alpha_observed, unresolved)
     return bounds, widening, min(1.0, settings.uncovered + infeasible / settings.power)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from surefoot.bounds.cells import Cells
 from surefoot.bounds.conformal import DOUBT_SHARE
 from surefoot.bounds.exact import evaluator, expandable_tables, finite_cells
 from surefoot.bounds.holdout import holdout_cells
+from surefoot.bounds.kept_episodes import KeptEpisodes, keep_lesson
 from surefoot.bounds.prospects import Prospects, prospects_between
 from surefoot.bounds.settings import DEFAULT, MISS_RATE, Envelopes, LearnedSignals, ResolvedBounds
 from surefoot.bounds.signal_model import learn_signals
@@ -57,12 +59,17 @@ def build_value_bounds(
     seed: int,
     jobs: int,
     show: Progress,
+    keep: str | PathLike[str] | None = None,
 ) -> ValueBounds:
-    """Bounds on the values of every policy, the safe one first."""
+    """Bounds on the values of every policy, the safe one first; simulated episodes are kept in the folder `keep`."""
+    if keep is not None and (envelopes.cells == 0 or isinstance(tasks.example, ReadableTask)):
+        raise InvalidInput(f"keep must be None where no cells are simulated, got {str(keep)!r}", argument="keep")
+    if keep is not None and signals is not None:
+        keep_lesson(keep, signals)
     if envelopes.cells == 0:
         risk = safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
         return ValueBounds(None, risk)
-    cells, prospects = _bound_values(tasks, policies, seed, envelopes, signals, jobs, show)
+    cells, prospects = _bound_values(tasks, policies, seed, envelopes, signals, jobs, show, keep)
     return ValueBounds(cells, None, prospects)
 
 
@@ -106,6 +113,7 @@ def _bound_values(
     signals: LearnedSignals | None,
     jobs: int,
     show: Progress,
+    keep: str | PathLike[str] | None = None,
 ) -> tuple[Cells, Prospects | None]:
     """Cells, and what these allow where tasks are simulated."""
     check_jobs(jobs)
@@ -125,11 +133,18 @@ def _bound_values(
     settings = limit_simulation(tasks, len(policies), settings, envelopes.steps)
     with workers(jobs) as ready:
         model = None if signals is None else learn_signals(tasks, policies, signals, seed, ready, show)
-        simulation = Simulation(Trial(tasks, tuple(policies), model), settings, seed, ready, show)
+        kept = None if keep is None else KeptEpisodes.open(keep, tasks, policies, model, seed)
+        if kept is not None:
+            kept.check_attempt(settings)
+        simulation = Simulation(Trial(tasks, tuple(policies), model, kept), settings, seed, ready, show)
         if isinstance(tasks.distribution, Finite):
             cells = finite_cells(tasks, policies, settings, simulation)
-            return cells, prospects_between(cells)
-        return simulated_cells(tasks, simulation, rng, settings)
+            made = cells, prospects_between(cells)
+        else:
+            made = simulated_cells(tasks, simulation, rng, settings)
+    if kept is not None:
+        kept.end_attempt(settings)
+    return made
 
 
 def limit_simulation(

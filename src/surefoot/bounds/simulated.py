@@ -58,7 +58,11 @@ def simulated_cells(
         surrogate = fit_surrogate(simulation, sample)
         return fit_bounds(surrogate, tasks.sample(DRAWN_PER_CELL * settings.cells, rng), settings.cells)
 
-    bounds, widening, uncovered = conformal_bounds(tasks, fit, settings.sample, rng, settings)
+    def draw(part: int, count: int) -> Floats:
+        kept = simulation.trial.kept
+        return tasks.sample(count, rng) if kept is None else kept.sample(tasks, part, count)
+
+    bounds, widening, uncovered = conformal_bounds(draw, fit, settings.sample, settings)
     cells = bounds.cells(widening, uncovered)
     return cells, bounds.prospects(cells)
 

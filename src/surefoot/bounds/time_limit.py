@@ -12,12 +12,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import joblib
 import numpy as np
 
 from surefoot.bounds.conformal import fewest_held_out
+from surefoot.bounds.kept_episodes import kept_lesson
 from surefoot.bounds.settings import (
     DEFAULT,
     TRIED_EPISODES,
@@ -95,6 +97,7 @@ def plan_simulation(
     own_lesson: bool = False,
     jobs: int | None = None,
     show: Progress = silent,
+    keep: str | PathLike[str] | None = None,
     clock: Clock = time.perf_counter,
 ) -> SimulationPlan:
     """What is simulated in envelopes.minutes; what is given where these are None, or nothing must be simulated.
@@ -102,6 +105,7 @@ def plan_simulation(
     Args:
         own_lesson: whether somebody said how signals are learned, which then stays so.
         jobs: processes; None takes two where there is work for them.
+        keep: folder of episodes of an earlier call, whose way to learn signals is kept as well.
     """
     wanted = Envelopes(minutes=USUAL_MINUTES) if envelopes is None else envelopes
     if isinstance(tasks.example, ReadableTask) or wanted.minutes is None:
@@ -112,15 +116,17 @@ def plan_simulation(
     work = Workload(tasks, len(policies), replace(wanted, minutes=None), speed)
     limit = 60 * wanted.minutes * cores
     if signals is not None and not own_lesson:
-        signals = _lesson(work, signals, LESSON_SHARE * limit)
+        before = None if keep is None else kept_lesson(keep, signals)
+        signals = before or _lesson(work, signals, LESSON_SHARE * limit)
     found = _largest(work, signals, limit)
     most = 60 * (MOST_MINUTES if envelopes is None else wanted.minutes)
     if work.seconds(found, signals, cores) > most:
         raise _too_slow(work, found, signals, cores, wanted.minutes)
     if jobs is None and (work.seconds(found, signals, 1) < TOO_SHORT or not can_be_sent(tasks, policies)):
         cores = 1
-    seconds = work.seconds(found, signals, cores)
-    return SimulationPlan(found, signals, cores, seconds, _lines(work, found, signals, cores, seconds))
+    return SimulationPlan(
+        found, signals, cores, work.seconds(found, signals, cores), _lines(work, found, signals, cores, keep)
+    )
 
 
 def measure_speed(
@@ -236,10 +242,8 @@ def _too_slow(
     )
 
 
-def _lines(
-    work: Workload, found: Envelopes, signals: LearnedSignals | None, cores: int, seconds: float
-) -> tuple[str, ...]:
-    settings = work.resolve(found)
+def _lines(work: Workload, found: Envelopes, signals: LearnedSignals | None, cores: int, keep: Any) -> tuple[str, ...]:
+    settings, seconds = work.resolve(found), work.seconds(found, signals, cores)
     tasks = f"{settings.episodes} episodes of each of {work.policies} policies on {work.held_out(settings)} tasks"
     others = f", {math.floor(LOOK_PART * settings.episodes)} on {settings.sample} others" if work.is_sampled else ""
     lesson = "" if signals is None else f", signals=LearnedSignals(tasks={signals.tasks}, episodes={signals.episodes})"
@@ -247,7 +251,8 @@ def _lines(
     return (
         f"simulating will take about {span(seconds)} on {cores} core(s), {_per_second(work.speed)} steps a second on "
         f"each: {tasks}{others}. More time, narrower bounds: envelopes=Envelopes(minutes=...)",
-        f"  the same numbers again on any machine: envelopes=Envelopes({given}){lesson}",
+        f"  the same numbers again on any machine: envelopes=Envelopes({given}){lesson}"
+        f"{'' if keep is None else ', and keep='}",
     )
 
 

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ def policy_set(
     signals: bool | LearnedSignals | None = None,
     jobs: int | None = None,
     progress: bool | Progress = True,
+    keep: str | PathLike[str] | None = None,
 ) -> PolicyValueSet:
     """The policy-value set of given controllers, for the certified methods.
 
@@ -66,6 +68,9 @@ def policy_set(
             The numbers are the same for any of them.
         progress: show what is done, and which certified method will be used; or a function that is told (stage, done,
             in all).
+        keep: folder in which simulated episodes are kept, so that another call with the same seed goes on where this
+            one ends, or was stopped. Bounds that were looked at and shall be narrower are another attempt
+            (`Envelopes.attempt`).
 
     A controller is a policy of Surefoot, probabilities [S, A] or [H, S, A] or actions [S] where tasks are tables,
     anything with `predict`, or a function of an observation; `surefoot.controller` says more about one, its name
@@ -78,8 +83,8 @@ def policy_set(
     with progress_reporter(progress) as show:
         show("looking at the controllers", 0, 0)
         policies = [policy_of(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
-        own_lesson = isinstance(signals, LearnedSignals)
-        plan = plan_simulation(tasks, policies, envelopes, to_learn, own_lesson=own_lesson, jobs=jobs, show=show)
+        own = isinstance(signals, LearnedSignals)
+        plan = plan_simulation(tasks, policies, envelopes, to_learn, own_lesson=own, jobs=jobs, show=show, keep=keep)
     say(progress, *plan.lines)
     with progress_reporter(progress) as show:
         parameters, values, spread = _try_out(tasks, policies, seed, plan.jobs, show)
@@ -87,7 +92,7 @@ def policy_set(
         _check_episodes(tasks, names[0], plan.envelopes, len(policies), values[:, 0, 1:], spread)
         began = time.perf_counter()
         try:
-            bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, plan.jobs, show)
+            bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, plan.jobs, show, keep)
         except InvalidInput as error:
             hint = _hint(tasks, names[0], values[:, 0], error)
             raise InvalidInput(f"{error}{hint}", argument=error.argument) from None
