@@ -118,7 +118,7 @@ def test_signals_are_kept_with_the_way_they_were_learned(tmp_path: Path) -> None
 
 def test_samples_and_episodes_begin_alike_whatever_their_number(tmp_path: Path) -> None:
     kept = KeptEpisodes(tmp_path, seed=1)
-    tasks = family(lambda both: _wheel(both[:1]), Independent(Uniform(0.2, 1.2), Uniform(0.0, 1.0)))
+    tasks = family(lambda both: _wheel(both[:1]), Independent([Uniform(0.2, 1.2), Uniform(0.0, 1.0)]))
     assert np.array_equal(kept.sample(tasks, 0, 150)[:70], kept.sample(tasks, 0, 70))
     assert not np.array_equal(kept.sample(tasks, 0, 70), kept.sample(tasks, 1, 70))
 

@@ -167,7 +167,11 @@ def _margin(status: Status) -> Answer:
         return Answer(name, "none", why if kept else "nothing is claimed of what is ordered now")
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
     margin, budget = status.margin[least], status.budget[least]
-    which = "" if len(status.budget) == 1 else f"; of cost {least + 1}, which is closest to its budget of {len(status.budget)}"
+    which = (
+        ""
+        if len(status.budget) == 1
+        else f"; of cost {least + 1}, which is closest to its budget of {len(status.budget)}"
+    )
     risk = status.settings.get("risk")
     sure = f", sure to {100 * (1 - risk):.4g} %" if status.certified and risk is not None else ""
     beside = f"at most, of the budget {budget:g}, {status.kind}{sure}{which}"
