@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, check_indices, check_int, finite_array
-from surefoot.bounds.envelopes import build_value_bounds, limit_simulation, signals_to_learn
+from surefoot.bounds.envelopes import ValueBounds, build_value_bounds, limit_simulation, signals_to_learn
 from surefoot.bounds.settings import MISS_RATE, TRIED_EPISODES, TRIED_TASKS, Envelopes, LearnedSignals
 from surefoot.bounds.simulation import DEEPER, FIRST_PART, alpha_of_each, episodes_to_show
-from surefoot.bounds.time_limit import plan_simulation
+from surefoot.bounds.time_limit import SimulationPlan, plan_simulation
 from surefoot.cmdp.controllers import Controller, as_policy, check_name
 from surefoot.cmdp.external_policy import ExternalPolicy, RecordingController, fingerprint_controller
 from surefoot.cmdp.policy import Policy
@@ -60,17 +60,14 @@ def policy_set(
             of every risk that is stated later.
         candidates: the others, by name or in order. They need not be safe on every task, nor on any.
         seed: of sampled tasks and simulated episodes.
-        envelopes: how the value bounds are made; by default as well as two minutes of simulation make them, five where
-            fewer would certify nothing. How much that was is shown and stored.
+        envelopes: how the value bounds are made; by default as well as two minutes of simulation make them.
         signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
             tasks must be simulated and show it. False learns none.
-        jobs: processes that simulate; by default two where simulation is limited by time and worth it, otherwise one.
-            The numbers are the same for any of them.
+        jobs: processes that simulate, with the same numbers; by default two where simulation is limited by time.
         progress: show what is done, and which certified method will be used; or a function that is told (stage, done,
             in all).
         keep: folder in which simulated episodes are kept, so that another call with the same seed goes on where this
-            one ends, or was stopped. Bounds that were looked at and shall be narrower are another attempt
-            (`Envelopes.attempt`).
+            one ended. Bounds that were looked at and shall be narrower are another attempt (`Envelopes.attempt`).
 
     A controller is a policy of Surefoot, probabilities [S, A] or [H, S, A] or actions [S] where tasks are tables,
     anything with `predict`, or a function of an observation; `surefoot.controller` says more about one, its name
@@ -90,12 +87,7 @@ def policy_set(
         parameters, values, spread = _try_out(tasks, policies, seed, plan.jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
         _check_episodes(tasks, names[0], plan.envelopes, len(policies), values[:, 0, 1:], spread)
-        began = time.perf_counter()
-        try:
-            bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, plan.jobs, show, keep)
-        except InvalidInput as error:
-            hint = _hint(tasks, names[0], values[:, 0], error)
-            raise InvalidInput(f"{error}{hint}", argument=error.argument) from None
+        bounds, seconds = _bound_values(tasks, policies, plan, names[0], values[:, 0], seed, show, keep)
     made = PolicyValueSet(
         _entries(parameters, policies, values),
         policies[0],
@@ -105,9 +97,7 @@ def policy_set(
         *(bounds.cells, bounds.safe_risk, names),
     )
     say(progress is True and failing > 0, f"{names[0]} broke a budget on {failing} of {len(parameters)} tasks tried")
-    if bounds.prospects is not None:
-        say(progress, *bounds.prospects.lines(names, time.perf_counter() - began))
-    say(progress, *advice(made).lines)
+    say(progress, *(bounds.prospects.lines(names, seconds) if bounds.prospects else ()), *advice(made).lines)
     return made
 
 
@@ -189,6 +179,25 @@ def _check_episodes(
         f"{spread.max():.2g} from episode to episode; simulate more of them (Envelopes), or take a safer one",
         argument="episodes",
     )
+
+
+def _bound_values(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    plan: SimulationPlan,
+    name: str,
+    tried: Floats,
+    seed: int,
+    show: Progress,
+    keep: str | PathLike[str] | None,
+) -> tuple[ValueBounds, float]:
+    """Value bounds, and the seconds that they took; refused with what was seen of the safe policy on tasks tried."""
+    began = time.perf_counter()
+    try:
+        bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, plan.jobs, show, keep)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}{_hint(tasks, name, tried, error)}", argument=error.argument) from None
+    return bounds, time.perf_counter() - began
 
 
 def _hint(tasks: TaskDistribution, name: str, values: Floats, error: InvalidInput) -> str:
