@@ -115,9 +115,10 @@ def test_signals_have_a_part_of_the_time_unless_somebody_said_how_they_are_learn
     slow = plan(2e-3, signals=LearnedSignals())
     assert slow.signals is not None
     assert (slow.signals.tasks, slow.signals.episodes) in LESSONS[1:]
-    own = plan(5e-4, signals=LearnedSignals(tasks=30), own_lesson=True)
+    own = plan(5e-4, signals=LearnedSignals(tasks=30))
     assert own.signals is not None
     assert own.signals.tasks == 30
+    assert LESSONS[0] == (LearnedSignals().tasks, LearnedSignals().episodes), "the usual numbers"
 
 
 def test_what_would_certify_nothing_in_the_time_is_refused_with_the_time_that_it_takes() -> None:

@@ -94,7 +94,6 @@ def plan_simulation(
     envelopes: Envelopes | None,
     signals: LearnedSignals | None,
     *,
-    own_lesson: bool = False,
     jobs: int | None = None,
     show: Progress = silent,
     keep: str | PathLike[str] | None = None,
@@ -103,7 +102,7 @@ def plan_simulation(
     """What is simulated in envelopes.minutes; what is given where these are None, or nothing must be simulated.
 
     Args:
-        own_lesson: whether somebody said how signals are learned, which then stays so.
+        signals: how they are learned; on fewer tasks and episodes only where nobody asked for other than usual numbers.
         jobs: processes; None takes two where there is work for them.
         keep: folder of episodes of an earlier call, whose way to learn signals is kept as well.
     """
@@ -115,7 +114,7 @@ def plan_simulation(
     cores = min(USUAL_JOBS, joblib.cpu_count()) if jobs is None else jobs
     work = Workload(tasks, len(policies), replace(wanted, minutes=None), speed)
     limit = 60 * wanted.minutes * cores
-    if signals is not None and not own_lesson:
+    if signals is not None and (signals.tasks, signals.episodes) == LESSONS[0]:
         before = None if keep is None else kept_lesson(keep, signals)
         signals = before or _lesson(work, signals, LESSON_SHARE * limit)
     found = _largest(work, signals, limit)

@@ -64,8 +64,7 @@ def policy_set(
         signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
             tasks must be simulated and show it. False learns none.
         jobs: processes that simulate, with the same numbers; by default two where simulation is limited by time.
-        progress: show what is done, and which certified method will be used; or a function that is told (stage, done,
-            in all).
+        progress: show what is done and what came of it; or a function that is told (stage, done, in all).
         keep: folder in which simulated episodes are kept, so that another call with the same seed goes on where this
             one ended. Bounds that were looked at and shall be narrower are another attempt (`Envelopes.attempt`).
 
@@ -80,8 +79,7 @@ def policy_set(
     with progress_reporter(progress) as show:
         show("looking at the controllers", 0, 0)
         policies = [policy_of(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
-        own = isinstance(signals, LearnedSignals)
-        plan = plan_simulation(tasks, policies, envelopes, to_learn, own_lesson=own, jobs=jobs, show=show, keep=keep)
+        plan = plan_simulation(tasks, policies, envelopes, to_learn, jobs=jobs, show=show, keep=keep)
     say(progress, *plan.lines)
     with progress_reporter(progress) as show:
         parameters, values, spread = _try_out(tasks, policies, seed, plan.jobs, show)

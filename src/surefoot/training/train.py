@@ -67,8 +67,7 @@ def train(
         entries, safe, attained, samples = _algorithm_1(tasks, epsilon, delta, xi or 0.0, oracles, rng, show)
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe, *(entry.policy for entry in entries)]
-        own = isinstance(signals, LearnedSignals)
-        plan = plan_simulation(tasks, policies, envelopes, to_learn, own_lesson=own, jobs=jobs, show=show)
+        plan = plan_simulation(tasks, policies, envelopes, to_learn, jobs=jobs, show=show)
         bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, jobs, show)
 
     verdict = guard.at_margin(attained)
