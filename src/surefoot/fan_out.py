@@ -12,11 +12,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
+from joblib.externals.loky.backend.reduction import dump
 
 from surefoot.arrays import check_int
 from surefoot.interrupts import mask_sigint
@@ -82,6 +84,15 @@ def _start_trackers() -> None:
     if os.name == "posix":
         resource_tracker.ensure_running()
         loky_tracker.ensure_running()
+
+
+def can_be_sent(*things: Any) -> bool:
+    """Whether another process can have these."""
+    try:
+        dump(things, BytesIO())
+    except Exception:  # whatever somebody's own objects raise
+        return False
+    return True
 
 
 def check_jobs(jobs: int) -> None:

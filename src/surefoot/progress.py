@@ -96,12 +96,12 @@ def _goes_on(last: tuple[str, int, int], done: int, total: int) -> bool:
 def _how_far(done: int, total: int, seconds: float, new: int) -> str:
     """`new`: what was done in these seconds, less than `done` where work was resumed."""
     if not total:
-        return f"... {_span(seconds)} so far"
-    to_go = f", about {_span(seconds * (total - done) / new)} to go" if new > 0 else ""
-    return f"... {done:,} of {total:,} after {_span(seconds)}{to_go}"
+        return f"... {span(seconds)} so far"
+    to_go = f", about {span(seconds * (total - done) / new)} to go" if new > 0 else ""
+    return f"... {done:,} of {total:,} after {span(seconds)}{to_go}"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

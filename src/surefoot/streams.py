@@ -33,6 +33,8 @@ class Stream(IntEnum):
     SIGNAL_FEATURE_EPISODES = 11
     SIGNAL_EPISODES = 12
     AFFINE_TASKS = 13
+    KEPT_TASKS = 41
+    KEPT_EPISODES = 42
 
     # experiments of the laboratory, which hand their seed on to training
     PROMISE_FAMILIES = 0

@@ -83,9 +83,12 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
         order = deployment.ask()
         page = view("journal", read_history(tmp_path / "journal"))
         assert (page.word, page.tone) == ("Running", "good")
-        assert "has been left since the beginning, now in over 99.9 % of all episodes" in page.verdict
+        assert page.verdict.startswith(
+            "Adapting since episode 0: the safe policy is still used in under 0.1 % of episodes"
+        )
         names = [each.name for each in page.answers]
-        assert names == ["Certified margin", "Observed cost", "Next order", "Alarms"]
+        assert names == ["Certified cost", "Observed cost", "Next order", "Alarms"]
+        assert re.match(r"at most, of the budget \S+, .*, sure to \d+ %", page.answers[0].beside)
         assert page.answers[2].value == f"no. {order.policy_index}"
         assert page.answers[3].value == "0"
         deployment.tell(order, reward=99.0, cost=0.5, first_state=0, breach=True)
@@ -98,6 +101,18 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
     text = render_page(page)
     assert '<td class="bad">alarm</td>' in text
     assert text.count('<path class="alarm"') == len(page.cards)
+
+
+def test_the_interval_of_few_episodes_does_not_flatten_the_cost(tmp_path: Path) -> None:
+    deployments.deployed(tmp_path / "journal", 6)
+    found, pictures = drawn(tmp_path / "journal")
+    budget, (low, high) = found.status().budget[0], found.costs[0].interval
+    assert high - low > 2 * abs(budget), "wider than what is shown"
+    card = pictures["Cost against its budget"]
+    assert '<path class="band seen"' not in str(card.picture)
+    told = re.search(r"narrower than the budget after about ([\d,]+) episodes", card.caption)
+    assert told is not None
+    assert int(told[1].replace(",", "")) > 6
 
 
 def test_a_journal_without_an_order_has_a_page(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _of_json(status: dict[str, Any]) -> Seen:
 
 def _of_view(shown: View, text: str) -> Seen:
     margin, _, order, _ = shown.answers
-    certified = margin.name == "Certified margin"
+    certified = margin.name == "Certified cost"
     assert certified == ("with a certificate" in str(shown.facts))
     assert certified or "is certified to stay" not in text
     return Seen(text, order.value, certified)

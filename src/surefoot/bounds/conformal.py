@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,11 @@ class FittedBounds(Protocol):
         """The cells once all bounds have grown by so many widths."""
 
 
+FIRST_SAMPLE, SECOND_SAMPLE = 0, 1
+Draw: TypeAlias = Callable[[int, int], Floats]  # (which sample, how many tasks) -> their parameters [n, d]
+B = TypeVar("B", bound=FittedBounds)
+
+
 def conformal_cells(
     tasks: TaskDistribution,
     fit: Callable[[Floats], FittedBounds],
@@ -39,27 +44,40 @@ def conformal_cells(
     rng: np.random.Generator,
     settings: ResolvedBounds,
 ) -> Cells:
-    """Cells with bounds that a fresh task keeps unless it is among the uncovered.
+    """Cells with bounds that a fresh task keeps unless it is among the uncovered."""
+    bounds, widening, uncovered = conformal_bounds(lambda _, count: tasks.sample(count, rng), fit, size, settings)
+    return bounds.cells(widening, uncovered)
+
+
+def conformal_bounds(
+    draw: Draw, fit: Callable[[Floats], B], size: int, settings: ResolvedBounds
+) -> tuple[B, float, float]:
+    """Bounds, by how many widths they must grow, and the probability of tasks that are then uncovered.
 
     `fit` makes cells and bounds of a first sample of `size` tasks. The second sample only chooses by how much they are
     widened, so that its scores and that of the test task are exchangeable (Theorem 1b). Where the safe policy is
     infeasible on too many tasks for these to be among the uncovered, their probability comes on top.
     """
     check_holdout(settings)
-    bounds = fit(tasks.sample(size, rng))
-    scores, unresolved = bounds.scores(tasks.sample(settings.holdout, rng))
+    bounds = fit(draw(FIRST_SAMPLE, size))
+    scores, unresolved = bounds.scores(draw(SECOND_SAMPLE, settings.holdout))
     widening, infeasible = conformal_quantile(scores, settings.alpha_observed, unresolved)
-    return bounds.cells(widening, min(1.0, settings.uncovered + infeasible / settings.power))
+    return bounds, widening, min(1.0, settings.uncovered + infeasible / settings.power)
 
 
 def check_holdout(settings: ResolvedBounds) -> None:
-    needed = 1 / (ALL_SHARE * settings.alpha_observed) - 1
+    needed = fewest_held_out(settings)
     if settings.holdout < needed:
         raise InvalidInput(
-            f"holdout must be at least {math.ceil(needed)} for uncovered={settings.uncovered:g} in "
+            f"holdout must be at least {needed} for uncovered={settings.uncovered:g} in "
             f"attempt {settings.attempt}, got {settings.holdout}",
             argument="holdout",
         )
+
+
+def fewest_held_out(settings: ResolvedBounds) -> int:
+    """Tasks of which the largest score is exceeded seldom enough."""
+    return math.ceil(1 / (ALL_SHARE * settings.alpha_observed) - 1)
 
 
 def conformal_quantile(scores: Floats, alpha: float, unresolved: Sequence[float] = ()) -> tuple[float, float]:

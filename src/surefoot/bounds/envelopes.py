@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from surefoot.bounds.cells import Cells
 from surefoot.bounds.conformal import DOUBT_SHARE
 from surefoot.bounds.exact import evaluator, expandable_tables, finite_cells
 from surefoot.bounds.holdout import holdout_cells
+from surefoot.bounds.kept_episodes import KeptEpisodes, keep_lesson
+from surefoot.bounds.prospects import Prospects, prospects_between
 from surefoot.bounds.settings import DEFAULT, MISS_RATE, Envelopes, LearnedSignals, ResolvedBounds
 from surefoot.bounds.signal_model import learn_signals
 from surefoot.bounds.simulated import simulated_cells
@@ -38,6 +42,15 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 
 
+class ValueBounds(NamedTuple):
+    """Cells; without cells at least a bound on how often the safe policy is infeasible. And what the cells allow, where
+    they were simulated."""
+
+    cells: Cells | None
+    safe_risk: float | None = None
+    prospects: Prospects | None = None
+
+
 def build_value_bounds(
     tasks: TaskDistribution,
     policies: Sequence[Policy],
@@ -46,12 +59,18 @@ def build_value_bounds(
     seed: int,
     jobs: int,
     show: Progress,
-) -> tuple[Cells | None, float | None]:
-    """Cells with bounds on the values of every policy, the safe one first; without cells at least a bound on how often
-    the safe policy is infeasible."""
+    keep: str | PathLike[str] | None = None,
+) -> ValueBounds:
+    """Bounds on the values of every policy, the safe one first; simulated episodes are kept in the folder `keep`."""
+    if keep is not None and (envelopes.cells == 0 or isinstance(tasks.example, ReadableTask)):
+        raise InvalidInput(f"keep must be None where no cells are simulated, got {str(keep)!r}", argument="keep")
+    if keep is not None and signals is not None:
+        keep_lesson(keep, signals)
     if envelopes.cells == 0:
-        return None, safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
-    return build_cells(tasks, policies, seed=seed, envelopes=envelopes, signals=signals, jobs=jobs, show=show), None
+        risk = safe_policy_risk(tasks, policies[0], seed=seed, envelopes=envelopes, jobs=jobs, show=show)
+        return ValueBounds(None, risk)
+    cells, prospects = _bound_values(tasks, policies, seed, envelopes, signals, jobs, show, keep)
+    return ValueBounds(cells, None, prospects)
 
 
 def signals_to_learn(signals: bool | LearnedSignals | None, example: Task) -> LearnedSignals | None:
@@ -83,32 +102,55 @@ def build_cells(
 
     Tasks that must be simulated are, `jobs` at a time; the numbers are the same for any of them.
     """
+    return _bound_values(tasks, policies, seed, envelopes, signals, jobs, show)[0]
+
+
+def _bound_values(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    seed: int,
+    envelopes: Envelopes,
+    signals: LearnedSignals | None,
+    jobs: int,
+    show: Progress,
+    keep: str | PathLike[str] | None = None,
+) -> tuple[Cells, Prospects | None]:
+    """Cells, and what these allow where tasks are simulated."""
     check_jobs(jobs)
     settings = envelopes.resolve(tasks.example, tasks.shared_costs)
     found = affinity(tasks, seed, settings.attempt)
     tables = expandable_tables(tasks.example, policies)
     if tables is not None and found.tables is not None:
         try:
-            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show, found)
+            return affine_cells(tasks, tables, settings.cells, settings.uncovered, show, found), None
         except BoxesTooWide as why:
             warnings.warn(str(why), UserWarning, stacklevel=2)
     rng = Stream.HELD_OUT_TASKS.rng(seed, settings.attempt)
     if not settings.simulated:
         if isinstance(tasks.distribution, Finite):
-            return finite_cells(tasks, policies, settings)
-        return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, found, show)
-    settings = _limit_episodes(tasks, len(policies), settings, envelopes.steps)
+            return finite_cells(tasks, policies, settings), None
+        return holdout_cells(tasks, evaluator(tasks, policies), rng, settings, found, show), None
+    settings = limit_simulation(tasks, len(policies), settings, envelopes.steps)
     with workers(jobs) as ready:
         model = None if signals is None else learn_signals(tasks, policies, signals, seed, ready, show)
-        simulation = Simulation(Trial(tasks, tuple(policies), model), settings, seed, ready, show)
+        kept = None if keep is None else KeptEpisodes.open(keep, tasks, policies, model, seed)
+        if kept is not None:
+            kept.check_attempt(settings)
+        simulation = Simulation(Trial(tasks, tuple(policies), model, kept), settings, seed, ready, show)
         if isinstance(tasks.distribution, Finite):
-            return finite_cells(tasks, policies, settings, simulation)
-        return simulated_cells(tasks, simulation, rng, settings)
+            cells = finite_cells(tasks, policies, settings, simulation)
+            made = cells, prospects_between(cells)
+        else:
+            made = simulated_cells(tasks, simulation, rng, settings)
+    if kept is not None:
+        kept.end_attempt(settings)
+    return made
 
 
-def _limit_episodes(
+def limit_simulation(
     tasks: TaskDistribution, policies: int, settings: ResolvedBounds, steps: int | None
 ) -> ResolvedBounds:
+    """With as many episodes of each policy as the steps are enough for (`limit_episodes`)."""
     distribution, units = tasks.distribution, tasks.units
     if isinstance(distribution, Finite):
         count, alpha = len(distribution.points), alpha_of_each(settings, policies, units)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surefoot.arrays import check_int, check_unit_interval
+from surefoot.arrays import check_int, check_unit_interval, number
 from surefoot.bounds.cells import MAX_CELLS
 from surefoot.cmdp.controllers import check_name
 from surefoot.cmdp.task import ReadableTask, Task
@@ -44,6 +44,8 @@ class Envelopes:
         episodes: simulated per task and policy, where tasks cannot be read; on average, since held-out tasks that
             decide have what others leave. None is 500, or as many as take 20 million steps in all, but at least 50.
         steps: of simulated episodes, at most and in all; None sets no limit but `episodes`.
+        minutes: that simulating may take, in place of `episodes` and `steps`: how many tasks and episodes are possible
+            in them is measured once and stored with the set (`plan_simulation`). For `policy_set`, whose default it is.
     """
 
     cells: int | None = None
@@ -52,6 +54,7 @@ class Envelopes:
     attempt: int = 1
     episodes: int | None = None
     steps: int | None = None
+    minutes: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("cells", 0), ("holdout", 1), ("attempt", 1), ("episodes", 1), ("steps", 1)):
@@ -61,6 +64,15 @@ class Envelopes:
             raise InvalidInput(f"cells must be at most {MAX_CELLS}, got {self.cells}")
         if self.uncovered is not None:
             check_unit_interval("uncovered", self.uncovered)
+        if self.minutes is not None:
+            self._check_minutes(self.minutes)
+
+    def _check_minutes(self, minutes: float) -> None:
+        if not number("minutes", minutes) > 0:
+            raise InvalidInput(f"minutes must be positive, got {minutes!r}")
+        for name in ("episodes", "steps"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(f"minutes must be None beside {name}, got {minutes:g} and {getattr(self, name)}")
 
     def resolve(self, example: Task, shared_costs: bool = False) -> ResolvedBounds:
         """The same with every default filled in, for tasks like `example`."""
@@ -86,6 +98,11 @@ DEFAULT = Envelopes()
 
 # Simulated episodes where nobody says how many: as many as an environment of ordinary speed plays in minutes.
 MOST_EPISODES, FEWEST_EPISODES, USUAL_STEPS = 500, 50, 20_000_000
+
+
+# Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
+# what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.
+TRIED_TASKS, TRIED_EPISODES = 16, 64
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from scipy.spatial import cKDTree
 
 from surefoot.arrays import Floats, Integers, Mask
 from surefoot.bounds.cells import Cells, Readings, cells_of_bounds
-from surefoot.bounds.conformal import conformal_cells, quantile_rank
+from surefoot.bounds.conformal import conformal_bounds, quantile_rank
 from surefoot.bounds.gaussian_process import GaussianProcess, TrainingInputs
+from surefoot.bounds.prospects import Prospects
 from surefoot.bounds.settings import LESS_URGENT, ResolvedBounds
 from surefoot.bounds.simulation import SAFE, HoldoutBounds, PilotStats, Simulation, is_feasible
 from surefoot.confidence import Betting
@@ -46,8 +47,8 @@ DISPROVED = 1e-6  # probability that costs which are the same on all tasks are s
 
 def simulated_cells(
     tasks: TaskDistribution, simulation: Simulation, rng: np.random.Generator, settings: ResolvedBounds
-) -> Cells:
-    """Cells with bounds that a fresh task keeps unless it is among the uncovered.
+) -> tuple[Cells, Prospects]:
+    """Cells with bounds that a fresh task keeps unless it is among the uncovered, and what these allow.
 
     Costs that are the same on all tasks are bounded by the first sample. Otherwise a task on which the safe policy is
     not shown to be feasible has an infinite score.
@@ -57,7 +58,13 @@ def simulated_cells(
         surrogate = fit_surrogate(simulation, sample)
         return fit_bounds(surrogate, tasks.sample(DRAWN_PER_CELL * settings.cells, rng), settings.cells)
 
-    return conformal_cells(tasks, fit, settings.sample, rng, settings)
+    def draw(part: int, count: int) -> Floats:
+        kept = simulation.trial.kept
+        return tasks.sample(count, rng) if kept is None else kept.sample(tasks, part, count)
+
+    bounds, widening, uncovered = conformal_bounds(draw, fit, settings.sample, settings)
+    cells = bounds.cells(widening, uncovered)
+    return cells, bounds.prospects(cells)
 
 
 # ------------------------------------------------------------------------------------------- what the first sample says
@@ -279,6 +286,13 @@ class SurrogateBounds:
         return cells_of_bounds(
             self.centres, self.centres, prior, *bounds, "monte-carlo", uncovered, None, readings=readings
         )
+
+    def prospects(self, cells: Cells) -> Prospects:
+        """What these cells allow, by the fit at their centres."""
+        units, values = self.surrogate.simulation.trial.tasks.units, slice(0, 1 + len(self.surrogate.alike))
+        means = np.clip(self.surrogate.means.mean(self.centres)[..., values], 0.0, 1.0)
+        fitted, _ = units.values_of_sums(means, means, units.episode_length)
+        return Prospects(cells.prior, fitted[..., 0], fitted[..., 1:], cells.lower[..., 1:])
 
     def widen(self, widening: float) -> tuple[Floats, Floats]:
         """Bounds [J, P, k'] in [0, 1] after all have grown by so many errors."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from surefoot.arrays import Floats, Mask
+from surefoot.bounds.kept_episodes import KeptEpisodes
 from surefoot.bounds.settings import FEWEST_EPISODES, MISS_RATE, USUAL_STEPS, ResolvedBounds
 from surefoot.bounds.signal_model import SignalModel
 from surefoot.cmdp.episode import Outcomes
@@ -64,6 +65,7 @@ class HoldoutBounds:
 
     Attributes:
         stake: [k'] of the bets that these bounds follow from, and what they gained [2, k'], above and below.
+        rng, place: where further episodes come from: a generator, or among those that are kept (stage, task, policy).
     """
 
     lower: Floats
@@ -72,6 +74,7 @@ class HoldoutBounds:
     gains: Floats
     done: int
     rng: np.random.Generator
+    place: tuple[int, ...] = ()
 
     def update(self, numbers: Floats) -> HoldoutBounds:
         """With numbers [n, k'] of as many more episodes. Bounds are intersections over all looks, which hold at once;
@@ -102,11 +105,14 @@ class Trial:
     tasks: TaskDistribution
     policies: tuple[Policy, ...]
     signals: SignalModel | None = None
+    kept: KeptEpisodes | None = None
 
     def pilot(self, parameter: Floats, entropy: list[int], episodes: int) -> PilotStats:
         """What a task looks like: no bounds."""
         task, generators = self.tasks.task(parameter), np.random.default_rng(entropy).spawn(len(self.policies))
-        played, counts = zip(*(self._play(task, p, episodes, rng) for p, rng in enumerate(generators)), strict=True)
+        played, counts = zip(
+            *(self._play(task, p, episodes, rng, _place(entropy, p)) for p, rng in enumerate(generators)), strict=True
+        )
         numbers, costs = np.stack(played, axis=1), slice(1, 1 + len(task.units.budget))
         return PilotStats(numbers.mean(axis=0), numbers.std(axis=0), numbers[..., costs], self._stack(counts))
 
@@ -116,14 +122,17 @@ class Trial:
         """Bounds of every policy of which something is claimed [P], by bets with stakes [P, k']."""
         nothing, anything, none = np.zeros(stakes.shape[1]), np.ones(stakes.shape[1]), np.zeros((2, stakes.shape[1]))
         blank = [
-            HoldoutBounds(nothing, anything, stake, none, 0, rng)
-            for stake, rng in zip(stakes, np.random.default_rng(entropy).spawn(len(self.policies)), strict=True)
+            HoldoutBounds(nothing, anything, stake, none, 0, rng, _place(entropy, p))
+            for p, (stake, rng) in enumerate(
+                zip(stakes, np.random.default_rng(entropy).spawn(len(self.policies)), strict=True)
+            )
         ]
         return [self.extend(parameter, p, each, episodes) if claimed[p] else each for p, each in enumerate(blank)]
 
     def extend(self, parameter: Floats, policy: int, held: HoldoutBounds, episodes: int) -> HoldoutBounds:
         """Bounds of one policy after so many more episodes."""
-        return held.update(self._play(self.tasks.task(parameter), policy, episodes, held.rng)[0])
+        task = self.tasks.task(parameter)
+        return held.update(self._play(task, policy, episodes, held.rng, held.place, held.done)[0])
 
     def bound(self, parameter: Floats, entropy: list[int], episodes: int, alpha: float) -> TaskBounds:
         """Bounds from `episodes` episodes of each policy; each of these numbers is on the wrong side of the value with
@@ -134,7 +143,7 @@ class Trial:
         lower, upper = np.zeros((len(self.policies), size)), np.ones((len(self.policies), size))
         sequence = Betting(2 * alpha)
         for p, rng in enumerate(np.random.default_rng(entropy).spawn(len(self.policies))):
-            numbers, seen = self._play(task, p, episodes, rng)
+            numbers, seen = self._play(task, p, episodes, rng, _place(entropy, p))
             lower[p], upper[p] = sequence.interval(sequence.update(sequence.start((size,)), numbers))
             counts.append(seen)
             if p == SAFE and not is_feasible(units, lower[p], upper[p]):
@@ -155,20 +164,36 @@ class Trial:
         playing = task.episodes(self.policies[SAFE], steps)
         return _no_negative_margin(*bounds_in_rounds(playing, intervals, episodes, rng, _no_negative_margin))
 
-    def _play(self, task: Task, policy: int, episodes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Numbers [n, k'] of as many episodes of a policy, and how many of them are in each bin [k', L], if signals
-        were learned."""
+    def _play(
+        self, task: Task, policy: int, episodes: int, rng: np.random.Generator, place: tuple[int, ...], done: int = 0
+    ) -> tuple[Floats, Floats]:
+        """Numbers [n, k'] of as many episodes of a policy, after those that are done, and how many of them are in each
+        bin [k', L], if signals were learned."""
+        if self.kept is None:
+            numbers = self._simulate(task, policy, episodes, rng)
+        else:
+            numbers = self.kept.numbers(place, done, episodes, partial(self._simulate, task, policy))
+        if self.signals is None:
+            return numbers, np.empty((numbers.shape[1], 0))
+        return numbers, self.signals.count(numbers)
+
+    def _simulate(self, task: Task, policy: int, episodes: int, rng: np.random.Generator) -> Floats:
         playing = task.episodes(self.policies[policy], task.units.episode_length)
         outcomes = playing.run(episodes, rng, transitions=self.signals is not None)
         check_ranges(outcomes, task.units)
         sums = task.units.scaled(outcomes.sums)
         if self.signals is None:
-            return sums, np.empty((sums.shape[1], 0))
-        numbers = np.concatenate([sums, self.signals.signals.of(policy, outcomes.watched())], axis=1)
-        return numbers, self.signals.count(numbers)
+            return sums
+        return np.concatenate([sums, self.signals.signals.of(policy, outcomes.watched())], axis=1)
 
     def _stack(self, counts: Sequence[Floats]) -> Floats | None:
         return None if self.signals is None else np.stack(counts)
+
+
+def _place(entropy: list[int], policy: int) -> tuple[int, ...]:
+    """Stage, task and policy."""
+    _, stage, _, number = entropy
+    return stage, number, policy
 
 
 def is_feasible(units: Units, lower: Floats, upper: Floats) -> bool:
@@ -291,7 +316,7 @@ def limit_episodes(
     usual = USUAL_STEPS if settings.default_episodes else math.inf
     if (usual if steps is None else steps) >= once * settings.episodes:
         return settings
-    fewest = _fewest_episodes(alpha, units)
+    fewest = fewest_episodes(alpha, units)
     if steps is None:
         enough = max(FEWEST_EPISODES, 2 * fewest, USUAL_STEPS // once)
         return replace(settings, episodes=min(settings.episodes, enough))
@@ -304,7 +329,7 @@ def limit_episodes(
     return replace(settings, episodes=steps // once)
 
 
-def _fewest_episodes(alpha: float, units: Units) -> int:
+def fewest_episodes(alpha: float, units: Units) -> int:
     """How many episodes at the least possible cost show that a policy is feasible; very many if none do."""
     intervals = Intervals(units, units.episode_length, alpha)
 
@@ -314,3 +339,20 @@ def _fewest_episodes(alpha: float, units: Units) -> int:
         return _no_negative_margin(*intervals.bounds(intervals.update(intervals.start(), cheapest)))
 
     return 1 + bisect_left(range(1, MANY), True, key=show_it)
+
+
+def fewest_held_out_episodes(units: Units) -> int:
+    """The same for the first episodes of a held-out task, at the boldest stake: the n with (1 - b·budget)^n ≤ error, of
+    the smallest scaled budget."""
+    allowed = float(units.scaled(np.append(0.0, units.budget))[1:].min())
+    if allowed <= 0:
+        return MANY
+    return min(MANY, math.ceil(math.log(MISS_RATE) / math.log1p(-BOLDEST * min(allowed, 1.0))))
+
+
+def episodes_to_show(margin: Floats, std: Floats, error: float) -> Floats:
+    """[...] about how many episodes show a policy to be feasible whose scaled cost has this standard deviation and is
+    this much below the budget: the n with L/(nb) + bσ²/2 = margin, L = -ln(error), at the best stake b (`one_bet`)."""
+    level, margin, std = math.log(1 / error), np.maximum(margin, 1e-12), np.maximum(std, 1e-12)
+    bold = level / (BOLDEST * np.maximum(margin - BOLDEST * std**2 / 2, 1e-12))
+    return np.where(margin / std**2 <= BOLDEST, 2 * level * std**2 / margin**2, bold)

@@ -127,7 +127,9 @@ def rebuild_family(recipe: Mapping[str, Any]) -> TaskDistribution:
     if not isinstance(name, str) or (name in FAMILIES and arguments.keys() != FAMILIES[name].options.keys()):
         raise InvalidInput(
             f"SET must carry the recipe of a family that the command line can build ({', '.join(FAMILIES)}), "
-            f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; use this set from Python"
+            f"got {reprlib.repr(dict(recipe)) if recipe else 'none'}; use this set from Python: "
+            "policies = surefoot.PolicyValueSet.load(SET, controllers={...}), then surefoot.adapt(policies, "
+            "tasks.task(parameter), ...) or surefoot.calibrate(policies, tasks, ...) with tasks of your own"
         )
     try:
         return build_family(name, arguments)

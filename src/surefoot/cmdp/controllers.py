@@ -6,6 +6,7 @@ The code stays with its owner: a policy set stores a name, and how to recognise 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
@@ -84,6 +85,8 @@ class Controller:
         generator("rng", rng)
         observations = np.asarray(observation)
         single = not is_batch(observations, step, self.observation_shape, self.name)
+        if single and not self.vectorised:
+            return self._once(observations, step, rng)
         if single:
             observations = observations[None]
         steps = np.asarray(step) if np.ndim(step) else np.full(len(observations), step)
@@ -93,6 +96,19 @@ class Controller:
         ask = self._at_once if self.vectorised else self._one_by_one
         actions = ask(observations, steps, starts, rng)
         return actions[0] if single else actions
+
+    def _once(self, observation: NDArray[Any], step: Any, rng: np.random.Generator) -> Any:
+        """The same as `_one_by_one` for a single episode, without arrays of one: most environments are stepped so."""
+        memory, state = self._memory, None
+        if step == 0:
+            memory.episodes = 1
+        elif memory.state is not None:
+            self._episode_starts(np.full(1, step))
+            (state,) = memory.state
+        raw, state = self._step(_plain(observation), int(step), state, np.array([step == 0]), rng)
+        memory.state = None if state is None else [state]
+        action = as_action(raw, self.name)
+        return action[0] if action.shape == (1,) and action.dtype.kind == "i" else action.copy()[()]
 
     def _episode_starts(self, steps: NDArray[Any]) -> Mask:
         """[n] which episodes begin; what is remembered of others must be of as many as there are now."""
@@ -354,6 +370,8 @@ def _takes_one(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 def as_action(raw: Any, name: str) -> NDArray[Any]:
     """An action or several as int64 or float64, from what libraries return: tensors, arrays, numbers, lists."""
+    if type(raw) is float and math.isfinite(raw):
+        return np.asarray(raw)  # much faster
     if not isinstance(raw, np.ndarray | np.generic | int | float | list):
         for conversion in ("detach", "cpu", "numpy"):  # of a tensor, wherever it lives
             raw = getattr(raw, conversion)() if callable(getattr(raw, conversion, None)) else raw

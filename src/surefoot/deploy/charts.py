@@ -59,7 +59,7 @@ def cost_card(history: History, status: Status, k: int) -> Card:
     claimed = [(each.episode, budget - each.margin[k]) for each in decided if each.margin is not None]
     end = decided[-1].episode if decided and decided[-1].margin is None else None  # nothing is claimed any more
     seen = _intervals([each.episode for each in means], [each.costs[k] for each in means])
-    shown = frame(status.episodes, [budget, *(y for _, y in claimed), *_telling(seen)])
+    shown = frame(status.episodes, [0.0, budget, *(y for _, y in claimed), *_telling(seen, 2 * abs(budget))])
     word = "certified at most" if status.promised else "predicted, not certified"
     picture = chart(
         _cost_in_words(history, status, k, claimed),
@@ -78,6 +78,7 @@ def cost_card(history: History, status: Status, k: int) -> Card:
         f"Cost{which} against its budget",
         picture,
         (("budget", f"budget {budget:g}"), ("claimed", word), ("seen", _mean_label(status))),
+        _until_narrow(seen, status, abs(budget)),
     )
 
 
@@ -164,19 +165,31 @@ def _intervals(episodes: Sequence[int], means: Sequence[RunningMean]) -> list[Se
 
 
 def _interval(shown: Frame, seen: Sequence[Seen], status: Status) -> Markup:
-    """None after a breach: it rests on the declared ranges."""
-    return band(shown, [] if status.breaches else [(x, low, high) for x, _, low, high in seen], "band seen")
+    """Where it is inside the frame; none after a breach, since it rests on the declared ranges."""
+    inside = [(x, low, high) for x, _, low, high in seen if shown.low <= low and high <= shown.high]
+    return band(shown, [] if status.breaches else inside, "band seen")
+
+
+def _until_narrow(seen: Sequence[Seen], status: Status, budget: float) -> str:
+    """When the interval of the observed mean will be as narrow as the budget; it narrows as the root of episodes."""
+    if status.breaches or not seen or not budget:
+        return ""
+    episode, _, low, high = seen[-1]
+    needed = episode * ((high - low) / budget) ** 2
+    return f"The interval is narrower than the budget after about {needed:,.0f} episodes." if needed > episode else ""
 
 
 def _mean_label(status: Status) -> str:
     return "observed mean so far" if status.breaches else "observed mean so far, 95 % interval"
 
 
-def _telling(seen: Sequence[Seen]) -> list[float]:
-    """The values that decide what is shown: all means but the first few, and the interval of the later half. The
-    interval of a few episodes is as wide as all that is possible, and would flatten everything else."""
-    later = seen[len(seen) // 2 :]
-    return [mean for _, mean, _, _ in seen[len(seen) // 10 :]] + [end for _, _, *ends in later[-1:] for end in ends]
+def _telling(seen: Sequence[Seen], widest: float = math.inf) -> list[float]:
+    """The values that decide what is shown: all means but the first few, and the last interval, unless it is wider than
+    this or than ten times all that the means did: it would flatten everything else."""
+    means = [mean for _, mean, _, _ in seen[len(seen) // 10 :]]
+    ends = [end for _, _, *both in seen[-1:] for end in both]
+    telling = ends and ends[1] - ends[0] <= min(widest, 10 * (max(means) - min(means)) or math.inf)
+    return means + (ends if telling else [])
 
 
 def _recent(history: History) -> list[Point]:

@@ -135,7 +135,8 @@ def _verdict(history: History, status: Status) -> str:
     if history.standing == "safe":
         how = f"in all but {share(status.weight)} of episodes" if status.weight else "alone"
         return f"The safe policy is ordered {how}, {since}: nothing else may be deployed yet."
-    left = f"The safe policy has been left {since}, now in {share(status.weight)} of all episodes"
+    rest = f"still used in {share(1 - status.weight)} of episodes" if status.weight < 1 else "no longer used"
+    left = f"Adapting since episode {history.since:,}: the safe policy is {rest}"
     if not status.certified:
         return f"{left}. Nothing of this is certified: {_why_uncertified(status)}."
     within = "its budget" if len(status.budget) == 1 else "every budget"
@@ -156,18 +157,25 @@ def _notes(status: Status) -> Iterator[str]:
 
 
 def _margin(status: Status) -> Answer:
-    name = "Certified margin" if status.certified else "Claimed margin, uncertified"
+    """What is ordered now costs at most, of the constraint with the smallest margin; the best mixture leaves none."""
+    name = "Certified cost" if status.certified else "Claimed cost, uncertified"
     if status.promised and not status.certified:
-        name = "Margin, certificate void"
+        name = "Cost, certificate void"
     if status.margin is None:
         kept = status.certified and status.weight and status.settings.get("calibration") is not None
         why = "a calibration is about keeping the budgets, not by how much"
         return Answer(name, "none", why if kept else "nothing is claimed of what is ordered now")
     least = min(range(len(status.budget)), key=lambda k: status.margin[k] if status.margin else 0.0)
     margin, budget = status.margin[least], status.budget[least]
-    which = "" if len(status.budget) == 1 else f"; the smallest of {len(status.budget)}, of cost {least + 1}"
-    beside = f"at most {number(budget - margin)} of the budget {budget:g}, {status.kind}{which}"
-    return Answer(name, number(margin), beside, "bad" if margin < 0 else "")
+    which = (
+        ""
+        if len(status.budget) == 1
+        else f"; of cost {least + 1}, which is closest to its budget of {len(status.budget)}"
+    )
+    risk = status.settings.get("risk")
+    sure = f", sure to {100 * (1 - risk):.4g} %" if status.certified and risk is not None else ""
+    beside = f"at most, of the budget {budget:g}, {status.kind}{sure}{which}"
+    return Answer(name, f"{budget - margin:.3g}", beside, "bad" if margin < 0 else "")
 
 
 def _cost_figure(history: History, status: Status) -> Answer:

@@ -2,6 +2,7 @@
 // Asks for news every second and puts in place what changed; what cannot be asked for is shown as old.
 const main = document.querySelector("main");
 const lost = document.getElementById("lost");
+const stale = document.getElementById("stale");
 async function look() {
   try {
     const answer = await fetch("/body?seen=" + main.dataset.token, { cache: "no-store", signal: AbortSignal.timeout(15000) });
@@ -31,11 +32,17 @@ function replace(fresh) {
   });
   document.title = main.querySelector("h1").textContent + ": " + document.getElementById("name").firstChild.textContent;
 }
+const STALE = 3600;  // seconds without a row after which nothing here may be taken for what happens now
 function age() {
+  let old = "";
   for (const each of document.querySelectorAll("[data-written]")) {
     const seconds = Math.max(0, Math.round(Date.now() / 1000 - each.dataset.written));
     const text = seconds < 120 ? seconds + " s" : seconds < 7200 ? Math.round(seconds / 60) + " min" : Math.round(seconds / 3600) + " h";
     each.textContent = "last row written " + text + " ago";
+    if (seconds >= STALE) old = "No row for " + text + ": what stands below is as it was then. ";
   }
+  stale.hidden = !old;
+  if (old) stale.textContent = old + "An order that awaits its outcome is still open.";
+  document.body.classList.toggle("stale", !stale.hidden);
 }
 look();

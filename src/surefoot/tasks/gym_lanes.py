@@ -63,8 +63,7 @@ class SingleLane:
         before = _copy_for_cost(observation, self.options)
         signal = unpack_step(_step_env(self.env, taken), t)
         cost = cost_of(signal, before, taken, self.options.cost, t)
-        paid = self.options.ranges.rows(signal.reward, cost, t)[None]
-        self.options.ranges.check(paid, t)
+        paid = self.options.ranges.row(signal.reward, cost, t)
         ended, stopped, shown = bool(signal.terminated), bool(signal.truncated), signal.observation
         return LaneStep(t, taken, paid, shown, shown, FLAG[ended], FLAG[stopped], ended or stopped, running)
 

@@ -49,6 +49,8 @@ def unpack_step(result: Any, t: int) -> Signal:
             f"the reward, got {f'{count} values' if count is not None else type(result).__name__} at step {t}"
             f"{OLD_GYM if count == 4 else ''}"
         )
+    if type(terminated) is type(truncated) is bool and type(info) is dict:
+        return Signal(observation, reward, cost, terminated, truncated, info)
     for name, value in (("terminated", terminated), ("truncated", truncated)):
         if type(value) is not bool and np.asarray(value).dtype.kind != "b":
             raise InvalidInput(
@@ -98,12 +100,21 @@ class Ranges:
         self.declared = np.array([units.reward_range, *units.cost_range])  # [1+m, 2]
         slack = RANGE_TOLERANCE * np.ptp(self.declared, axis=1)
         self.low, self.high = self.declared[:, 0] - slack, self.declared[:, 1] + slack
+        self._ends = [*zip(self.low.tolist(), self.high.tolist(), strict=True)]
         self.constraints = len(units.budget)
+
+    def row(self, reward: Any, cost: Any, t: int) -> Floats:
+        """[1, 1+m] numbers of step `t` of one episode, which are in range."""
+        if type(reward) is type(cost) is float and self.constraints == 1:  # most often, and much faster
+            (least, most), (low, high) = self._ends
+            if least <= reward <= most and low <= cost <= high:
+                return np.array([[reward, cost]])
+        row = self.rows(reward, cost, t)[None]
+        self.check(row, t)
+        return row
 
     def rows(self, reward: Any, cost: Any, t: int, batch: tuple[int, ...] = ()) -> Floats:
         """[1+m] numbers of step `t`, for batch = (n,) [n, 1+m]; not yet checked, since some lanes may have ended."""
-        if not batch and type(reward) is type(cost) is float and self.constraints == 1:
-            return np.array([reward, cost])  # most often, and much faster
         rewards, costs = _array("reward", reward, t), _array("cost", cost, t)
         if rewards.shape != batch:
             right = f"an array {list(batch)}" if batch else "a number"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import Floats, check_indices, check_int, finite_array
-from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
-from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
+from surefoot.bounds.envelopes import ValueBounds, build_value_bounds, limit_simulation, signals_to_learn
+from surefoot.bounds.settings import MISS_RATE, TRIED_EPISODES, TRIED_TASKS, Envelopes, LearnedSignals
+from surefoot.bounds.simulation import DEEPER, FIRST_PART, alpha_of_each, episodes_to_show
+from surefoot.bounds.time_limit import SimulationPlan, plan_simulation
 from surefoot.cmdp.controllers import Controller, as_policy, check_name
 from surefoot.cmdp.external_policy import ExternalPolicy, RecordingController, fingerprint_controller
 from surefoot.cmdp.policy import Policy
@@ -27,10 +32,7 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import TaskDistribution
 
-# Sampled tasks on which everything is tried first, and episodes on each where tasks must be simulated: enough to see
-# what each candidate is for, and that the safe one deserves its name. No guarantee rests on them.
-TRIED_TASKS, TRIED_EPISODES = 16, 64
-
+DOUBTFUL = 2.0  # times as many episodes as there may be must be needed, by an estimate, before these are refused
 SAFE_NAME = "safe"
 WATCHED_EPISODES = 4  # in which a controller meets the observations by which it is recognised
 
@@ -43,8 +45,9 @@ def policy_set(
     seed: int,
     envelopes: Envelopes | None = None,
     signals: bool | LearnedSignals | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     progress: bool | Progress = True,
+    keep: str | PathLike[str] | None = None,
 ) -> PolicyValueSet:
     """The policy-value set of given controllers, for the certified methods.
 
@@ -57,12 +60,13 @@ def policy_set(
             of every risk that is stated later.
         candidates: the others, by name or in order. They need not be safe on every task, nor on any.
         seed: of sampled tasks and simulated episodes.
-        envelopes: how the value bounds are made.
+        envelopes: how the value bounds are made; by default as well as two minutes of simulation make them.
         signals: what is learned to be read from episodes, as evidence; by default signals of what was observed, where
             tasks must be simulated and show it. False learns none.
-        jobs: processes that simulate.
-        progress: show what is done, and which certified method will be used; or a function that is told (stage, done,
-            in all).
+        jobs: processes that simulate, with the same numbers; by default two where simulation is limited by time.
+        progress: show what is done and what came of it; or a function that is told (stage, done, in all).
+        keep: folder in which simulated episodes are kept, so that another call with the same seed goes on where this
+            one ended. Bounds that were looked at and shall be narrower are another attempt (`Envelopes.attempt`).
 
     A controller is a policy of Surefoot, probabilities [S, A] or [H, S, A] or actions [S] where tasks are tables,
     anything with `predict`, or a function of an observation; `surefoot.controller` says more about one, its name
@@ -75,57 +79,63 @@ def policy_set(
     with progress_reporter(progress) as show:
         show("looking at the controllers", 0, 0)
         policies = [policy_of(tasks.example, own, name, seed) for name, own in zip(names, given, strict=True)]
-        parameters, values = _try_out(tasks, policies, seed, jobs, show)
+        plan = plan_simulation(tasks, policies, envelopes, to_learn, jobs=jobs, show=show, keep=keep)
+    say(progress, *plan.lines)
+    with progress_reporter(progress) as show:
+        parameters, values, spread = _try_out(tasks, policies, seed, plan.jobs, show)
         failing = _check_safe(tasks, names[0], parameters, values[:, 0])
-        try:
-            cells, safe_risk = build_value_bounds(tasks, policies, envelopes or DEFAULT, to_learn, seed, jobs, show)
-        except InvalidInput as error:
-            hint = _hint(tasks, names[0], values[:, 0], error)
-            raise InvalidInput(f"{error}{hint}", argument=error.argument) from None
+        _check_episodes(tasks, names[0], plan.envelopes, len(policies), values[:, 0, 1:], spread)
+        bounds, seconds = _bound_values(tasks, policies, plan, names[0], values[:, 0], seed, show, keep)
     made = PolicyValueSet(
         _entries(parameters, policies, values),
         policies[0],
         tasks.units,
         *(None, None, None, tasks.digest(), tasks.recipe),
-        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": failing},
-        *(cells, safe_risk, names),
+        {"seed": int(seed), "given": True, "samples": len(parameters), "safe_fails_on": failing, **plan.facts},
+        *(bounds.cells, bounds.safe_risk, names),
     )
     say(progress is True and failing > 0, f"{names[0]} broke a budget on {failing} of {len(parameters)} tasks tried")
-    say(progress, *advice(made).lines)
+    say(progress, *(bounds.prospects.lines(names, seconds) if bounds.prospects else ()), *advice(made).lines)
     return made
 
 
-def _check(tasks: Any, seed: int, jobs: int) -> None:
+def _check(tasks: Any, seed: int, jobs: int | None) -> None:
     if not isinstance(tasks, TaskDistribution):
         raise InvalidInput(
             f"tasks must be a task distribution, such as family or from_gym make, got {type(tasks).__name__}"
         )
     check_int("seed", seed, least=0)
-    check_jobs(jobs)
+    if jobs is not None:
+        check_jobs(jobs)
 
 
 def _try_out(
     tasks: TaskDistribution, policies: Sequence[Policy], seed: int, jobs: int, show: Progress
-) -> tuple[Floats, Floats]:
-    """Parameters [T, d] of a few tasks, and the values [T, P, 1+m] of every policy there: reward, then margins."""
+) -> tuple[Floats, Floats, Floats]:
+    """Parameters [T, d] of a few tasks, the values [T, P, 1+m] of every policy there, reward and then margins, and the
+    standard deviations [T, m] of what an episode of the safe policy costs."""
     distribution = tasks.distribution
     if isinstance(distribution, Finite) and (distribution.weights > 0).sum() <= TRIED_TASKS:
         parameters = distribution.points[distribution.weights > 0]
     else:
         parameters = np.unique(tasks.sample(TRIED_TASKS, Stream.TRIED_TASKS.rng(seed)), axis=0)
     calls = [(tasks, parameter, policies, [seed, Stream.TRIED_EPISODES, k]) for k, parameter in enumerate(parameters)]
-    found = parallel_map("trying every controller on a few tasks", _values_on, calls, jobs, show)
-    return parameters, np.stack(list(found))
+    found = list(parallel_map("trying every controller on a few tasks", _values_on, calls, jobs, show))
+    return parameters, np.stack([values for values, _ in found]), np.stack([spread for _, spread in found])
 
 
-def _values_on(tasks: TaskDistribution, parameter: Floats, policies: Sequence[Policy], seed: list[int]) -> Floats:
-    """[P, 1+m] reward and margins, exact or the mean over a few episodes."""
+def _values_on(
+    tasks: TaskDistribution, parameter: Floats, policies: Sequence[Policy], seed: list[int]
+) -> tuple[Floats, Floats]:
+    """[P, 1+m] reward and margins, exact or the mean over a few episodes; [m] as above, 0 where values are exact."""
     task, rng = tasks.task(parameter), np.random.default_rng(seed)
-    if isinstance(task, ReadableTask):
-        return np.array([[exact.reward, *exact.margin] for exact in map(task.values, policies)])
     units = task.units
+    if isinstance(task, ReadableTask):
+        values = np.array([[exact.reward, *exact.margin] for exact in map(task.values, policies)])
+        return values, np.zeros(len(units.budget))
     played = [task.episodes(policy, units.episode_length).run(TRIED_EPISODES, rng) for policy in policies]
-    return np.array([[each.reward.mean(), *(units.budget - each.cost.mean(axis=0))] for each in played])
+    values = np.array([[each.reward.mean(), *(units.budget - each.cost.mean(axis=0))] for each in played])
+    return values, played[0].cost.std(axis=0)
 
 
 def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: Floats) -> int:
@@ -142,6 +152,50 @@ def _check_safe(tasks: TaskDistribution, name: str, parameters: Floats, values: 
             f"{parameters[best].tolist()}) and {costs[worst].tolist()} at worst ({parameters[worst].tolist()})"
         )
     return int(failing.sum())
+
+
+def _check_episodes(
+    tasks: TaskDistribution, name: str, envelopes: Envelopes, policies: int, margin: Floats, spread: Floats
+) -> None:
+    """Refuse before anything is simulated what would end without a result: episodes of which far more would be needed
+    on every task tried, on which the safe policy has margins and standard deviations of costs [T, m]."""
+    settings, units = envelopes.resolve(tasks.example), tasks.units
+    if not settings.simulated or tasks.shared_costs or envelopes.cells == 0:
+        return
+    episodes = limit_simulation(tasks, policies, settings, envelopes.steps).episodes
+    finite = isinstance(tasks.distribution, Finite)
+    error = alpha_of_each(settings, policies, units) if finite else MISS_RATE
+    width = np.ptp(units.reachable[1:], axis=1)
+    needed = episodes_to_show(margin / width, spread / width, error).max(axis=1)  # [T]
+    possible = episodes if finite else DEEPER * FIRST_PART * episodes
+    if needed.min() <= DOUBTFUL * possible:
+        return
+    more = np.median(needed[(margin > 0).all(axis=1)]) / possible
+    raise InvalidInput(
+        f"episodes must be about {math.ceil(more * episodes)} to show that {name!r} keeps the budget, got {episodes}: "
+        f"on {len(margin)} tasks tried its margin is {margin.min():.2g} to {margin.max():.2g} and its cost varies by "
+        f"{spread.max():.2g} from episode to episode; simulate more of them (Envelopes), or take a safer one",
+        argument="episodes",
+    )
+
+
+def _bound_values(
+    tasks: TaskDistribution,
+    policies: Sequence[Policy],
+    plan: SimulationPlan,
+    name: str,
+    tried: Floats,
+    seed: int,
+    show: Progress,
+    keep: str | PathLike[str] | None,
+) -> tuple[ValueBounds, float]:
+    """Value bounds, and the seconds that they took; refused with what was seen of the safe policy on tasks tried."""
+    began = time.perf_counter()
+    try:
+        bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, plan.jobs, show, keep)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}{_hint(tasks, name, tried, error)}", argument=error.argument) from None
+    return bounds, time.perf_counter() - began
 
 
 def _hint(tasks: TaskDistribution, name: str, values: Floats, error: InvalidInput) -> str:

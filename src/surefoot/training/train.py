@@ -8,6 +8,7 @@ import numpy as np
 
 from surefoot.bounds.envelopes import build_value_bounds, signals_to_learn
 from surefoot.bounds.settings import DEFAULT, Envelopes, LearnedSignals
+from surefoot.bounds.time_limit import plan_simulation
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -66,14 +67,16 @@ def train(
         entries, safe, attained, samples = _algorithm_1(tasks, epsilon, delta, xi or 0.0, oracles, rng, show)
         show("bounding the values of every policy over all tasks", 0, 0)
         policies = [safe, *(entry.policy for entry in entries)]
-        bounds = build_value_bounds(tasks, policies, envelopes, to_learn, seed, jobs, show)
+        plan = plan_simulation(tasks, policies, envelopes, to_learn, jobs=jobs, show=show)
+        bounds = build_value_bounds(tasks, policies, plan.envelopes, plan.signals, seed, jobs, show)
 
     verdict = guard.at_margin(attained)
     if guard.satisfied and not verdict.satisfied:
         warnings.warn(verdict.warning, UncertifiedWarning, stacklevel=2)
-    record = {"seed": seed, "samples": samples, "cover_size": len(entries), **verdict.facts}
+    record = {"seed": seed, "samples": samples, "cover_size": len(entries), **verdict.facts, **plan.facts}
+    values = (bounds.cells, bounds.safe_risk)
     made = PolicyValueSet(
-        entries, safe, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *bounds
+        entries, safe, tasks.units, epsilon, delta, attained, tasks.digest(), tasks.recipe, record, *values
     )
     say(progress, *advice(made).lines)
     return made

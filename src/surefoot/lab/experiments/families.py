@@ -280,4 +280,5 @@ EXPERIMENT = frame.Experiment(
     tables,
     "a figure and a policy set per family and results.json beside it",
     policy_sets=lambda settings: [f"{name}.policyset" for name in settings.families],
+    quick={"tasks": 2, "episodes": 500, "cells": 100},
 )

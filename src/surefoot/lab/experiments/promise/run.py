@@ -327,4 +327,5 @@ EXPERIMENT = frame.Experiment(
     tables,
     "promise.png and results.json beside it",
     configure=settings_for,
+    quick={"tasks": 20, "episodes": 500},
 )
