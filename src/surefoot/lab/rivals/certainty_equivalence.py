@@ -55,7 +55,7 @@ SPECS = (
         options=("slack",),
         state=(PosteriorState, *CELL_STATES),
         takes_risk=False,
-        colour=10,
+        colour=27,
         path=path_to_boldness,
     ),
 )

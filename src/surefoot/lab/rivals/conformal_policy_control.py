@@ -1,6 +1,7 @@
 """Conformal policy control: move the probabilities of a new policy in as far as weighted past losses allow.
 
-"Conformal Policy Control", 2026, code at github.com/samuelstanton/conformal-policy-control. From a safe density p0 and
+Prinster, Fannjiang, Park, Cho, Liu, Saria and Stanton, "Conformal Policy Control", arXiv:2603.02196, 2026, and their
+code (github.com/samuelstanton/conformal-policy-control). From a safe density p0 and
 a new one p1 it makes p_b ∝ min(p1, e^b p0), for caps b from low to high, and deploys the last whose weighted mean loss,
 with the worst loss for the next draw, is at most alpha:
 
@@ -114,7 +115,7 @@ SPECS = (
         options=("share",),
         state=STATES,
         takes_risk=False,
-        colour=12,
+        colour=29,
         path=path_to_boldness,
     ),
 )

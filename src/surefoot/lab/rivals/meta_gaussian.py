@@ -55,7 +55,7 @@ SPECS = (
         options=("beta",),
         state=STATES,
         takes_risk=False,
-        colour=8,
+        colour=25,
         path=path_to_boldness,
     ),
 )

@@ -101,7 +101,7 @@ SPECS = (
         options=("beta", "length"),
         state=STATES,
         takes_risk=False,
-        colour=9,
+        colour=26,
         path=path_to_boldness,
     ),
 )

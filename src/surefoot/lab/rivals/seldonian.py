@@ -115,7 +115,7 @@ SPECS = (
         costs="decisions, each time the episodes have doubled, weigh the episodes of every policy for every mixture",
         options=("delta", "explore"),
         state=STATES,
-        colour=13,
+        colour=30,
         path=path_to_boldness,
     ),
 )

@@ -63,7 +63,7 @@ SPECS = (
         options=("every", "share"),
         state=STATES,
         takes_risk=False,
-        colour=11,
+        colour=28,
         path=path_to_boldness,
     ),
 )
