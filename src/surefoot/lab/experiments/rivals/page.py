@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from surefoot.cmdp.wording import setting_in_words
@@ -184,8 +185,9 @@ def _verdict(results: Results) -> Verdict:
 # --------------------------------------------------------------------------------------------------------------- figure
 
 TICKS = (0, 1, 5, 10, 25, 50, 75, 100)
-NEAR = ((9, 0), (9, 9), (9, -9), (-9, 0), (-9, 9), (-9, -9), (0, 12), (0, -12))  # where a name goes, in points
-FAR = tuple((x, y) for y in (20, -20, 32, -32, 44, -44, 56, -56) for x in (9, -9, 40, -40))
+NEAR = ((8, 8), (8, -8), (-8, 8), (-8, -8), (0, 13), (0, -13))  # where a name goes, in points
+FAR = tuple((x, y) for y in (20, -20, 32, -32, 44, -44, 56, -56, 68, 80) for x in (9, -9, 40, -40, 70, 100))
+CLOSE = 8.0  # pixels within which points are as good as one
 
 
 def gain_and_risk(system: Mapping[str, Any], risk: float) -> Figure:
@@ -252,35 +254,36 @@ def _draw_point(axes: Axes, colour: str, own: bool, row: Mapping[str, Any]) -> N
 
 
 def _name_points(figure: Figure, axes: Axes, drawn: Sequence[tuple[str, str, bool, Mapping[str, Any]]]) -> None:
-    """Each beside its point, at the first place where it lies upon nothing, and with a line to it if that is far."""
+    """Each beside its point, at the first place where it lies upon nothing; those of one place together."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    scale = figure.dpi / 72
-    spots = [axes.transData.transform(_place(row)) for *_, row in drawn]
-    taken = [Bbox.from_extents(*(spot - 5 * scale), *(spot + 5 * scale)) for spot in spots]
-    frame_box = axes.get_window_extent()
+    pixels = {_place(row): axes.transData.transform(_place(row)) for *_, row in drawn}
+    names: dict[tuple[float, float], list[str]] = {}
     for method, which, _, row in drawn:
-        name = method if which == DEFAULT else f"{method}, calibrated"
-        for offset in (*NEAR, *FAR):
-            text = axes.annotate(
-                name, _place(row), xytext=offset, textcoords="offset points", fontsize=8.5,
-                ha="left" if offset[0] > 0 else "right" if offset[0] < 0 else "center", va="center",
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if offset in FAR else None,
-            )  # fmt: skip
-            box = text.get_tightbbox() if offset in NEAR else _text_box(text)
-            if box is not None and _fits(box, frame_box) and not any(box.overlaps(other) for other in taken):
-                taken.append(box)
-                break
-            text.remove()
+        near = (place for place in names if np.abs(pixels[place] - pixels[_place(row)]).max() < CLOSE)
+        names.setdefault(next(near, _place(row)), []).append(method if which == DEFAULT else f"{method}, calibrated")
+    size = 5 * figure.dpi / 72
+    taken = [Bbox.from_extents(*(pixel - size), *(pixel + size)) for pixel in pixels.values()]
+    for place, together in names.items():
+        taken.append(_name_point(axes, place, " · ".join(together), taken))
 
 
-def _text_box(text: Any) -> Bbox:
-    """Without the line that leads to it."""
-    found: Bbox = matplotlib.text.Text.get_window_extent(text)
-    return found
+def _name_point(axes: Axes, place: tuple[float, float], name: str, taken: Sequence[Bbox]) -> Bbox:
+    """The box of the name, in pixels."""
+    within, box = axes.get_window_extent(), Bbox.null()
+    for offset in (*NEAR, *FAR):
+        text = axes.annotate(
+            name, place, xytext=offset, textcoords="offset points", fontsize=8.5,
+            ha="left" if offset[0] > 0 else "right" if offset[0] < 0 else "center", va="center", zorder=5,
+            bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if offset in FAR else None,
+        )  # fmt: skip
+        box = Text.get_window_extent(text)  # without the line that leads to it
+        if _lies_in(box, within) and not any(box.overlaps(other) for other in taken):
+            return box
+        text.remove()
+    return box
 
 
-def _fits(box: Bbox, frame_box: Bbox) -> bool:
-    return bool(
-        box.x0 >= frame_box.x0 and box.x1 <= frame_box.x1 + 40 and box.y0 >= frame_box.y0 and box.y1 <= frame_box.y1
-    )
+def _lies_in(box: Bbox, within: Bbox) -> bool:
+    return bool(within.x0 <= box.x0 and box.x1 <= within.x1 and within.y0 <= box.y0 and box.y1 <= within.y1)

@@ -98,8 +98,8 @@ def _load_motors(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) 
 
 SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
-        "gridworld": System("the gridworld of the paper", gridworld, _train_gridworld, (4000, 1000), 0.01, 0.1),
-        "pump": System("an insulin pump", glucose, _train_pump, (90, 60), 30, 90),
+        "gridworld": System("the gridworld of the paper", gridworld, _train_gridworld, (4000, 600), 0.01, 0.1),
+        "pump": System("an insulin pump", glucose, _train_pump, (90, 40), 30, 90),
         "motors": System(
             "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (600, 60), 0.1, 1.0, (60, 240)
         ),
