@@ -51,8 +51,7 @@ def _doubling(episode: int) -> int:
 def searched_density(policies: int, candidate: int, weight: float, explore: float) -> Floats:
     """[P] the safe policy with a candidate, and any of the others but the safe one for exploring."""
     density = np.full(policies, explore / (policies - 1))
-    density[SAFE] = 0.0
-    density[SAFE] += (1 - explore) * (1 - weight)
+    density[SAFE] = (1 - explore) * (1 - weight)
     density[candidate] += (1 - explore) * weight
     return density
 

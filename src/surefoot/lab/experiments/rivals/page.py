@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from surefoot.cmdp.wording import setting_in_words
@@ -272,14 +271,16 @@ def _name_point(axes: Axes, place: tuple[float, float], name: str, taken: Sequen
     """The box of the name, in pixels."""
     within, box = axes.get_window_extent(), Bbox.null()
     for offset in (*NEAR, *FAR):
+        side: Any = "left" if offset[0] > 0 else "right" if offset[0] < 0 else "center"
         text = axes.annotate(
-            name, place, xytext=offset, textcoords="offset points", fontsize=8.5,
-            ha="left" if offset[0] > 0 else "right" if offset[0] < 0 else "center", va="center", zorder=5,
+            name, place, xytext=offset, textcoords="offset points", fontsize=8.5, ha=side, va="center", zorder=5,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
-            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if offset in FAR else None,
         )  # fmt: skip
-        box = Text.get_window_extent(text)  # without the line that leads to it
+        box = text.get_window_extent()
         if _lies_in(box, within) and not any(box.overlaps(other) for other in taken):
+            if offset in FAR:
+                leader: Any = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6}
+                axes.annotate("", place, xytext=offset, textcoords="offset points", arrowprops=leader)
             return box
         text.remove()
     return box

@@ -45,4 +45,6 @@ class RivalSettings(ExperimentSettings):
     small: bool = option(False, "Fewer episodes, and coarser value bounds.")
 
 
-QUICK: Mapping[str, Any] = MappingProxyType({"tasks": 8, "runs": 40, "grid": 2, "small": True})
+QUICK: Mapping[str, Any] = MappingProxyType(
+    {"systems": ("gridworld",), "tasks": 8, "runs": 30, "grid": 2, "small": True}
+)
