@@ -72,14 +72,28 @@ _BASELINES = {
 }
 BASELINES = tuple(" ".join(_BASELINES.values()).split())
 
+# What people would use instead; none has a proof of what is promised here, and all can be calibrated.
+_RIVALS = {
+    f"surefoot.lab.rivals.{name.replace('-', '_')}": name
+    for name in (
+        "meta-gaussian",
+        "safe-opt",
+        "certainty-equivalence",
+        "titration",
+        "conformal-policy-control",
+        "seldonian",
+    )
+}
+RIVALS = tuple(_RIVALS.values())
+
 # For networks, trained with the extra surefoot[control].
 _CONTROL = {"surefoot.lab.baselines.control_specs": "safe-meta-control meta-cpo maml-penalty cpo-online"}
 
 _LIBRARY = (*safe_only.SPECS, *algorithm_2.SPECS, *published.SPECS, *choice.SPECS, *posterior.SPECS)
-METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, _BASELINES)
+METHODS: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_RIVALS})
 CALIBRATED = tuple(spec.name for spec in _LIBRARY if spec.path)  # that say what to calibrate
 CONTROL_METHODS: Mapping[str, MethodSpec] = MethodTable((), _CONTROL)
-_KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_CONTROL})
+_KNOWN: Mapping[str, MethodSpec] = MethodTable(_LIBRARY, {**_BASELINES, **_RIVALS, **_CONTROL})
 
 MOST_EPISODES = 10**8  # that commands simulate: a run keeps a few numbers per episode in memory
 

@@ -63,6 +63,9 @@ class Stream(IntEnum):
     CALIBRATION_TASKS = 31
     CALIBRATION_RUNS = 32
     TAIL_TASKS = 31
+    RIVALS_TASKS = 33
+    RIVALS_RUNS = 34
+    RIVALS_EVALUATION = 35
 
     # suites for authors of worlds and oracles
     SUITE_WORLD_EPISODES = 1

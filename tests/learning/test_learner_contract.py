@@ -39,6 +39,7 @@ ONE_OF_A_KIND = (
     "certified-signals",
     "dope-theory",
     "lb-sgd-theory",
+    "seldonian",
 )
 QUICK = ("safe-only", "paper", "published", "pce", "pce-theory")  # a thousand single episodes take no time
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from made_runs import made_run
 from surefoot.errors import InvalidInput
-from surefoot.methods import CONTROL_METHODS, METHODS
+from surefoot.methods import CONTROL_METHODS, METHODS, RIVALS
 from surefoot.report.figures import is_clear, learning_curves, panels_in_words, png, spread, svg
 from surefoot.report.metrics import Summary, summarise
 from surefoot.report.palette import COLOURS, ON_DARK, PAPER, REFERENCE, stroke
@@ -160,7 +160,8 @@ def test_colours_never_change():
     assert [METHODS[name].colour for name in ORDER] == list(range(len(ORDER)))
     places = [CONTROL_METHODS[name].colour for name in CONTROL_METHODS]
     assert [*places, METHODS["posterior"].colour] == list(range(len(ORDER), len(ORDER) + 5))
-    assert {REFERENCE, *ORDER, "posterior"} == set(METHODS)
+    assert [METHODS[name].colour for name in RIVALS] == list(range(len(ORDER) + 5, len(ORDER) + 5 + len(RIVALS)))
+    assert {REFERENCE, *ORDER, "posterior", *RIVALS} == set(METHODS)
 
 
 def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four, drawn):
@@ -173,7 +174,7 @@ def test_every_method_has_its_own_look_that_depends_on_the_name_alone(four, draw
 
 
 def test_no_two_methods_share_a_colour_on_white_or_on_dark():
-    everybody = [REFERENCE, *ORDER, *CONTROL_METHODS, "posterior"]
+    everybody = [REFERENCE, *ORDER, *CONTROL_METHODS, "posterior", *RIVALS]
     light = [stroke(name).colour for name in everybody]
     assert len(everybody) == len(METHODS) + len(CONTROL_METHODS)
     assert len(set(light)) == len(light)

@@ -40,6 +40,12 @@ _PLACES = (
     ("#4e657f", "#88a1bd"),
     ("#ef80d6", "#cd61b6"),
     ("#7a8b00", "#c9d64a"),
+    ("#0f8b8d", "#35c7c9"),
+    ("#c2185b", "#ff6fa3"),
+    ("#8c6d1f", "#e0c15a"),
+    ("#6a9a2d", "#b4e06a"),
+    ("#a3508f", "#e08fd0"),
+    ("#2f6f9f", "#6fb7ea"),
 )
 COLOURS = tuple(light for light, _ in _PLACES)
 MARKERS = ("", "o", "s", "^", "D", "v")

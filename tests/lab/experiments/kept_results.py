@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.lab.experiments.promise.counts import Count
+from surefoot.report.metrics import binomial_interval
 
 KEPT = Path(__file__).parents[2] / "assets" / "results"
 
@@ -142,8 +143,34 @@ def glucose() -> dict[str, Any]:
     }
 
 
+def rivals() -> dict[str, Any]:
+    """Two systems; a method without settings, one whose calibration passed, one too bold at every setting."""
+
+    def row(unsafe: int, late: float, **more: Any) -> dict[str, Any]:
+        told = {"tasks": 200, "unsafe": unsafe, "undecided": 0, "interval": list(binomial_interval(unsafe, 200))}
+        return {**told, "unsafe_episodes": unsafe / 400, "early": late / 2, "late": late, "late_error": 0.02, **more}
+
+    def found(
+        certified: bool, default: dict[str, Any], *grid: dict[str, Any], passed: int | None = 0
+    ) -> dict[str, Any]:
+        calibrated = None if passed is None or not grid else grid[passed]
+        told = {"hindsight": grid[0] if grid else None, "calibration": {"runs": 200} if grid else None}
+        return {"certified": certified, "default": default, "grid": grid, "calibrated": calibrated, **told}
+
+    methods = {
+        "safe-only": found(True, row(0, 0.0)),
+        "certified": found(True, row(0, 0.2), row(4, 0.6, setting=0.1), row(30, 0.7, setting=0.3)),
+        "safe-opt": found(False, row(40, 0.5), row(0, 0.0, setting={"beta": 6.0, "length": 0.5}), passed=0),
+        "titration": found(False, row(150, 0.9), row(6, 0.1, setting={"every": 90, "share": 0.2}), passed=None),
+    }
+    system = {"episodes": 90, "early": 30, "late": 90, "policies": 7, "seconds": 30.0, "possible": [0.2] * 200}
+    systems = {name: {**system, "title": title, "methods": methods} for name, title in (("pump", "a pump"), ("a", "b"))}
+    settings = {"systems": list(systems), "tasks": 200, "risk": 0.05, "seed": 0, "runs": 200, "grid": 2}
+    return {"experiment": "rivals", "version": "0", "seconds": 60.0, "settings": settings, "systems": systems}
+
+
 BY_HAND: dict[str, Callable[[], dict[str, Any]]] = {
-    each.__name__: each for each in (families, baselines, promise, covering, glucose)
+    each.__name__: each for each in (families, baselines, promise, covering, glucose, rivals)
 }
 
 

@@ -49,6 +49,10 @@ SMALL: dict[str, dict[str, Any]] = {
         **{"families": "random", "number": 10, "tasks": 2, "episodes": 40, "twins": 1, "patience": 1},
         "methods": ("certified-likelihood",),
     },
+    "rivals": {
+        **{"systems": ("gridworld",), "tasks": 2, "runs": 30, "grid": 1, "small": True},
+        "methods": ("safe-only", "certified", "seldonian"),
+    },
     "regret": {"sweeps": ("margin",), "methods": ("certified-likelihood",), "tasks": 1, "episodes": 600},
     "shift": {
         **{"methods": ("certified-returns",), "runs": 2, "episodes": 300, "fresh": 3, "near": 2},
@@ -57,12 +61,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "tail": {"tasks": 2, "episodes": 400},
 }
 # Their pages are drawn from stored results in `test_pages.py` all the same.
-LONG = ("baselines", "families", "lower-bound", "promise", "regret", "shift", "tail")
+LONG = ("baselines", "families", "lower-bound", "promise", "regret", "rivals", "shift", "tail")
 NAMES = [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in SMALL]
 FIGURES = {
     "baselines": ("factored", "inventory", "media", "two-walls"),
     "families": ("maintenance", "windy"),
     "gridworld": ("figure1", "figure2"),
+    "rivals": ("gridworld",),
     "shift": ("power", "price"),
 }
 PNG = b"\x89PNG\r\n\x1a\n"

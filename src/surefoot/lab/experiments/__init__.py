@@ -33,6 +33,7 @@ HELPS: Mapping[str, str] = {
     "lower-bound": "Samples until the best policy is found on the paper's hardest tasks, beside its lower bound.",
     "regret": "Measured regret beside what is certified while a method runs, and beside the paper's bound.",
     "tail": "A budget on the worst tenth of all episodes in place of one on their mean: what episodes cost then.",
+    "rivals": "What an engineer would use instead, on the same tasks: who was ever unsafe, and what was gained.",
 }
 
 

@@ -22,7 +22,7 @@ from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.frame import Applies, Bench, Report, Results, option
 from surefoot.learning.calibrated import Calibration, parse_calibration
 from surefoot.learning.event import Event
-from surefoot.methods import BASELINES, CALIBRATED, METHODS, adapt, plan
+from surefoot.methods import BASELINES, CALIBRATED, METHODS, RIVALS, adapt, plan
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import verdict
 from surefoot.report.calibration import settings_table
@@ -63,8 +63,8 @@ DEFAULT_METHODS = (
     "lb-sgd-published",
 )
 # `certified` is one of the others, whichever is the strongest that the policy set allows; signals are learned where
-# tasks can only be simulated.
-ALL_METHODS = tuple(name for name in METHODS if name not in ("certified", "certified-signals"))
+# tasks can only be simulated; rivals have an experiment of their own.
+ALL_METHODS = tuple(name for name in METHODS if name not in ("certified", "certified-signals", *RIVALS))
 
 # Radius of the cover in the paper's distance: noise levels up to 0.0053 apart. It yields about as many candidates as
 # the ten in the authors' stored set.

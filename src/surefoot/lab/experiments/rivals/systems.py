@@ -1,0 +1,107 @@
+"""The systems that rivals are compared on: one entry each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+from surefoot.bounds.settings import Envelopes, LearnedSignals
+from surefoot.errors import InvalidInput
+from surefoot.interrupts import defer_sigint
+from surefoot.lab.experiments.frame import Bench
+from surefoot.lab.experiments.glucose import settings as pump
+from surefoot.lab.experiments.gridworld import DELTA, EPSILON
+from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
+from surefoot.lab.pump.family import glucose
+from surefoot.lab.robots.families import half_cheetah_motors
+from surefoot.oracles import insulin_candidates
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.tasks.gridworld_tasks import gridworld
+from surefoot.tasks.task_distribution import TaskDistribution
+from surefoot.training.policy_set import policy_set
+from surefoot.training.preflight import UncertifiedWarning
+from surefoot.training.train import train
+
+# (tasks, seed, whether it is for a first look, bench) -> the policy set
+Train: TypeAlias = Callable[[TaskDistribution, int, bool, Bench], PolicyValueSet]
+
+
+@dataclass(frozen=True)
+class System:
+    """Tasks with one budget, and policies for them.
+
+    Attributes:
+        title: on the page.
+        tasks: makes the task distribution.
+        train: makes the policy set, or loads it.
+        episodes: of a run, and of one for a first look.
+        early, late: after how many episodes the gain is told, or after which share of them.
+        judged: fresh episodes of each policy on which a task is judged that cannot be read, and the most of them.
+    """
+
+    title: str
+    tasks: Callable[[], TaskDistribution]
+    train: Train
+    episodes: tuple[int, int]
+    early: int | float
+    late: int | float
+    judged: tuple[int, int] = (1000, 12_000)
+
+
+def policies_for(name: str, folder: str | None, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    """Those of a folder, if it has some for this system, and otherwise trained ones, which are left in `bench.out`."""
+    system, file = SYSTEMS[name], f"{name}.policyset"
+    tasks = system.tasks()
+    if folder is not None and (Path(folder) / file).is_dir():
+        policies = PolicyValueSet.load(Path(folder) / file)
+        if policies.task_digest != tasks.digest():
+            raise InvalidInput(f"policies must be for {name}, got {Path(folder) / file}, which is for other tasks")
+        return policies
+    policies = system.train(tasks, seed, small, bench)
+    with defer_sigint():  # what follows takes longer, and may be interrupted
+        bench.out.mkdir(parents=True, exist_ok=True)
+        policies.save(bench.out / file)
+    return policies
+
+
+def _train_gridworld(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)  # the paper's theorem is not claimed
+        return train(tasks, epsilon=EPSILON, delta=DELTA, seed=seed, jobs=bench.jobs, progress=bench.progress)
+
+
+def _train_pump(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    """As `surefoot reproduce glucose` does."""
+    sizes = pump.GlucoseSettings(**(pump.QUICK if small else {}))
+    safe, candidates = insulin_candidates(
+        tasks, count=sizes.candidates, days=sizes.searched_days, seed=seed, progress=bench.progress
+    )
+    return policy_set(
+        tasks,
+        safe=safe,
+        candidates=candidates,
+        seed=seed,
+        envelopes=Envelopes(sizes.cells, holdout=sizes.holdout, uncovered=sizes.uncovered, episodes=sizes.episodes),
+        signals=LearnedSignals(tasks=sizes.learned_patients, episodes=sizes.learned_days),
+        jobs=bench.jobs,
+        progress=bench.progress,
+    )
+
+
+def _load_motors(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    return load_shipped("half-cheetah-motors").policies
+
+
+SYSTEMS: Mapping[str, System] = MappingProxyType(
+    {
+        "gridworld": System("the gridworld of the paper", gridworld, _train_gridworld, (4000, 600), 0.01, 0.1),
+        "pump": System("an insulin pump", glucose, _train_pump, (90, 40), 30, 90),
+        "motors": System(
+            "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (600, 60), 0.1, 1.0, (60, 240)
+        ),
+    }
+)
