@@ -25,6 +25,7 @@ myst_heading_anchors = 3
 default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+autodoc_mock_imports = ["optuna"]  # an extra; the page shows what is ours
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

@@ -15,6 +15,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 CALLED_BY_USERS = {"conforms_to_check_oracle", "conforms_to_optimal_oracle", "conforms_to_feasible_oracle", "cpo"}
 # Overrides what a library calls.
 OVERRIDES = {"list_commands", "format_commands", "do_GET", "log_message"}
+OVERRIDES |= {"before_trial", "infer_relative_search_space", "sample_relative", "sample_independent", "after_trial"}
 
 
 @cache

@@ -112,6 +112,17 @@ def test_a_deployment_survives_a_crash(tmp_path: Path, capsys: pytest.CaptureFix
         example.serve(tmp_path, 13)
 
 
+@pytest.mark.long
+def test_a_study_of_optuna_proposes_what_is_certified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("optuna", reason="needs Optuna: pip install 'surefoot[optuna]'")
+    example = import_module("optuna_study")
+    study, usual = example.main(tmp_path, days=60)
+    assert (len(study.trials), example.unsafe_days(study)) == (60, 0)
+    assert example.unsafe_days(usual) > 20
+    assert study.trials[-1].params["speed"] > example.SPEEDS[0]
+    assert "0 of 60 days at an unsafe speed" in capsys.readouterr().out
+
+
 def test_a_learner_of_ones_own_keeps_the_contract() -> None:
     example, lake = import_module("own_learner"), import_module("frozen_lake")
     policies = sf.policy_set(

@@ -117,10 +117,12 @@ def test_sums_alone_keep_the_promise_in_the_rooms() -> None:
     assert unsafe > 0
 
 
-@pytest.mark.short_for(risk=[0.5])
+@pytest.mark.short_for(risk=[0.5], intersect=[False])
+@pytest.mark.parametrize("intersect", [False, True])
 @pytest.mark.parametrize("risk", [0.05, 0.5])
-def test_likelihood_method_keeps_its_promise_where_the_risk_is_used(risk: float) -> None:
-    unsafe, tasks = count_unsafe(LIKELIHOOD, risk, 80 if risk == 0.5 else 200, 100, seed=3, family="two rooms")
+def test_likelihood_method_keeps_its_promise_where_the_risk_is_used(risk: float, intersect: bool) -> None:
+    count = 80 if risk == 0.5 else 200
+    unsafe, tasks = count_unsafe(LIKELIHOOD, risk, count, 100, seed=3, family="two rooms", intersect=intersect)
     assert p_value(unsafe, tasks, risk) > FALSE_ALARM
     assert unsafe > 0.1 * risk * tasks
 
@@ -159,6 +161,10 @@ MUTANTS: dict[str, tuple[str, float, int, int, Mutant, dict[str, Any]]] = {
     "radius halved": (
         *(LIKELIHOOD, 0.005, 150, 100, mutants.evidence_times(4)),
         {"family": "two rooms"},
+    ),
+    "radius halved, for good": (
+        *(LIKELIHOOD, 0.005, 150, 100, mutants.evidence_times(4)),
+        {"family": "two rooms", "intersect": True},
     ),
     "safe on the likeliest cell only": (*(LIKELIHOOD, 0.05, 20, 100, mutants.only_the_likeliest_cell), {}),
     "bounds of a milder cell": (*(LIKELIHOOD, 0.05, 12, 300, mutants.cells_shifted(80)), {}),

@@ -111,6 +111,43 @@ def test_the_current_set_decides_not_the_intersection() -> None:
         assert kinds == []
 
 
+def test_with_intersect_what_was_ruled_out_stays_so() -> None:
+    """Also after an alarm: nothing is possible then any more, and the safe policy remains."""
+    script = [NOTHING, [0, 0, GONE, GONE], [0, 0, 0, GONE], [GONE, 0, GONE, GONE], [0, GONE, 0, 0], NOTHING]
+    for number, survivors in enumerate([[0, 1, 2, 3], [0, 1], [0, 1], [1], [], []]):
+        method = scripted(script, intersect=True)
+        state, kinds = after_decisions(method, number)
+        assert np.flatnonzero(state.surviving).tolist() == survivors
+        assert kinds == ([] if survivors else ["alarm"])
+        expected = weight_for(method.cells, max(survivors)) if survivors else 0.0
+        assert state.deployed.weight == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_with_intersect_a_lost_episode_undoes_nothing(split: bool) -> None:
+    """The set of possible cells only shrinks; without, evidence that is lost lets cells come back."""
+    task, policies = rooms().task(0.35), rooms_policies(cells=30)
+    counts = {}
+    for intersect in (False, True):
+        chosen = learner(policies, method="certified-likelihood", risk=0.1, seed=0, split=split, intersect=intersect)
+        rng, alive = np.random.default_rng(0), np.ones(30, dtype=bool)
+        sizes = []
+        for episode in range(60):
+            order = chosen.ask()
+            if 40 <= episode < 42:
+                chosen.abandon(order)
+            else:
+                outcome = task.episodes(order.policy, HORIZON).run(1, rng, transitions=True)
+                chosen.tell_block(chosen.ask_block(1), outcome)
+            now = chosen.state.method.surviving
+            assert not intersect or (alive | ~now).all()
+            alive = now
+            sizes.append(int(now.sum()))
+        counts[intersect] = sizes
+    assert max(counts[False][40:]) > counts[False][39]
+    assert counts[True][-1] <= counts[True][39] < 30
+
+
 def test_evidence_below_the_threshold_rules_nothing_out() -> None:
     threshold = math.log(20)
     state, _ = after_decisions(scripted([NOTHING, [threshold - 1e-9, threshold, threshold + 1, -math.inf]]), 1)

@@ -76,6 +76,7 @@ def certified_method(
         _splitter(policies, cells, evidence) if options.split else None,
         certified=options.proved,
         slack=options.slack,
+        intersect=options.intersect,
     )
 
 

@@ -88,6 +88,7 @@ class Certified(Method):
         least_wait: episodes between decisions, at first.
         splitter: splits cells that survive and limit what is deployed; None leaves them whole.
         slack: the share of the safe policy's margin that is kept on every cell.
+        intersect: whether a cell that was ruled out stays so.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Certified(Method):
     splitter: Splitter | None = None
     certified: bool = True
     slack: float = 0.0
+    intersect: bool = False
 
     @property
     def observes(self) -> Observes:
@@ -162,8 +164,8 @@ class Certified(Method):
     def _decide(self, state: CertifiedState, episode: int) -> tuple[CertifiedState, tuple[Event, ...]]:
         """Who survives now, and the best mixture that is safe on all of them.
 
-        The current set is used, not the intersection of all so far: it has the same guarantee, and a true cell that is
-        lost for a while comes back.
+        The current set is used or, with `intersect`, the intersection of all so far. Both have the same guarantee; in
+        the former a true cell that is lost for a while comes back, in the latter fewer cells limit what is deployed.
         """
         evidence = self.evidence.settle(state.evidence, state.surviving, state.planned)
         if self.splitter is not None:
@@ -171,7 +173,7 @@ class Certified(Method):
         log_evidence = self.evidence.log_evidence(evidence)
         # Evidence that is not a number proves nothing: then no cell counts as possible, which leaves the safe policy.
         sound = not np.isnan(log_evidence).any()
-        surviving = sound & (log_evidence < self.threshold)
+        surviving = sound & (log_evidence < self.threshold) & self._possible(state)
         following = next_decision(episode, self.least_wait)
         state = replace(state, evidence=evidence, surviving=surviving, next_decision=following)
         if not surviving.any():
@@ -190,7 +192,7 @@ class Certified(Method):
         """
         boxes, scale = splitter.partition(state.boxes, state.planned), splitter.scale(state.evidence)
         found = splitter.log_evidence(state.evidence, boxes, self.threshold + RECALL, scale)
-        alive: Mask = (not np.isnan(found).any()) & (found < self.threshold)
+        alive: Mask = (not np.isnan(found).any()) & (found < self.threshold) & self._possible(state)[boxes.cell]
         log_evidence = np.full(len(self.cells), np.inf)
         np.minimum.at(log_evidence, boxes.cell, found)
         surviving = np.bincount(boxes.cell[alive], minlength=len(self.cells)) > 0
@@ -204,6 +206,10 @@ class Certified(Method):
         margin = np.tensordot(deployed.weights, boxes.margin[alive][:, deployed.indices], axes=(0, 1)).min(axis=0)
         state = replace(state, boxes=splitter.remembered(boxes, alive), margin=margin)
         return self._deploying(state, deployed, episode)
+
+    def _possible(self, state: CertifiedState) -> Mask:
+        """[J] the cells that may survive at all."""
+        return state.surviving if self.intersect else np.ones(len(self.cells), dtype=bool)
 
     def _refine_boxes(
         self,

@@ -28,6 +28,8 @@ class Options:
         best policy where only trying tells which that is.
     split: on affine families, halve cells that survive and limit what is deployed: for two or more parameters, of which
         there are never enough cells.
+    intersect: a cell that was ruled out stays so, as in the running intersection of a confidence sequence: less regret,
+        and what was found out survives abandoned episodes; but should it be the true one, it does not come back.
     shift: the task may lie at this distance, the paper's d, from those trained for; for methods with cells.
     assume_safe: for "certified-model-free", and with a shift, that the safe policy is feasible on this very system is
         known from elsewhere and need not be paid for.
@@ -47,6 +49,7 @@ class Options:
     )
     optimistic: bool = field(default=False, metadata=_for(*CELL_METHODS))
     split: bool = field(default=False, metadata=_for("certified-likelihood"))
+    intersect: bool = field(default=False, metadata=_for(*CELL_METHODS))
     shift: float = field(default=0.0, metadata=_for(*CELL_METHODS))
     assume_safe: bool = field(
         default=False, metadata=_for("certified-ball", "certified-returns", "certified-model-free")
