@@ -3,6 +3,7 @@
     episodes.csv      reward,cost,first_state        the discounted sums of one episode a line; cost_1, cost_2, … where
                       1.25,0.1,0                     there are several; further columns are not looked at
     episodes.jsonl    {"reward": 1.25, "cost": [0.1]}   what may be told of an episode, in any of its forms
+    pump-7.journal    those in which one policy was ordered
 
 The lines are in the order in which the episodes were run.
 """
@@ -19,44 +20,78 @@ from typing import Any, TypeAlias, cast
 
 from surefoot.bounded_json import parse
 from surefoot.cmdp.episode import Outcomes
-from surefoot.deploy.outcomes import FIELDS, LIMITS, Episode
+from surefoot.deploy.chain import raise_as_damaged, read
+from surefoot.deploy.forms import check_payload
+from surefoot.deploy.outcomes import FIELDS, LIMITS, Episode, told_in
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.files import read_file
+from surefoot.learning.method import SAFE
 
 Log: TypeAlias = str | PathLike[str] | Outcomes | Sequence[Episode]
 
 LARGEST_LOG = 2**28  # bytes
+SQLITE = b"SQLite format 3\0"  # begins a journal
 
 
-def episodes_of(log: Log) -> list[Episode]:
-    """The episodes of a file, of outcomes, or as they are."""
+def episodes_of(log: Log, policy: int = SAFE) -> list[Episode]:
+    """The episodes of a file, of outcomes, or as they are; of a journal those in which `policy` was ordered."""
     if isinstance(log, Outcomes):
         return list(_of_outcomes(log))
     if isinstance(log, str | PathLike):
-        return read_episodes(log)
+        return read_episodes(Path(log), policy)
     if not isinstance(log, Sequence) or not all(isinstance(each, Mapping) for each in log):
         raise InvalidInput(
-            "history must be the path of a file, Outcomes, or a sequence of what Deployment.tell takes for each "
-            f"episode, got {type(log).__name__}"
+            "episodes must be the path of a file, Outcomes, or a sequence of what Deployment.tell takes for each, got "
+            f"{type(log).__name__}"
         )
     return [_checked(cast(Mapping[str, Any], each), f"episode {k}") for k, each in enumerate(log)]
 
 
-def read_episodes(path: str | PathLike[str]) -> list[Episode]:
-    """The episodes of a file, by its ending .csv or .jsonl."""
-    file = Path(path)
-    readers = {".csv": _csv_episodes, ".jsonl": _json_episodes}
-    if file.suffix.lower() not in readers:
-        raise InvalidInput(f"a log must be a file ending in {' or '.join(readers)}, got {str(file)!r}")
-    content = read_file(file, LARGEST_LOG)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ArtifactError(f"{file}: must be text in UTF-8") from None
-    found = list(readers[file.suffix.lower()](text, str(file)))
+def read_episodes(path: Path, policy: int = SAFE) -> list[Episode]:
+    """The episodes of a file that ends in .csv or .jsonl, or of a journal."""
+    if _is_journal(path):
+        found = list(_journal_episodes(path, policy))
+    else:
+        readers = {".csv": _csv_episodes, ".jsonl": _json_episodes}
+        if path.suffix.lower() not in readers:
+            raise InvalidInput(f"a log must be a journal or end in {' or '.join(readers)}, got {str(path)!r}")
+        content = read_file(path, LARGEST_LOG)
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise ArtifactError(f"{path}: must be text in UTF-8") from None
+        found = list(readers[path.suffix.lower()](text, str(path)))
     if not found:
-        raise ArtifactError(f"{file}: must hold at least one episode, found none")
+        raise ArtifactError(f"{path}: must hold at least one episode of the policy, found none")
     return found
+
+
+def _is_journal(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return path.is_file() and stream.read(len(SQLITE)) == SQLITE
+    except (OSError, ValueError):
+        return False  # what is wrong with it will be said where it is read
+
+
+def _journal_episodes(path: Path, policy: int) -> Iterator[Episode]:
+    """Those that were told of the policy. It was ordered before they were run, so that their choice depends on none of
+    them; one that was abandoned would have to be here too."""
+    with raise_as_damaged(path):
+        ordered = None
+        for row in read(path):
+            if row.kind not in ("order", "outcome", "abandoned"):
+                continue
+            data = check_payload(row)
+            if row.kind == "order":
+                ordered = data["policy"]
+            elif ordered == policy:
+                if row.kind == "abandoned" or data.get("breach"):
+                    what = "abandoned" if row.kind == "abandoned" else "outside the declared ranges"
+                    raise InvalidInput(
+                        f"{path}: all episodes of the policy must have outcomes, got {data['episode']}, {what}"
+                    )
+                yield told_in(data)
 
 
 def _csv_episodes(text: str, where: str) -> Iterator[Episode]:

@@ -29,13 +29,12 @@ from surefoot.deploy.chain import JournalRow, canonical
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORMAT_VERSION
 from surefoot.deploy.journal import Entry
 from surefoot.deploy.outcomes import (
-    KEYS,
     Episode,
     breach,
     check_reason,
-    drop_computed_signals,
     outcome_of,
     record,
+    told_in,
     with_signals,
 )
 from surefoot.errors import ArtifactError, InvalidInput
@@ -293,7 +292,7 @@ class Replay:
         if kind == "abandoned":
             return {"reason": check_reason(payload.get("reason"))}
         method = self.learner.method
-        plain = with_signals(_rebuild_record(drop_computed_signals(payload), self.learner), method, policy)
+        plain = with_signals(_rebuild_record(payload, self.learner), method, policy)
         if "signals" in payload and "actions" in payload:
             size, different = _difference(plain.get("signals"), payload["signals"], "signals")
             if size > TOLERANCE:
@@ -309,11 +308,7 @@ class Replay:
 
 
 def _rebuild_record(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
-    told: Any = {name: value for name, value in payload.items() if name in KEYS}
-    if "states" in told and "actions" in told:
-        told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
-    elif "states" in told:
-        told["first_state"] = told.pop("states")[0]
+    told = told_in(payload)
     _check_features(told, learner)
     return record(told, len(learner.method.units.budget), learner.horizon)
 

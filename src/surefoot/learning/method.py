@@ -189,8 +189,8 @@ class Method(ABC):
         Only a method whose proof allows for them takes any (docs/guarantees.md, Theorem 13); by default none does.
         """
         raise InvalidInput(
-            f"history must be left out for {self.name}, of which nothing is proved with it, got {len(outcomes)} earlier "
-            "episodes; the methods that are certified without a calibration take them"
+            f"history must be left out for {self.name}, of which nothing is proved with it, got {len(outcomes)} "
+            "earlier episodes; the methods that are certified without a calibration take them"
         )
 
     @abstractmethod
