@@ -129,8 +129,9 @@ def certify(
 
     Args:
         episodes: a task, to simulate `policy` on until the verdict is clear; or independent episodes of it that were
-            logged: a file ending in .csv or .jsonl, `Outcomes`, a sequence of what `Deployment.tell` takes, or an array
-            [n] or [n, m] of their costs. Every episode of the period must be there, whatever happened in it.
+            logged: a file ending in .csv or .jsonl, a journal, `Outcomes`, a sequence of what `Deployment.tell` takes,
+            or an array [n] or [n, m] of their costs. Every episode from some time on must be there, whatever happened
+            in it.
         policy: what to simulate; of a log with a policy set, the number of the policy that was run, by default 0, the
             safe one.
         budget: a number, or [m]; by default that of the task or of the policy set. Without one there are bounds only.
@@ -193,7 +194,7 @@ def _certify_by_set(
     """Of a policy of the set, and whether the log fits the tasks that the set is for."""
     units = _with_budget(policies.units, budget)
     steps, run = units.steps(horizon), SAFE if policy is None else number_in_set(policy, policies)
-    outcomes = _read_log(log, len(units.budget), units.discount, steps)
+    outcomes = _read_log(log, len(units.budget), units.discount, steps, run)
     check_outcomes(outcomes, len(outcomes), units)
     seen = _Seen.start(units, steps, risk).update(outcomes, LOGGED)
     fit = None if policies.cells is None else fit_p_value(policies, outcomes, run, horizon)
@@ -311,17 +312,28 @@ def _certificate(seen: _Seen, budget: Floats | None, risk: float) -> PolicyCerti
 
 
 def _read_log(
-    log: Logged, constraints: int | None, discount: float, longest: int | None, *, costs_alone: bool = False
+    log: Logged,
+    constraints: int | None,
+    discount: float,
+    longest: int | None,
+    policy: int = SAFE,
+    *,
+    costs_alone: bool = False,
 ) -> Outcomes:
     """Outcomes of a file, of a sequence of episodes, of an array of costs, or as they are."""
     if isinstance(log, Outcomes):
         found = log
     elif isinstance(log, str | PathLike) or (isinstance(log, Sequence) and any(isinstance(k, Mapping) for k in log)):
-        told: Any = episodes_of(log)  # type: ignore[arg-type]
+        told: Any = episodes_of(log, policy)  # type: ignore[arg-type]
         told = [_without_reward(each) for each in told] if costs_alone else told
         count = _count_costs(told[0]) if constraints is None else constraints
         plain = [record(each, count, longest) for each in told]
         found = Outcomes.joined([Outcomes.single(outcome_of(each, discount)) for each in plain])
+    elif not costs_alone:
+        raise InvalidInput(
+            f"episodes must hold rewards and costs, got {type(log).__name__}; an array of costs is for a log of which "
+            "nothing but their range is known"
+        )
     else:
         costs = finite_array("episodes", log)
         if costs.ndim not in (1, 2) or not costs.size:

@@ -87,10 +87,8 @@ def _journal_episodes(path: Path, policy: int) -> Iterator[Episode]:
                 ordered = data["policy"]
             elif ordered == policy:
                 if row.kind == "abandoned" or data.get("breach"):
-                    what = "abandoned" if row.kind == "abandoned" else "outside the declared ranges"
-                    raise InvalidInput(
-                        f"{path}: all episodes of the policy must have outcomes, got {data['episode']}, {what}"
-                    )
+                    what = "abandoned" if row.kind == "abandoned" else "outside its declared ranges"
+                    raise ArtifactError(f"{path}: no episode of the policy may be {what}, found {data['episode']}")
                 yield told_in(data)
 
 
