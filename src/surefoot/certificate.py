@@ -41,7 +41,7 @@ Logged: TypeAlias = str | PathLike[str] | Outcomes | Sequence[Episode] | ArrayLi
 MOST = 10_000  # episodes that are simulated by default
 FIRST_ROUND = 100  # episodes that are simulated before the first look; then as many as all before
 FARTHEST = 2.0**20  # times the episodes there are, beyond which nobody waits for a verdict
-HALVINGS = 20
+HALVINGS = 12
 ONE_STEP = 1  # as which the sums of a log without a policy set count
 LOGGED = "sums of logged episodes must lie in their ranges"
 

@@ -1,6 +1,6 @@
-"""Earlier episodes of the safe policy as evidence, and the test whether they fit (Theorem 13), counted with exact values.
+"""Earlier episodes of the safe policy as evidence, and the test whether they fit (Theorem 13), counted exactly.
 
-On the bold machine a bold step hurts with probability 0.5, or 0.3 on the other machine of the family. The mixture that is
+On the true machine a bold step hurts with probability 0.5, on the other one of the family with 0.3. The mixture that is
 safe on both leaves the safe policy only in part; what is best for the other machine breaks the budget on this one. So a
 run is unsafe exactly if the evidence ever rules out the true machine, before the first order or after it.
 """
@@ -33,7 +33,7 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import family
 
 FALSE_ALARM = 1e-4
-RISK, TRIALS, EARLIER, EPISODES = 0.5, 60, 40, 30
+RISK, TRIALS, EARLIER, EPISODES = 0.5, 40, 40, 30
 HURTS, MILD, BUDGET, STEPS = 0.5, 0.3, 0.4, 2
 CAREFUL, BOLD = (TabularPolicy(np.array([[1 - p, p]] * 2)) for p in (0.5, 1.0))
 Tamper = Callable[[Outcomes], Outcomes]
