@@ -94,7 +94,7 @@ def test_with_a_policy_set_also_whether_the_log_fits() -> None:
         ({"reward_range": (0.0, 1.0)}, "must hold rewards and costs"),
         ({"episodes": []}, "episodes must hold costs"),
         ({"episodes": [[[1.0]]]}, "episodes must hold costs"),
-        ({"episodes": [0.5, math.inf]}, "episodes must be finite"),
+        ({"episodes": [0.5, math.inf]}, "must be finite, got inf"),
         ({"episodes": [{"cost": "much"}]}, "cost must be numbers"),
         ({"episodes": "log.txt"}, "must be a journal or end in"),
     ],

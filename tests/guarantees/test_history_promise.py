@@ -8,21 +8,23 @@ run is unsafe exactly if the evidence ever rules out the true machine, before th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from guarantees import mutants
 from guarantees.mutants import Mutant
 from surefoot.arrays import Floats
 from surefoot.bounds.envelopes import Envelopes, build_cells
 from surefoot.cmdp.episode import Outcomes
 from surefoot.learning import fit
-from surefoot.learning.certified.evidence.returns import ReturnProcess
+from surefoot.learning.certified.method import Certified
 from surefoot.learning.fit import fit_p_value
 from surefoot.learning.learner import Learner
+from surefoot.learning.method import Method
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
 from surefoot.simulate.runner import simulate
@@ -33,9 +35,10 @@ from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import family
 
 FALSE_ALARM = 1e-4
-RISK, TRIALS, EARLIER, EPISODES = 0.5, 40, 40, 30
+TRIALS, FEW, EPISODES = 40, 16, 16
 HURTS, MILD, BUDGET, STEPS = 0.5, 0.3, 0.4, 2
 CAREFUL, BOLD = (TabularPolicy(np.array([[1 - p, p]] * 2)) for p in (0.5, 1.0))
+LIKELIHOOD, RETURNS = "certified-likelihood", "certified-returns"
 Tamper = Callable[[Outcomes], Outcomes]
 
 
@@ -65,22 +68,28 @@ def policies() -> PolicyValueSet:
     return PolicyValueSet((entry,), CAREFUL, machine(MILD).units, 0.01, 0.05, 0.0, tasks.digest(), {}, {}, cells)
 
 
-def earlier(seed: int, episodes: int = EARLIER, hurts: float = HURTS) -> Outcomes:
+def earlier(seed: int, episodes: int, hurts: float = HURTS) -> Outcomes:
     rng = np.random.default_rng([31, seed])
     return machine(hurts).episodes(CAREFUL, STEPS).run(episodes, rng, transitions=True)
 
 
-def is_unsafe(method: str, seed: int, tamper: Tamper | None = None, mutate: Mutant | None = None) -> bool:
-    """Whether anything deployed after the history costs more than the budget on the bold machine."""
-    intact = learner(policies(), method=method, risk=RISK, horizon=STEPS, **OPTIONS.get(method, {})).method
-    chosen = Learner(mutate(intact) if mutate else intact, seed=seed, horizon=STEPS)
-    history = earlier(seed)
+def is_unsafe(
+    method: str, risk: float, episodes: int, seed: int, tamper: Tamper | None = None, mutate: Mutant | None = None
+) -> bool:
+    """Whether anything deployed after a history of so many episodes costs more than the budget on the true machine."""
+    chosen = Learner(mutate(intact(method, risk)) if mutate else intact(method, risk), seed=seed, horizon=STEPS)
+    history = earlier(seed, episodes)
     chosen.learn_from_history(tamper(history) if tamper else history)
     deployed = [mixture for _, mixture in simulate(chosen, machine(HURTS), episodes=EPISODES, seed=seed)]
     return any(float(each.weights @ TRUE_COST[each.indices]) > BUDGET + 1e-9 for each in deployed)
 
 
-OPTIONS = {"certified-likelihood": {"replan": False}, "certified-ball": {"replan": False}}
+@cache
+def intact(method: str, risk: float) -> Any:
+    options = {"replan": False} if method == LIKELIHOOD else {}
+    return learner(policies(), method=method, risk=risk, horizon=STEPS, **options).method
+
+
 TRUE_COST = np.array([0.5 * HURTS, HURTS])
 
 
@@ -91,11 +100,11 @@ def p_value(count: int, trials: int, level: float) -> float:
 # ---------------------------------------------------------------------------------------------------- promises, counted
 
 
-@pytest.mark.parametrize("method", ["certified-likelihood", "certified-returns", "certified-model-free"])
+@pytest.mark.parametrize("method", [LIKELIHOOD, RETURNS, "certified-model-free"])
 def test_the_promise_is_kept_with_a_history(method: str) -> None:
-    unsafe = sum(is_unsafe(method, seed) for seed in range(TRIALS))
-    assert p_value(unsafe, TRIALS, RISK) > FALSE_ALARM
-    if method == "certified-likelihood":
+    unsafe = sum(is_unsafe(method, 0.5, 40, seed) for seed in range(TRIALS))
+    assert p_value(unsafe, TRIALS, 0.5) > FALSE_ALARM
+    if method == LIKELIHOOD:
         assert unsafe > 0, "a risk that is never used would not need a guarantee"
 
 
@@ -106,39 +115,35 @@ def without_mishaps(history: Outcomes) -> Outcomes:
 
 
 def of_another_machine(history: Outcomes) -> Outcomes:
-    return earlier(len(history), hurts=MILD)
+    return earlier(len(history), len(history), MILD)
 
 
-BROKEN: dict[str, tuple[Tamper | None, Mutant | None]] = {
-    "episodes left out because of how they went": (without_mishaps, None),
-    "episodes of another system": (of_another_machine, None),
-    "safe on the likeliest cell only": (None, mutants.only_the_likeliest_cell),
+def bounds_of_the_other_cell(method: Certified) -> Method:
+    """Evidence is held against the bounds of another cell, before the first order and after it."""
+    cells: Any = method.cells
+    flipped = {name: getattr(cells, name)[::-1] for name in ("lower", "upper", "start_lower", "start_upper")}
+    return replace(method, evidence=replace(method.evidence, cells=replace(cells, **flipped)))  # type: ignore[type-var]
+
+
+BROKEN: dict[str, tuple[str, int, Tamper | None, Mutant | None]] = {
+    "episodes left out because of how they went": (LIKELIHOOD, 300, without_mishaps, None),
+    "episodes of another system": (LIKELIHOOD, 100, of_another_machine, None),
+    "a log told ten times": (LIKELIHOOD, 10, lambda history: Outcomes.joined([history] * 10), None),
+    "bounds of another cell": (RETURNS, 300, None, bounds_of_the_other_cell),
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_what_the_theorem_does_not_allow_is_caught(broken: str) -> None:
-    tamper, mutate = BROKEN[broken]
-    unsafe = sum(is_unsafe("certified-likelihood", seed, tamper, mutate) for seed in range(TRIALS))
-    assert p_value(unsafe, TRIALS, RISK) < FALSE_ALARM
-
-
-def test_an_error_in_the_history_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its episodes taken for those of the bold policy, which hurts more often."""
-    observe = ReturnProcess.observe
-
-    def of_the_other(self, state, drawn, outcomes):  # type: ignore[no-untyped-def]
-        return observe(self, state, np.ones_like(drawn) if len(outcomes) and not drawn.any() else drawn, outcomes)
-
-    monkeypatch.setattr(ReturnProcess, "observe", of_the_other)
-    unsafe = sum(is_unsafe("certified-returns", seed) for seed in range(TRIALS))
-    assert p_value(unsafe, TRIALS, RISK) < FALSE_ALARM
+    method, episodes, tamper, mutate = BROKEN[broken]
+    unsafe = sum(is_unsafe(method, 0.05, episodes, seed, tamper, mutate) for seed in range(FEW))
+    assert p_value(unsafe, FEW, 0.05) < FALSE_ALARM
 
 
 # ------------------------------------------------------------------------------------------------------ the test of fit
 
 LEVEL = 0.3
-LOOKS = (5, 15, 40, 100)
+LOOKS = (5, 20, 80, 400)
 
 
 def is_refused(seed: int, hurts: float, transitions: bool = True) -> bool:
@@ -157,7 +162,7 @@ def test_a_log_of_the_family_is_seldom_refused(hurts: float, transitions: bool) 
 
 @pytest.mark.parametrize("transitions", [True, False])
 def test_a_log_of_another_system_is_refused(transitions: bool) -> None:
-    assert sum(is_refused(seed, 0.95, transitions) for seed in range(20)) >= 18
+    assert sum(is_refused(seed, 0.95, transitions) for seed in range(FEW)) >= FEW - 1
 
 
 def test_one_refuted_cell_in_place_of_all_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

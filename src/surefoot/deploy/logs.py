@@ -35,16 +35,20 @@ SQLITE = b"SQLite format 3\0"  # begins a journal
 
 def episodes_of(log: Log, policy: int = SAFE) -> list[Episode]:
     """The episodes of a file, of outcomes, or as they are; of a journal those in which `policy` was ordered."""
-    if isinstance(log, Outcomes):
-        return list(_of_outcomes(log))
     if isinstance(log, str | PathLike):
         return read_episodes(Path(log), policy)
-    if not isinstance(log, Sequence) or not all(isinstance(each, Mapping) for each in log):
+    if isinstance(log, Outcomes):
+        found = list(_of_outcomes(log))
+    elif isinstance(log, Sequence) and all(isinstance(each, Mapping) for each in log):
+        found = [_checked(cast(Mapping[str, Any], each), f"episode {k}") for k, each in enumerate(log)]
+    else:
         raise InvalidInput(
             "episodes must be the path of a file, Outcomes, or a sequence of what Deployment.tell takes for each, got "
             f"{type(log).__name__}"
         )
-    return [_checked(cast(Mapping[str, Any], each), f"episode {k}") for k, each in enumerate(log)]
+    if not found:
+        raise InvalidInput("episodes must hold at least one episode, got none")
+    return found
 
 
 def read_episodes(path: Path, policy: int = SAFE) -> list[Episode]:
