@@ -11,7 +11,7 @@ from surefoot import certificate, confidence
 from surefoot.arrays import Floats
 
 FALSE_ALARM = 1e-4
-TRIALS, LOOKS = 25, (1, 4, 16, 64, 256)
+TRIALS, LOOKS = 20, (1, 8, 64, 256)
 MEANS = {"cost": 0.3, "other cost": 2.0, "reward": -0.5}
 RANGES = {"cost_range": [[0.0, 1.0], [-1.0, 4.0]], "reward_range": (-3.0, 1.0)}
 
