@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.arrays import Floats, check_int, check_unit_interval, finite_array
+from surefoot.cmdp.controllers import as_policy
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
@@ -132,8 +133,8 @@ def certify(
             logged: a file ending in .csv or .jsonl, a journal, `Outcomes`, a sequence of what `Deployment.tell` takes,
             or an array [n] or [n, m] of their costs. Every episode from some time on must be there, whatever happened
             in it.
-        policy: what to simulate; of a log with a policy set, the number of the policy that was run, by default 0, the
-            safe one.
+        policy: what to simulate, a policy or a function of an observation; of a log with a policy set, the number of
+            the policy that was run, by default 0, the safe one.
         budget: a number, or [m]; by default that of the task or of the policy set. Without one there are bounds only.
         policies: for a log, the set with its ranges and budgets, and with cells also whether the episodes fit them.
         reward_range, cost_range: for a log without a set, (low, high) of what one episode can pay and cost in all, and
@@ -175,11 +176,11 @@ def _certify_task(
     progress: Progress,
 ) -> PolicyCertificate:
     """Simulate until it is clear on which side of the budgets the policy is."""
-    if not hasattr(policy, "act"):
-        raise InvalidInput(f"policy must be the policy to simulate on the task, got {policy!r}"[:200])
+    if policy is None:
+        raise InvalidInput("policy must be the policy to simulate on the task, got None")
     units, rng = _with_budget(task.units, budget), np.random.default_rng(check_int("seed", seed, least=0))
     steps = units.steps(horizon)
-    simulated, seen = task.episodes(policy, steps), _Seen.start(units, steps, risk)
+    simulated, seen = task.episodes(as_policy(policy, "policy"), steps), _Seen.start(units, steps, risk)
     while seen.count < most:
         seen = seen.update(simulated.run(min(max(FIRST_ROUND, seen.count), most - seen.count), rng))
         progress("simulating episodes", seen.count, most)
