@@ -9,6 +9,7 @@ from surefoot.on_demand import lazy_attributes
 _NAMES = {
     "bounds.settings": "Envelopes LearnedSignals",
     "calibration": "calibrate choose_path recount",
+    "certificate": "PolicyCertificate certify",
     "cmdp.controllers": "Controller controller",
     "cmdp.episode": "Outcome Outcomes",
     "cmdp.policy": "EpisodeMixture Predictor",
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from surefoot.calibration import calibrate as calibrate
     from surefoot.calibration import choose_path as choose_path
     from surefoot.calibration import recount as recount
+    from surefoot.certificate import PolicyCertificate as PolicyCertificate
+    from surefoot.certificate import certify as certify
     from surefoot.cmdp.controllers import Controller as Controller
     from surefoot.cmdp.controllers import controller as controller
     from surefoot.cmdp.episode import Outcome as Outcome

@@ -98,6 +98,17 @@ class Betting:
             state = State(state.count + len(piece), make_readonly(sums.copy()))
         return state
 
+    def log_evidence(self, state: State, lower: Floats, upper: Floats) -> Floats:
+        """Log of the average capital against "the mean lies in [lower, upper]", arrays that broadcast with the means;
+        a supermartingale as long as it does. Both sides must have been asked for."""
+        stakes, count = np.array(self.stakes), np.asarray(state.count, dtype=np.float64)[..., None]
+        logs = state.sums.reshape(*state.sums.shape[:-1], 2, len(stakes))
+        below = logs[..., 0, :] - count * np.log1p(-stakes * lower[..., None])
+        above = logs[..., 1, :] - count * np.log1p(-stakes * (1 - upper[..., None]))
+        both = np.concatenate(np.broadcast_arrays(below, above), axis=-1)
+        total: Floats = np.logaddexp.reduce(both, axis=-1) - math.log(both.shape[-1])
+        return total
+
     def interval(self, state: State) -> tuple[Floats, Floats]:
         """(lower, upper), each of the shape of the means. A side that was not asked for has its trivial bound."""
         shape = state.sums.shape[:-1]

@@ -23,6 +23,8 @@ from surefoot.errors import InvalidInput
 # The first of several rounds has this share of the episodes: enough to see whether more are needed.
 FIRST_ROUND = 1 / 4
 
+SIMULATED = "the task's simulated sums must lie in the ranges that it declares"
+
 # enough(lower [1+m], upper [1+m]): whether no more needs to be known of the reward and the margins of a policy.
 Enough: TypeAlias = Callable[[Floats, Floats], bool]
 
@@ -63,12 +65,12 @@ def rounds(most: int) -> Iterator[int]:
         size = done
 
 
-def check_ranges(outcomes: Outcomes, units: Units) -> None:
-    """Refuse simulated sums outside of what the task declares."""
+def check_ranges(outcomes: Outcomes, units: Units, rule: str = SIMULATED) -> None:
+    """Refuse sums outside of what the task declares."""
     outside = first_breach(outcomes, units)
     if outside < len(outcomes):
         raise InvalidInput(
-            f"the task's simulated sums must lie in the ranges that it declares, {units.reachable.tolist()}, "
+            f"{rule}, {units.reachable.tolist()}, "
             f"got reward {outcomes.reward[outside]:g} and cost {outcomes.cost[outside].tolist()} in episode {outside}"
         )
 

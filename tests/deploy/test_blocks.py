@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from mutations import Rows, execute, forge, forged, mutated, quietly
 
-from surefoot.deploy import replay
+from surefoot.deploy import blocks
 from surefoot.deploy.chain import Damaged, canonical, read
 from surefoot.deploy.journal import Journal
 from surefoot.deploy.replay import Replay
@@ -59,7 +59,7 @@ def told(order: Order, method: str) -> dict[str, object]:
 
 
 def one_by_one() -> AbstractContextManager[object]:
-    return mock.patch.object(replay, "_take", return_value=0)
+    return mock.patch.object(blocks, "_take", return_value=0)
 
 
 def both_ways(path: Path, method: str) -> tuple[Verification | None, Verification | None]:
@@ -79,13 +79,13 @@ def test_blocks_take_most_rows_and_leave_the_same_state(
 ) -> None:
     path = tmp_path / "journal"
     path.write_bytes(content(method, odd)[0])
-    taken, take = [], replay._take
+    taken, take = [], blocks._take
 
     def counted(replay: Replay, rows: list[object]) -> int:
         taken.append(take(replay, rows))
         return taken[-1]
 
-    with mock.patch.object(replay, "_take", counted):
+    with mock.patch.object(blocks, "_take", counted):
         assert verify(path, deployments.fresh(method)).holds
     if method != "certified-signals":  # whose signals are computed again one by one
         assert sum(taken) > (EPISODES if odd[0] is None else 0)
@@ -113,7 +113,7 @@ def check_forged(method: str, odd: tuple[int | None, str | None], count: int, fo
         path = folder / f"{k}"
         path.write_bytes(file)
         forge(path, forged(rows, rng) if k % 2 else altered(rows, rng))
-        with mock.patch.object(replay, "MOST_ROWS", int(rng.choice([2, 7, 32, 2048]))):
+        with mock.patch.object(blocks, "MOST_ROWS", int(rng.choice([2, 7, 32, 2048]))):
             in_blocks, singly = both_ways(path, method)
         assert in_blocks == singly
         held += in_blocks is not None and in_blocks.holds

@@ -27,7 +27,7 @@ from surefoot.cli import main
 ASSETS = Path(__file__).parents[1] / "assets"
 COMMANDS = (
     *("reproduce", "train", "plan", "methods", "calibrate", "adapt", "report", "deploy", "status", "watch", "verify"),
-    *("export", "backup", "export-policy", "bench"),
+    *("export", "backup", "export-policy", "bench", "certify"),
 )
 EXPERIMENTS = (
     *("gridworld", "promise", "shift", "families", "baselines", "glucose", "locomotion", "calibration", "covering"),

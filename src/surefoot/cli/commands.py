@@ -76,6 +76,10 @@ COMMANDS = {
         "adapt", "Every method: what it needs, what it promises or that it is uncertified, and what it costs."
     ),
     "calibrate": Command("calibrate", "How bold simulated tasks let a method be, before it is deployed."),
+    "certify": Command(
+        "certify",
+        "Bounds on one policy's cost and reward from a log, or simulated; exit code 1 unless it is within budget.",
+    ),
     "adapt": Command("adapt", "Algorithm 2 and its relatives on one simulated task, with the values deployed."),
     "report": Command("pages", "Draw the figures and the HTML page of an earlier run, or of a deployment, again."),
     "deploy": Command(

@@ -73,7 +73,8 @@ def deploy_command(
 
     With a calibration it is certified if the file has the seal of --key, or if --recount finds its runs as it says.
     """
-    calibration, recount, tasks, key = (options.pop(name) for name in ("calibration", "recount", "tasks", "key"))
+    names = ("calibration", "recount", "tasks", "key", "history")
+    calibration, recount, tasks, key, history = (options.pop(name) for name in names)
     try:
         input_stream()
         policies = PolicyValueSet.load(path)
@@ -84,6 +85,7 @@ def deploy_command(
                 lambda header: _learner(policies, journal, header, options),
                 key=read_key(key),
                 observer=observer,
+                history=history,
             )
     except SurefootError as error:
         _send(json.dumps(failure(error)))
@@ -114,6 +116,14 @@ OPTIONS: dict[str, Any] = {
     "recount": Recount,
     "tasks": RecountTasks,
     "key": KeyFile,
+    "history": Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help="Earlier episodes of the safe policy on this very system, .csv or .jsonl, as evidence.",
+        ),
+    ],
 }
 app.command("deploy")(with_options(deploy_command, OPTIONS))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN = "unknown"
+DOUBTFUL = 0.05  # the largest p-value of which it is said that nothing fits
 
 
 def kind_of_cost(discount: float, horizon: int | None) -> str:
@@ -59,3 +60,10 @@ def _basis_of_counts(calibration: Mapping[str, Any]) -> str:
         + (f", {100 * abandoned:g} % of the episodes abandoned" if abandoned else "")
         + (f", {reserve:g} of the risk kept for the method as it is proved" if reserve else "")
     )
+
+
+def fit_in_words(p_value: float) -> str:
+    """What logged episodes do, by the p-value of `surefoot.learning.fit`."""
+    if p_value > DOUBTFUL:
+        return f"fit a task that was trained for (p = {p_value:.2g})"
+    return f"fit no task that was trained for (p = {p_value:.2g}): the simulator is not this system"

@@ -88,6 +88,10 @@ def _maybe(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
+def _nothing(value: Any) -> bool:
+    return value is None
+
+
 def _truth(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -144,6 +148,7 @@ FORMS: dict[str, dict[str, Check]] = {
         "task_horizon": _maybe(lambda value: _count(value) and value > 0),
         "key": _maybe(_key_name),
     },
+    "history": {"episode": _count, "breach": _nothing},
     "event": {"episode": _count, "kind": _text, "message": _text},
     "decision": {
         "episode": _count,

@@ -119,6 +119,16 @@ def drop_computed_signals(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in payload.items() if name != "signals" or "actions" not in payload}
 
 
+def told_in(payload: Mapping[str, Any]) -> Episode:
+    """What was told, by the names that `Deployment.tell` has for it, of an outcome in a journal."""
+    told: Any = {name: value for name, value in drop_computed_signals(payload).items() if name in KEYS}
+    if "states" in told and "actions" in told:
+        told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
+    elif "states" in told:
+        told["first_state"] = told.pop("states")[0]
+    return told  # type: ignore[no-any-return]
+
+
 def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
     """The learner's view of a record; where there are signals it needs nothing of what they were computed from."""
     reward, cost = sums_of(plain, discount)

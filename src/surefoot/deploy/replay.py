@@ -3,17 +3,14 @@
 A session writes these rows and a check compares with them, so that both follow one rule. Kinds of rows:
 
     open       what is deployed, with which settings, from which policy set
+    history    one episode of the safe policy from before the first order; all of them follow row 0
     event      something a reader should know: an elimination, an alarm
     decision   the mixture from now on, and what the method says of it
     order      one episode: which policy, and the random number that drew it
     outcome    what was told of it
     abandoned  that it has no outcome, and why
 
-`Replay.follow` takes over one row. A long journal is computed again many episodes at a time, by `Blocks`: between two
-decisions orders and outcomes alternate and nothing changes but the draws, so that a learner may be told all of them at
-once. Blocks and single episodes give it the same state, bit for bit. A block is taken only if every row of it is what
-`follow` would have taken; where anything in it is out of the ordinary, its rows are followed one by one, and that finds
-the first one that is wrong and says why.
+`Replay.follow` takes over one row; `blocks` does so with many at a time.
 """
 
 from __future__ import annotations
@@ -21,23 +18,30 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Integers
-from surefoot.cmdp.episode import Outcomes, first_breach
-from surefoot.deploy.chain import STRANGE, JournalRow, canonical
+from surefoot.cmdp.episode import Outcome, Outcomes
+from surefoot.deploy.chain import JournalRow, canonical
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, FORMAT, FORMAT_VERSION
 from surefoot.deploy.journal import Entry
-from surefoot.deploy.outcomes import KEYS, breach, check_reason, drop_computed_signals, outcome_of, record, with_signals
-from surefoot.errors import ArtifactError, InvalidInput, SurefootError
+from surefoot.deploy.outcomes import (
+    Episode,
+    breach,
+    check_reason,
+    outcome_of,
+    record,
+    told_in,
+    with_signals,
+)
+from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.learning.calibrated import parse_calibration
 from surefoot.learning.checks import signals_of
-from surefoot.learning.learner import Learner, LearnerState, Order, Orders, counter_uniforms
+from surefoot.learning.learner import Learner, LearnerState, Order, counter_uniforms
+from surefoot.learning.method import SAFE
 
 TOLD = ("outcome", "abandoned")
 
@@ -152,12 +156,14 @@ class Replay:
         self.decision: dict[str, Any] | None = None  # the latest written, without its episode
         self.rounding = 0.0  # by how much the numbers of rows that were followed differ from those computed here
         self._next: Order | None = None
+        self._history: list[Outcome] = []  # told, and not yet taken by the learner, which takes all of it at once
         self._settled: LearnerState | None = None  # of which all consequences are written
 
     def next_rows(self) -> list[Entry]:
         """The rows up to and including the next order; none while one is outstanding."""
         if self.outstanding is not None:
             return []
+        self.finish_history()
         entries = self.consequences(self.learner)
         self._next = order = self.learner.ask()
         draw = float(counter_uniforms(self.learner.seed, order.episode, 1)[0])
@@ -172,6 +178,29 @@ class Replay:
         if decision != self.decision and _difference(decision, self.decision)[0] > TOLERANCE:
             entries.append(("decision", {"episode": learner.state.episode, **decision}))
         return entries
+
+    def history_rows(self, episodes: Sequence[Episode]) -> list[Entry]:
+        """The rows that hold these episodes of the safe policy."""
+        method, rows = self.learner.method, list[Entry]()
+        for k, told in enumerate(episodes):
+            plain = with_signals(record(told, len(method.units.budget), self.learner.horizon), method, SAFE)
+            rows.append(("history", {"episode": k, **plain}))
+        return rows
+
+    def take_history(self, episodes: Sequence[Episode]) -> list[Entry]:
+        """Let the learner take these episodes; the rows that hold them."""
+        rows = self.history_rows(episodes)
+        self._history = [outcome_of(payload, self.learner.method.units.discount) for _, payload in rows]
+        self.finish_history()
+        return rows
+
+    def finish_history(self) -> None:
+        """Let the learner take the history, if there is one that it has not taken."""
+        if self._history:
+            moved = copy.copy(self.learner)
+            moved.learn_from_history(Outcomes.joined([Outcomes.single(each) for each in self._history]))
+            self._history = []
+            self.learner.state, self.learner.events = moved.state, moved.events
 
     def settle(self) -> None:
         """Take note that all consequences of the state are written: the next order does not compute them again."""
@@ -210,6 +239,9 @@ class Replay:
         if row.kind in TOLD:
             self._follow_outcome(row)
             return
+        if row.kind == "history":
+            self._follow_history(row)
+            return
         following = self.next_rows()
         if not following:
             raise Departure(f"{row.kind!r} where the outcome of episode {self.learner.state.episode} must come")
@@ -242,12 +274,25 @@ class Replay:
             raise Departure(f"{row.kind} that would have been refused: {error}") from None
         self.move(moved)
 
+    def _follow_history(self, row: JournalRow) -> None:
+        payload = row.data
+        if not isinstance(payload, dict) or "breach" in payload:
+            raise Departure("history must be objects without a breach")
+        if self.learner.history or self.decision is not None or self.events:
+            raise Departure("history must follow row 0")
+        try:
+            plain = self.as_told(row.kind, payload, SAFE)
+            check_written(row.kind, {"episode": len(self._history), **plain}, row.payload)
+            self._history.append(outcome_of(payload, self.learner.method.units.discount))
+        except (InvalidInput, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise Departure(f"{row.kind} that would have been refused: {error}") from None
+
     def as_told(self, kind: str, payload: Mapping[str, Any], policy: int) -> dict[str, Any]:
         """What would be written if it were told now, without the episode; signals as they were computed then."""
         if kind == "abandoned":
             return {"reason": check_reason(payload.get("reason"))}
         method = self.learner.method
-        plain = with_signals(_rebuild_record(drop_computed_signals(payload), self.learner), method, policy)
+        plain = with_signals(_rebuild_record(payload, self.learner), method, policy)
         if "signals" in payload and "actions" in payload:
             size, different = _difference(plain.get("signals"), payload["signals"], "signals")
             if size > TOLERANCE:
@@ -263,11 +308,7 @@ class Replay:
 
 
 def _rebuild_record(payload: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
-    told: Any = {name: value for name, value in payload.items() if name in KEYS}
-    if "states" in told and "actions" in told:
-        told["transitions"] = {name: told.pop(name) for name in ("states", "actions")}
-    elif "states" in told:
-        told["first_state"] = told.pop("states")[0]
+    told = told_in(payload)
     _check_features(told, learner)
     return record(told, len(learner.method.units.budget), learner.horizon)
 
@@ -323,140 +364,3 @@ def _difference(expected: Any, found: Any, where: str = "") -> tuple[float, str]
     else:
         return (0.0 if expected == found else math.inf), text
     return max(parts, key=lambda part: part[0], default=(0.0, ""))
-
-
-# ---------------------------------------------------------------------------------------------------- many rows at once
-
-# Rows that wait for each other, and bytes of their payloads: neither time nor memory depends on more.
-MOST_ROWS, MOST_BYTES = 2048, 2**20
-ORDINARY = ("order", "outcome")
-SUMS = ("reward", "cost", "states")
-
-
-class Blocks:
-    """Follows the rows that it is given, in order; some wait until `finish`, or the end of the `with` block.
-
-    Args:
-        on_row: called with every row that was followed.
-    """
-
-    def __init__(self, replay: Replay, on_row: Callable[[JournalRow], None] = lambda row: None) -> None:
-        self._replay, self._on_row = replay, on_row
-        self._waiting: list[JournalRow] = []
-        self._size = 0
-
-    def add(self, row: JournalRow) -> None:
-        """`Departure`, with the number of the row, if this one or one that waited does not follow."""
-        if row.kind not in ORDINARY:
-            self.finish()
-            return self._follow(row)
-        self._waiting.append(row)
-        self._size += len(row.payload)
-        if len(self._waiting) >= MOST_ROWS or self._size >= MOST_BYTES:
-            self.finish()
-        return None
-
-    def finish(self) -> None:
-        """Follow the rows that wait: as many as possible in blocks, the others one by one."""
-        rows, self._waiting, self._size = self._waiting, [], 0
-        taken = _take(self._replay, rows)
-        for row in rows[:taken]:
-            self._on_row(row)
-        for row in rows[taken:]:
-            self._follow(row)
-
-    def _follow(self, row: JournalRow) -> None:
-        try:
-            self._replay.follow(row)
-        except (Departure, *STRANGE) as error:
-            raise Departure(str(error), row.n) from None
-        self._on_row(row)
-
-    def __enter__(self) -> Blocks:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Rows that wait come before whatever ended the block, and so does what is wrong with them."""
-        if error is None or isinstance(error, Exception):
-            self.finish()
-
-
-def _take(replay: Replay, rows: Sequence[JournalRow]) -> int:
-    """Follow the first of these rows, and return how many; 0 where they are not plain orders and their outcomes."""
-    taken, episodes = 0, len(rows) // 2
-    try:
-        if episodes and _order_is_next(replay):
-            drawn, outcomes = _read(replay, rows[: 2 * episodes])
-            while taken < episodes and _order_is_next(replay):
-                taken += _tell(replay, drawn[taken:], outcomes[taken:])
-    except (Departure, SurefootError, MemoryError, *STRANGE):
-        pass  # one by one it will show what that is
-    return 2 * taken
-
-
-def _order_is_next(replay: Replay) -> bool:
-    return [kind for kind, _ in replay.next_rows()] == ["order"]
-
-
-def _read(replay: Replay, rows: Sequence[JournalRow]) -> tuple[Integers, Outcomes]:
-    """The policies [n] that the rows order and the outcomes that they tell, if each row is written as it must be."""
-    orders, told = rows[::2], rows[1::2]
-    _check(all(row.kind == "order" for row in orders) and all(row.kind == "outcome" for row in told))
-    learner = replay.learner
-    first, drawn = learner.state.episode, learner.ask_block(len(orders)).drawn
-    draws = counter_uniforms(learner.seed, first, len(orders)).tolist()
-    numbered = enumerate(zip(draws, drawn.tolist(), strict=True), first)
-    written = [b'{"draw":%r,"episode":%d,"policy":%d}' % (draw, k, index) for k, (draw, index) in numbered]
-    _check([row.payload for row in orders] == written)
-    sums = _sums([row.payload for row in told], first)
-    outcomes = _records(replay, told, drawn) if sums is None else sums
-    _check(first_breach(outcomes, learner.method.units) == len(outcomes))
-    return drawn, outcomes
-
-
-def _sums(payloads: Sequence[bytes], first: int) -> Outcomes | None:
-    """Outcomes that hold nothing but sums and, all or none of them, the first state; None if they hold more.
-
-    However they are parsed: only what is written here anew to the byte is taken.
-    """
-    if sum(map(len, payloads)) > MOST_BYTES:
-        return None
-    told = json.loads(b"[%s]" % b",".join(payloads))
-    names = told[0].keys()
-    if not names <= {"episode", *SUMS} or any(each.keys() != names for each in told):
-        return None
-    rewards, costs, states = ([each[name] for each in told] if name in names else [] for name in SUMS)
-    _check({*map(type, rewards), *map(type, chain(*costs))} == {float} and set(map(type, chain(*states))) <= {int})
-    plain = [{**each, "episode": k} for k, each in enumerate(told, first)]
-    written = canonical(plain)[2:-2].split(b"},{")  # there are numbers in it and no further braces
-    _check([b"{%s}" % inside for inside in written] == payloads)
-    starts = np.array(states, dtype=np.int64) if states else None
-    _check(starts is None or (starts.shape == (len(told), 1) and starts.min() >= 0))
-    return Outcomes(np.array(rewards), np.array(costs, dtype=np.float64), starts)
-
-
-def _records(replay: Replay, rows: Sequence[JournalRow], drawn: Integers) -> Outcomes:
-    """Outcomes of any form, but for those in which signals are computed again."""
-    learner, outcomes = replay.learner, []
-    for k, (row, policy) in enumerate(zip(rows, drawn.tolist(), strict=True), learner.state.episode):
-        payload = row.data
-        _check(isinstance(payload, dict) and not payload.get("breach"))
-        _check("actions" not in payload or signals_of(learner.method) is None)
-        check_written(row.kind, {"episode": k, **replay.as_told(row.kind, payload, policy)}, row.payload)
-        outcomes.append(Outcomes.single(outcome_of(payload, learner.method.units.discount)))
-    return Outcomes.joined(outcomes)
-
-
-def _tell(replay: Replay, drawn: Integers, outcomes: Outcomes) -> int:
-    """Tell the learner of these episodes up to its next decision; how many these are."""
-    learner = copy.copy(replay.learner)
-    orders = Orders(learner.state.episode, learner.deployed, drawn)
-    used = learner.tell_block(orders, outcomes)
-    _check(all(event.episode == learner.state.episode for event in learner.events[len(replay.learner.events) :]))
-    replay.move(learner)
-    return used
-
-
-def _check(ordinary: bool) -> None:
-    if not ordinary:
-        raise Departure("not to be taken in a block")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from itertools import islice, takewhile
 from os import PathLike
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from surefoot.deploy import chain, outcomes, snapshots
+from surefoot.deploy.blocks import Blocks
 from surefoot.deploy.chain import Damaged, JournalRow, Observer
 from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.journal import Entry, Journal, JournalError
+from surefoot.deploy.logs import Log, episodes_of
 from surefoot.deploy.outcomes import Episode
-from surefoot.deploy.replay import TOLD, Blocks, Departure, Replay, check_header, header
+from surefoot.deploy.replay import TOLD, Departure, Replay, check_header, header
 from surefoot.deploy.status import Status, Tally
 from surefoot.errors import InvalidInput, SurefootError
 from surefoot.interrupts import defer_sigint
@@ -84,6 +88,7 @@ class Deployment:
         *,
         key: bytes | None = None,
         observer: Observer | None = None,
+        history: Log | None = None,
     ) -> Deployment:
         """Begin a journal at `path` or go on with the one there.
 
@@ -92,7 +97,13 @@ class Deployment:
                 if there is no journal yet.
             key: at least 16 random bytes that are kept elsewhere. They seal the journal, from its beginning on.
             observer: called now and then with the number of rows read, where a journal is there.
+            history: episodes of the safe policy on this very system from before the first order, which certified
+                methods take for evidence as if they had ordered them: a CSV or JSON-lines file, `Outcomes`, or a
+                sequence of what `tell` takes. All episodes from some time on, in the order in which they were run,
+                and neither the policy set nor the learner chosen by them (docs/guarantees.md, Theorem 13). They are
+                recorded; opened again, the deployment has them, and other ones are refused.
         """
+        earlier = None if history is None else episodes_of(history)
         if isinstance(learner, Learner):
             _check_fresh(learner)
         journal = Journal(path, chain.check_key(key))
@@ -100,16 +111,33 @@ class Deployment:
             made = learner if isinstance(learner, Learner) else learner(_read_opening(journal))
             _check_fresh(made)
             if not journal.exists:
+                if earlier is not None:  # refused before anything is written
+                    Replay(copy.copy(made)).take_history(earlier)
                 journal.begin(("open", header(made, chain.key_name(key))))
             with chain.raise_as_damaged(journal.path):
                 replay, tally = _resume_journal(journal, made, chain.key_name(key), observer)
             _deployed.add(made)
             opened = cls(journal, replay, tally)
+            if earlier is not None:
+                opened._record_history(earlier)
             opened._attempt(opened._catch_up)
             return opened
         except BaseException:
             journal.close()
             raise
+
+    def _record_history(self, earlier: Sequence[Episode]) -> None:
+        """Write it below row 0; where anything else stands there already, it must be the same."""
+        if self._journal.count == 1:
+            rows = self._replay.take_history(earlier)
+            self._append(rows, lambda _: None)
+            return
+        recorded = [row.payload for row in _history_rows(self._journal.path)]
+        if recorded != [chain.canonical(payload) for _, payload in self._replay.history_rows(earlier)]:
+            raise InvalidInput(
+                f"history must be as when {self._journal.path} was begun, with {len(recorded)} earlier episodes, or be "
+                f"left out, got {len(earlier)} that differ"
+            )
 
     @property
     def learner(self) -> Learner:
@@ -297,10 +325,16 @@ _deployed: weakref.WeakSet[Learner] = weakref.WeakSet()
 
 
 def _check_fresh(learner: Learner) -> None:
-    if learner.state.episode:
-        raise InvalidInput(f"learner must be fresh, got one that was told {learner.state.episode} episodes")
+    if learner.state.episode or learner.history:
+        told = learner.state.episode + learner.history
+        raise InvalidInput(f"learner must be fresh, got one that was told {told} episodes")
     if learner in _deployed:
         raise InvalidInput("learner must be fresh, got one that belongs to another deployment")
+
+
+def _history_rows(path: Path) -> Iterator[JournalRow]:
+    """Those that follow row 0."""
+    return takewhile(lambda row: row.kind == "history", islice(chain.read(path), 1, None))
 
 
 def _read_opening(journal: Journal) -> Mapping[str, Any] | None:
@@ -325,6 +359,7 @@ def _resume_journal(
                     _check_first(row, learner, journal.path, key)
                 elif row.n > covered:
                     blocks.add(row)
+        replay.finish_history()
     except Departure as error:
         raise Damaged(f"row {error.row} does not follow: {error}", error.row, journal.path) from None
     journal.connect()

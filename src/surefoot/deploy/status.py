@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, Generic, TypeVar
 
-from surefoot.cmdp.wording import calibration_in_words, kind_of_cost
+from surefoot.cmdp.wording import calibration_in_words, fit_in_words, kind_of_cost
 from surefoot.deploy.chain import Damaged, JournalRow, Observer, check_key, raise_as_damaged, read, resolve_journal_path
 from surefoot.deploy.forms import ASSUMED, ASSUMING, FIRST_VERSION, check_opening, check_payload
 
@@ -186,6 +186,7 @@ class Tally:
         self.breaches = 0
         self.alarmed: str | None = None  # the message of the alarm in force
         self._undecided = ""  # kind of the alarm in force if the decision that follows from it is not there yet
+        self._fit: float | None = None  # p-value of the history
         self._told_alone = False  # whether the last of the events is a breach without its event
 
     def add(self, row: JournalRow) -> None:
@@ -193,7 +194,9 @@ class Tally:
             raise Damaged(f"row {row.n} must {'not ' if row.n else ''}open a journal", row.n)
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         self.latest[row.kind] = row
-        if row.kind == "event":
+        if row.kind == "history":
+            self._check_history(row)
+        elif row.kind == "event":
             self._add_event(check_payload(row))
         elif row.kind in ("decision", "order"):
             self._undecided = ""
@@ -202,7 +205,14 @@ class Tally:
             self._add_event({"episode": told["episode"] + 1, "kind": "alarm", "message": BREACHED})
             self._told_alone = True
 
+    def _check_history(self, row: JournalRow) -> None:
+        if self.counts["history"] == 1 and check_payload(self.latest["open"])["format_version"] == FIRST_VERSION:
+            raise Damaged(f"row {row.n} must not be of kind 'history', which format 1.0 did not know", row.n)
+
     def _add_event(self, event: Any) -> None:
+        data = event.get("data")
+        if event["kind"] == "history" and isinstance(data, dict) and type(data.get("fit")) is float:
+            self._fit = data["fit"]
         alarm = event["kind"] in ALARMS
         if alarm and self._told_alone:
             self.events.pop()
@@ -243,8 +253,17 @@ class Tally:
             opened["settings"],
             opened["budget"],
             kind_of_cost(opened["discount"], opened.get("task_horizon")),
-            assumptions(opened, self.sealed),
+            assumptions(opened, self.sealed, self.history),
         )
+
+    @property
+    def history(self) -> str | None:
+        """Of the episodes from before the first order, if there are any."""
+        count = self.counts.get("history", 0)
+        if not count:
+            return None
+        fit = "" if self._fit is None else f"; they {fit_in_words(self._fit)}"
+        return f"{count:,} episodes of the safe policy on this very system are evidence: taken on trust{fit}"
 
     def _decision(self) -> dict[str, Any]:
         """The one in force; after an alarm that none has followed yet, the safe policy and no claim."""
@@ -306,13 +325,15 @@ UNSEALED = "none: whoever can write the file can write all of it anew"
 Fact = tuple[str, str]  # name and sentence
 
 
-def assumptions(opened: Mapping[str, Any], sealed: bool) -> tuple[Fact, ...]:
-    """Of the payload of row 0; `sealed` if the key of the journal was at hand and proved the seal."""
+def assumptions(opened: Mapping[str, Any], sealed: bool, history: str | None = None) -> tuple[Fact, ...]:
+    """Of the payload of row 0; `sealed` if the key of the journal was at hand and proved the seal; `history` is what
+    there is to say of earlier episodes."""
     settings, (major, minor) = opened["settings"], opened["format_version"]
     calibration = settings.get("calibration")
     return (
         *(("assumes", sentence) for sentence in _assumption_sentences(opened, settings)),
         *(() if calibration is None else (("calibration", _calibration_sentence(calibration)),)),
+        *(() if history is None else (("history", history),)),
         ("seal", _seal(opened.get("key"), sealed)),
         ("format", f"{opened['format']} {major}.{minor}"),
     )

@@ -16,10 +16,11 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.deploy import chain
+from surefoot.deploy.blocks import Blocks
 from surefoot.deploy.chain import Damaged, JournalRow, Observer
 from surefoot.deploy.forms import check_opening, opening
 from surefoot.deploy.history import Thinned
-from surefoot.deploy.replay import Blocks, Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
+from surefoot.deploy.replay import Departure, FeaturesMissing, OtherPolicySet, Replay, check_header
 from surefoot.deploy.status import ALARMS, Chances, Fact, Tally, assumptions, plain_data
 from surefoot.errors import SurefootError
 from surefoot.learning.learner import Learner
@@ -103,7 +104,7 @@ def verify(
             first_bad,
             reason,
             **_facts(replay, tally),
-            assumptions=assumptions(found, tally.sealed) if holds else (),
+            assumptions=assumptions(found, tally.sealed, tally.history) if holds else (),
             sealed=None if key is None else holds,
         )
 
@@ -121,6 +122,7 @@ def verify(
                     on_row(row)
                 else:
                     blocks.add(row)
+        replay.finish_history()
     except Damaged as error:
         if error.row is None:
             raise

@@ -19,8 +19,10 @@ from surefoot.arrays import Floats, Integers, check_int, make_readonly
 from surefoot.cmdp.episode import Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.errors import InvalidInput
+from surefoot.estimates import check_ranges
 from surefoot.learning.checks import check_observed, check_outcomes, range_alarm, trusted_episodes
 from surefoot.learning.event import Event
+from surefoot.learning.fit import history_event
 from surefoot.learning.method import SAFE_MIXTURE, Certificate, Method, Mixture, Step, as_method
 
 # Random numbers kept at hand.
@@ -136,6 +138,30 @@ class Learner:
         self.state = LearnerState(self.state.method, self.state.episode + 1, True)
         alarm = f"{message}: certificate void, safe policy from now on"
         self.events += (Event(self.state.episode, "alarm", alarm),)
+
+    def learn_from_history(self, outcomes: Outcomes) -> None:
+        """Take episodes of the safe policy on this very system, from before the first order, for evidence.
+
+        They must be all that were run from some time on, until some time that may depend on them, with neither the
+        policy set nor the method chosen by them (docs/guarantees.md, Theorem 13). They are no episodes of the learner,
+        whose first order is still for episode 0.
+        """
+        if self.state.episode or self.history:
+            told = f"{self.history} earlier ones" if self.history else f"{self.state.episode}"
+            raise InvalidInput(f"history must come before everything else, got a learner that was told {told}")
+        if not len(outcomes):
+            raise InvalidInput("history must hold at least one episode, got none")
+        check_outcomes(outcomes, len(outcomes), self.method.units)
+        check_observed(outcomes, self.method, self.horizon)
+        check_ranges(outcomes, self.method.units, "sums in history must lie in the declared ranges")
+        step = self.method.learn_from_history(self.state.method, outcomes)
+        self.state = LearnerState(step.state)
+        self.events += (history_event(self.method.policies, outcomes, self.horizon), *step.events)
+
+    @property
+    def history(self) -> int:
+        """How many episodes of the safe policy from before the first order it was told."""
+        return next((event.data["episodes"] for event in self.events if event.kind == "history"), 0)
 
     def certificate(self) -> Certificate:
         """What the method says of `deployed`; after a breach nothing."""

@@ -183,6 +183,16 @@ class Method(ABC):
         episodes out, even because of how they went, breaks no guarantee.
         """
 
+    def learn_from_history(self, state: Any, outcomes: Outcomes) -> Step:
+        """Fold outcomes [n] of the safe policy from before the first episode into the state at the start, and decide.
+
+        Only a method whose proof allows for them takes any (docs/guarantees.md, Theorem 13); by default none does.
+        """
+        raise InvalidInput(
+            f"history must be left out for {self.name}, of which nothing is proved with it, got {len(outcomes)} "
+            "earlier episodes; the methods that are certified without a calibration take them"
+        )
+
     @abstractmethod
     def certificate(self, state: Any) -> Certificate: ...
 

@@ -19,7 +19,7 @@ from surefoot.learning.certified.replanning import Planned, Replanner
 from surefoot.learning.certified.selection import best_mixture, most_promising, promises
 from surefoot.learning.certified.splitting import Boxes, Splitter
 from surefoot.learning.event import Event
-from surefoot.learning.method import SAFE_MIXTURE, Certificate, Method, Mixture, Observes, RiskSplit, Step
+from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, RiskSplit, Step
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 # Decide every few episodes at first, then each time the data have grown by this fraction.
@@ -135,6 +135,19 @@ class Certified(Method):
     def abandon(self, state: CertifiedState, episode: int, drawn: int) -> Step:
         evidence = self.evidence.abandon(state.evidence, drawn)
         return self._decide_if_due(replace(state, evidence=evidence), episode, 1)
+
+    def learn_from_history(self, state: CertifiedState, outcomes: Outcomes) -> Step:
+        """As if the safe policy had been deployed in these episodes (docs, Theorem 13); bets are placed anew as often
+        as decisions would have been taken."""
+        done = 0
+        while done < len(outcomes):
+            end = min(next_decision(done, self.least_wait), len(outcomes))
+            evidence = self.evidence.settle(state.evidence, state.surviving, ())
+            evidence = self.evidence.observe(evidence, np.full(end - done, SAFE), outcomes[done:end])
+            state, done = replace(state, evidence=evidence), end
+            state = replace(state, surviving=self.evidence.log_evidence(evidence) < self.threshold)
+        decided, events = self._decide(state, 0)
+        return Step(decided, done, events)
 
     def certificate(self, state: CertifiedState) -> Certificate:
         """The least certified margin of what is deployed, over the surviving cells; none where no proof comes with

@@ -80,6 +80,11 @@ class ModelFree(Method):
         costs[drawn] = self._sequence(drawn).update(costs[drawn], np.ones((1, len(self.units.budget))))
         return self._moved(replace(state, costs=tuple(costs)), episode, 1)
 
+    def learn_from_history(self, state: ModelFreeState, outcomes: Outcomes) -> Step:
+        """Costs and returns of the safe policy, as if it had been deployed in these episodes (docs, Theorem 13)."""
+        state = self._update_statistics(state, np.full(len(outcomes), SAFE), outcomes)
+        return replace(self._decide(state, 0), used=len(outcomes))
+
     def certificate(self, state: ModelFreeState) -> Certificate:
         total = len(self.policies)
         return Certificate(total, total, state.margin)
@@ -87,12 +92,13 @@ class ModelFree(Method):
     def _moved(self, state: ModelFreeState, episode: int, used: int) -> Step:
         """Decide if it is time to."""
         told = episode + used
-        if told < state.next_decision:
-            return Step(state, used)
+        return Step(state, used) if told < state.next_decision else replace(self._decide(state, told), used=used)
+
+    def _decide(self, state: ModelFreeState, told: int) -> Step:
         state, events = self._choose_candidate(state, told)
         deployed, margin = self._mixture(state)
         state = replace(state, deployed=deployed, margin=margin, next_decision=next_decision(told))
-        return Step(state, used, events)
+        return Step(state, 0, events)
 
     def _update_statistics(self, state: ModelFreeState, drawn: Integers, outcomes: Outcomes) -> ModelFreeState:
         low, high = self._cost_ends
