@@ -23,7 +23,7 @@ from surefoot.lab.experiments.glucose.settings import (
     REFERENCE,
     GlucoseSettings,
 )
-from surefoot.lab.pump.family import BUDGET
+from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import parse_calibration
 from surefoot.report import table, verdict
 from surefoot.report.calibration import settings_figure, settings_table

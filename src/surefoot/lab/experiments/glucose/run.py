@@ -29,7 +29,8 @@ from surefoot.lab.experiments.glucose.settings import (
 )
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
 from surefoot.lab.pump.days import DAY_SPREAD
-from surefoot.lab.pump.family import BUDGET, glucose
+from surefoot.lab.pump.family import glucose
+from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import Calibration
 from surefoot.learning.certified.choice import path_to_boldness
 from surefoot.learning.learner import Learner

@@ -1,0 +1,24 @@
+"""Settings of a pump by body weight, and one gain on them: what a clinic starts from before it knows the patient.
+
+The usual rules: 0.55 U/kg a day, 45 % of it as basal rate, 450 g and 1700 mg/dl over the daily dose for carbohydrates
+and corrections (Walsh, Roberts, Bailey 2011, J. Diabetes Sci. Technol. 5:1129-1135, discuss them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surefoot.lab.pump.model import WEIGHT
+from surefoot.lab.pump.settings import InsulinSettings
+
+DAILY = 0.55 * WEIGHT  # U
+USUAL_SETTINGS = InsulinSettings(
+    basal=0.45 * DAILY / 24, feedback=0.0, ratio=450 / DAILY, correction_factor=1700 / DAILY
+)
+SAFE_GAIN = 0.3
+GAINS = (0.4, 0.5, 0.6, 0.75, 0.9, 1.1, 1.35, 1.65, 2.0, 2.5)
+
+
+def gain_candidates(gains: Sequence[float] = GAINS) -> tuple[InsulinSettings, dict[str, InsulinSettings]]:
+    """Settings for `sf.policy_set`: those safe for everybody, and candidates by name, from least to most insulin."""
+    return USUAL_SETTINGS.scaled(SAFE_GAIN), {f"gain {gain:g}": USUAL_SETTINGS.scaled(gain) for gain in gains}
