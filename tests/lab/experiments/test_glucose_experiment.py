@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments import frame
-from surefoot.lab.experiments.glucose import run
+from surefoot.lab.experiments.glucose import run, simulators
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.run import (
     EXPERIMENT,
@@ -160,7 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("glucose")
     found = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.60, 50 min": AVERAGE_SETTINGS.scaled(1.5)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "insulin_candidates", lambda *_, **__: found)
+        patch.setattr(simulators, "insulin_candidates", lambda *_, **__: found)
         patch.setattr(run, "INFORMATION_DAYS", 100)
         EXPERIMENT.reproduce(SMALL, out, jobs=1)
     return out

@@ -12,7 +12,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.interpolate import interp1d
 
 from surefoot.arrays import Floats
 from surefoot.lab.pump.days import START_MEDIAN, START_RANGE, START_SPREAD, STEPS
@@ -83,6 +82,8 @@ def sample_errors(n: int, rng: np.random.Generator) -> Floats:
 @cache
 def _spline() -> Floats:
     """[30, 11] from the errors drawn for a block to those of its readings, of which the first is after 5 minutes."""
+    from scipy.interpolate import interp1d  # takes longer to import than all families together
+
     drawn = SENSOR_STEP * np.arange(SENSOR_BLOCK + 1)
     found: Floats = interp1d(drawn, np.eye(len(drawn)), kind="cubic", axis=0)(np.arange(STEP, drawn[-1] + 1, STEP))
     return found

@@ -1,5 +1,5 @@
-"""Patients like the thirty of simglucose with an insulin pump: days of 288 steps of 5 minutes, time in range at a bounded
-time below it. A simulation, no medical device: docs/simglucose.md."""
+"""Patients like the thirty of simglucose with an insulin pump: days of 288 steps of 5 minutes, time in range at a
+bounded time below it. A simulation, no medical device: docs/simglucose.md."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ and corrections (Walsh, Roberts, Bailey 2011, J. Diabetes Sci. Technol. 5:1129-1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
 from surefoot.lab.pump.model import WEIGHT
 from surefoot.lab.pump.settings import InsulinSettings
@@ -15,10 +15,11 @@ DAILY = 0.55 * WEIGHT  # U
 USUAL_SETTINGS = InsulinSettings(
     basal=0.45 * DAILY / 24, feedback=0.0, ratio=450 / DAILY, correction_factor=1700 / DAILY
 )
-SAFE_GAIN = 0.3
-GAINS = (0.4, 0.5, 0.6, 0.75, 0.9, 1.1, 1.35, 1.65, 2.0, 2.5)
+SAFE_GAIN, LEAST_GAIN, MOST_GAIN = 0.3, 0.45, 2.2
 
 
-def gain_candidates(gains: Sequence[float] = GAINS) -> tuple[InsulinSettings, dict[str, InsulinSettings]]:
-    """Settings for `sf.policy_set`: those safe for everybody, and candidates by name, from least to most insulin."""
-    return USUAL_SETTINGS.scaled(SAFE_GAIN), {f"gain {gain:g}": USUAL_SETTINGS.scaled(gain) for gain in gains}
+def gain_candidates(count: int = 9) -> tuple[InsulinSettings, dict[str, InsulinSettings]]:
+    """Settings for `sf.policy_set`: those meant to be safe for everybody, and so many candidates by name, from least to
+    most insulin. Nothing is claimed of them but what `policy_set` then bounds."""
+    gains = np.geomspace(LEAST_GAIN, MOST_GAIN, count)
+    return USUAL_SETTINGS.scaled(SAFE_GAIN), {f"gain {gain:.2f}": USUAL_SETTINGS.scaled(gain) for gain in gains}

@@ -65,7 +65,7 @@ class Bodies:
         return on_board
 
     def advance(self, insulin: Floats, meals: Floats) -> None:
-        """One step: U of insulin [n] delivered evenly in it, and the grams [5, n] of meals that begin in each minute."""
+        """One step: U of insulin [n] delivered evenly in it, and grams [5, n] of the meals that begin in a minute."""
         self._insulin[0] = insulin
         after = self._chain @ self._insulin
         self._insulin[1:] = after[:9]
@@ -128,26 +128,36 @@ class Gut:
 
     def _digest(self) -> Floats:
         """[nodes, n] k_abs q₃ over a step in which nothing is eaten."""
-        found = np.empty((len(NODES), len(self._solid)))
-        found[0] = self._absorbed
-        for k, h in enumerate(np.diff(NODES)):
-            self._solid, self._stomach, *flows = self._empty(self._solid, self._stomach, self._meal, 0.0, h)
-            found[k + 1] = _mix(self._slow, found[k], *flows)
+        found = np.zeros((len(NODES), len(self._solid)))
+        if self._absorbed.any():
+            found[0], nothing = self._absorbed, np.zeros(1)
+            for k in range(len(NODES) - 1):
+                self._solid, self._stomach, *flows = self._empty(
+                    self._solid, self._stomach, self._meal, nothing, NODES[1]
+                )
+                found[k + 1] = _mix(self._slow, found[k], *flows)
         return found
 
     def _eat(self, busy: Integers, before: list[Floats], meals: Floats) -> Floats:
         """The same of the bodies with these numbers, in short steps: how fast a stomach empties changes with every
-        bite, much and at once."""
+        bite, much and at once. In the middle of each part is not what is absorbed then, but what gives Simpson's rule,
+        and so Runge and Kutta's, the mean of the part: what the gut has less of after it."""
         solid, stomach, absorbed = before
-        found = [absorbed]
-        for minute in range(MINUTES):
-            meal, eaten = self._bite(busy, stomach, meals[minute])
-            for _ in range(BITES):
-                solid, stomach, *flows = self._empty(solid, stomach, meal, eaten, BITE)
-                absorbed = _mix(self._fast, absorbed, *flows)
-                found.append(absorbed)
+        found, arrived = np.empty((len(NODES), len(busy))), np.zeros(len(busy))
+        found[0], held = absorbed, stomach + absorbed / self._patient.kabs
+        for bite in range(MINUTES * BITES):
+            if bite % BITES == 0:
+                meal, eaten = self._bite(busy, stomach, meals[bite // BITES])
+            solid, stomach, *flows = self._empty(solid, stomach, meal, eaten, BITE)
+            absorbed, arrived = _mix(self._fast, absorbed, *flows), arrived + BITE * eaten
+            if (bite + 1) * PARTS % (MINUTES * BITES) == 0:
+                k = 2 * (bite + 1) * PARTS // (MINUTES * BITES)
+                left = stomach + absorbed / self._patient.kabs
+                mean = (held + arrived - left) * (PARTS / STEP)
+                found[k - 1], found[k] = (6 * mean - found[k - 2] - absorbed) / 4, absorbed
+                held, arrived = left, np.zeros(len(busy))
         self._solid[busy], self._stomach[busy] = solid, stomach
-        return keep_means(np.stack(found))
+        return found
 
     def _bite(self, busy: Integers, stomach: Floats, begun: Floats) -> tuple[Floats, Floats]:
         """D, and mg/min that are eaten in a minute at whose beginning there are meals of so many g more."""
@@ -159,9 +169,10 @@ class Gut:
         return meal, 1000 * eaten
 
     def _empty(
-        self, solid: Floats, stomach: Floats, meal: Floats, eaten: Floats | float, h: float
+        self, solid: Floats, stomach: Floats, meal: Floats, eaten: Floats, h: float
     ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """q₁ and q₁ + q₂ after h minutes, and what leaves the stomach at their beginning, middle and end."""
+        """q₁ and q₁ + q₂ after h minutes, and what leaves the stomach at their beginning,
+        middle and end."""
         p, scale = self._patient, TABLE / meal
         arrived = eaten / p.kmax
         middle, after = (arrived + (solid - arrived) * np.exp(-p.kmax * minutes) for minutes in (h / 2, h))
@@ -169,30 +180,17 @@ class Gut:
         def flow(solid: Floats, stomach: Floats) -> Floats:
             return self._emptying[(stomach * scale).astype(np.intp)] * (stomach - solid)
 
-        f1 = flow(solid, stomach)
-        f2 = flow(middle, stomach + h / 2 * (eaten - f1))
-        f3 = flow(middle, stomach + h / 2 * (eaten - f2))
-        f4 = flow(after, stomach + h * (eaten - f3))
-        f2 = (f2 + f3) / 2
-        return after, stomach + h * (eaten - (f1 + 4 * f2 + f4) / 6), f1, f2, f4
+        begin = flow(solid, stomach)
+        first = flow(middle, stomach + h / 2 * (eaten - begin))
+        second = flow(middle, stomach + h / 2 * (eaten - first))
+        end = flow(after, stomach + h * (eaten - second))
+        half = (first + second) / 2
+        return after, stomach + h * eaten - h / 6 * (begin + 4 * half + end), begin, half, end
 
 
 def _mix(weights: Floats, a: Floats, b: Floats, c: Floats, d: Floats) -> Floats:
     mixed: Floats = weights[0] * a + weights[1] * b + weights[2] * c + weights[3] * d
     return mixed
-
-
-def keep_means(path: Floats) -> Floats:
-    """[nodes, n] for a path [1 + MINUTES·BITES, n] with kinks: its own values at the ends of each part of a step, and
-    between them those with which Simpson's rule, and so Runge and Kutta's, has its mean."""
-    length = (len(path) - 1) // PARTS
-    simpson = np.array([1, *([4, 2] * (length // 2))[:-1], 1]) / (3 * length)
-    found = np.empty((len(NODES), path.shape[1]))
-    found[::2] = path[::length]
-    for k in range(PARTS):
-        mean = simpson @ path[k * length : (k + 1) * length + 1]
-        found[2 * k + 1] = (6 * mean - found[2 * k] - found[2 * k + 2]) / 4
-    return found
 
 
 def emptying(patient: Patient) -> Floats:
@@ -204,7 +202,7 @@ def emptying(patient: Patient) -> Floats:
 
 
 def filter_step(rate: float, nodes: ArrayLike) -> Floats:
-    """[nodes, 1 + nodes] what y before and x at the nodes in between contribute to y at each node, where y' = k (x - y):
+    """[nodes, 1 + nodes] what y before and x at the nodes in between contribute to y at each node, if y' = k (x - y):
     exact where x is a polynomial through the nodes."""
     at = np.asarray(nodes, dtype=np.float64)
     rows = []
