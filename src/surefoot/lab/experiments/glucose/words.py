@@ -56,8 +56,8 @@ def _hovorka_patients(settings: Mapping[str, Any]) -> tuple[str, str]:
 _SIMGLUCOSE_DAY = (
     "The equations, patients, meals and sensor of the package simglucose 0.2.11, an independent open version of the "
     "UVA/Padova simulator of 2008. A day is 288 readings, one every five minutes. Good is time in range, the share of "
-    "readings within 70–180 mg/dl. Dangerous is time below range, the share below 70 mg/dl: the international consensus "
-    "asks for less than 4 % of the day."
+    "readings within 70–180 mg/dl. Dangerous is time below range, the share below 70 mg/dl: the international "
+    "consensus asks for less than 4 % of the day."
 )
 
 
@@ -65,15 +65,15 @@ def _simglucose_patients(settings: Mapping[str, Any]) -> tuple[str, ...]:
     left_out, trained_on = settings.get("left_out"), settings.get("trained_on")
     number = "29" if left_out else "30"
     patients = (
-        f"Thirty patients are no distribution. A patient is one of {number} of them, drawn at random, to whom insulin is "
-        "worth more or less by a log-normal factor, and whose skin absorbs it faster or slower by another. The pump knows "
-        f"the weight and none of this. There are {settings['candidates'] + 1} settings to choose from."
+        f"Thirty patients are no distribution. A patient is one of {number} of them, drawn at random, to whom insulin "
+        "is worth more or less by a log-normal factor, and whose skin absorbs it faster or slower by another. The pump "
+        f"knows the weight and none of this. There are {settings['candidates'] + 1} settings to choose from."
     )
     shift = f"Fresh patients are around {left_out}, who is none of these: no promise is about them." if left_out else ""
     transfer = (
-        "Settings, signals and bounds were made on our own model of Hovorka et al. (docs/glucose.md). What is proved of "
-        "them there says nothing here, and methods that rest on it have no certificate on this page; the calibration was "
-        "counted on patients of simglucose, and its promise rests on these alone."
+        "Settings, signals and bounds were made on our own model of Hovorka et al. (docs/glucose.md). What is proved "
+        "of them there says nothing here, and methods that rest on it have no certificate on this page; the calibration "
+        "was counted on patients of simglucose, and its promise rests on these alone."
         if trained_on == HOVORKA
         else ""
     )
