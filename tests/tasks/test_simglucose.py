@@ -33,8 +33,10 @@ def package() -> Any:
     """The module with the package's patient. What it imports and does not use here may be missing: an old Gym, which
     the package registers itself with, and pandas, which reads its files."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("gym", "gym.envs", "gym.envs.registration", "pandas", "pkg_resources"):
-            if find_spec(name.split(".")[0]) is None:
+        names = ("gym", "gym.envs", "gym.envs.registration", "pandas", "pkg_resources")
+        missing = {name for name in names if find_spec(name.split(".")[0]) is None}
+        for name in names:
+            if name in missing:
                 stand_in = ModuleType(name)
                 stand_in.register = stand_in.resource_filename = lambda *_, **__: None  # type: ignore[attr-defined]
                 patch.setitem(sys.modules, name, stand_in)
@@ -63,7 +65,9 @@ def package_day(package: Any, name: str, start: float, insulin: Any, meals: Any)
 
 
 @needs_package
-@pytest.mark.parametrize("name", ["child#001", "adult#007", pytest.param("adolescent#010", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["child#001", *(pytest.param(each, marks=pytest.mark.long) for each in ("adult#007", "adolescent#010"))]
+)
 def test_a_day_is_that_of_the_package(package: Any, name: str) -> None:
     """Within 0.01 mg/dl, with meals that stomachs take sharply different times for."""
     patient = patients()[number_of(name)]
@@ -94,7 +98,7 @@ def test_bodies_side_by_side_are_bodies_alone() -> None:
 @needs_package
 def test_a_body_at_rest_stays_there() -> None:
     for number in (0, 14, 29):
-        start = np.array([90.0, 140.0, 200.0])
+        start = np.array([90.0, 120.0, 140.0])
         body, action = Bodies(patients()[number], start), resting_action(patients()[number], start)[0]
         skin = insulin_at_rest(patients()[number], action)[0]
         basal = skin * (patients()[number].ka1 + patients()[number].kd) / (6000 / 75 / 5)
@@ -128,7 +132,7 @@ def test_days_have_the_law_of_the_package() -> None:
 
 @needs_package
 def test_a_task_like_all() -> None:
-    task_suite.check(lambda: simglucose().task([12, 0.1, -0.1]), [USUAL_SETTINGS], episodes=30)
+    task_suite.check(lambda: simglucose().task([12, 0.1, -0.1]), [USUAL_SETTINGS], episodes=20)
 
 
 @needs_package
@@ -141,7 +145,7 @@ def test_patients_are_in_the_order_of_need_and_can_be_left_out() -> None:
     assert len({tasks.digest() for tasks in (left, only, simglucose())}) == 3
     drawn = simglucose().sample(2000, rng)
     assert set(drawn[:, 0]) == set(range(30))
-    assert np.abs(drawn[:, 1:]).max(axis=0) <= pytest.approx([0.5, 0.4])
+    assert (np.abs(drawn[:, 1:]).max(axis=0) <= [0.5, 0.4]).all()
     with pytest.raises(InvalidInput, match="adult#011"):
         simglucose(left_out="adult#011")
     with pytest.raises(InvalidInput, match=r"parameter must be .*got \[30\.0"):

@@ -72,8 +72,8 @@ def _simglucose_patients(settings: Mapping[str, Any]) -> tuple[str, ...]:
     shift = f"Fresh patients are around {left_out}, who is none of these: no promise is about them." if left_out else ""
     transfer = (
         "Settings, signals and bounds were made on our own model of Hovorka et al. (docs/glucose.md). What is proved "
-        "of them there says nothing here, and methods that rest on it have no certificate on this page; the calibration "
-        "was counted on patients of simglucose, and its promise rests on these alone."
+        "of them there says nothing here, and methods that rest on it have no certificate on this page; the "
+        "calibration was counted on patients of simglucose, and its promise rests on these alone."
         if trained_on == HOVORKA
         else ""
     )
