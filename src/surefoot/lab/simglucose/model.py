@@ -46,8 +46,8 @@ class Bodies:
     """
 
     def __init__(self, patient: Patient, glucose: Floats) -> None:
-        """At rest at `glucose` [n] mg/dl: the insulin that flows is what keeps it there, or none where even that lets it
-        fall."""
+        """At rest at `glucose` [n] mg/dl: the insulin that flows is what keeps it there, or none where glucose
+        falls even so."""
         self._patient, self._chain, self._gut = patient, insulin_step(patient), Gut(patient, len(glucose))
         self._sensor, self._unaided = filter_step(patient.ksc, NODES)[-1], patient.Vm0 - patient.Vmx * patient.Ib
         action, self._tissue = resting_action(patient, glucose)
