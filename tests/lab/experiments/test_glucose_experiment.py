@@ -283,7 +283,7 @@ def test_elimination_is_uncertified_and_outright(folder: Path) -> None:
 @pytest.mark.long
 def test_a_small_run_on_patients_of_simglucose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "INFORMATION_DAYS", 30)
-    few = {"patients": 2, "days": 4, "compared_patients": 1, "candidates": 1, "cells": 5, "holdout": 5, "episodes": 30}
+    few = {"patients": 2, "days": 4, "compared_patients": 1, "candidates": 1, "cells": 5, "holdout": 9, "episodes": 150}
     bounds = {"risk": 0.9, "uncovered": 0.6, "other_risks": (0.95,), "learned_patients": 8, "learned_days": 2}
     chosen = {"methods": ("safe-only", "certified-signals"), "judged_days": 20, "most_judged_days": 40}
     settings = replace(configure(**QUICK, simulator="simglucose"), **few, **bounds, **chosen)

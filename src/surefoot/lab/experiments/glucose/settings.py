@@ -96,12 +96,12 @@ class GlucoseSettings(ExperimentSettings):
     risk: float = risk_option()
     seed: int = seed_option()
     simulator: str = option(HOVORKA, f"Whose patients: {HOVORKA}, our own, or {SIMGLUCOSE}.", choices=PATIENTS)
-    trained_on: str = option(
-        "", f"{HOVORKA}: settings, signals and bounds come from our own patients.", default_words="the simulator",
-        choices=(HOVORKA, ""), applies=FOREIGN,
+    trained_on: str | None = option(
+        None, f"{HOVORKA}: settings, signals and bounds are made on our own patients.", default_words="the simulator",
+        choices=(HOVORKA,), applies=FOREIGN,
     )  # fmt: skip
-    left_out: str = option(
-        "", "Patient kept out of training, around whom fresh ones are.", default_words="nobody", applies=FOREIGN
+    left_out: str | None = option(
+        None, "Patient kept out of training, around whom fresh ones are.", default_words="nobody", applies=FOREIGN
     )
     calibrated: int = option(
         200, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
@@ -124,7 +124,7 @@ class GlucoseSettings(ExperimentSettings):
     @property
     def transferred(self) -> bool:
         """Whether what is deployed was made on other patients than those it is deployed on."""
-        return bool(self.trained_on) and self.trained_on != self.simulator
+        return self.trained_on not in (None, self.simulator)
 
     @property
     def rows(self) -> tuple[str, ...]:

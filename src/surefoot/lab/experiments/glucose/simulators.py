@@ -54,7 +54,7 @@ class Simulator:
 
 def simulator_of(settings: GlucoseSettings) -> Simulator:
     """Of the patients that are calibrated for."""
-    return SIMULATORS[settings.simulator](settings.left_out)
+    return SIMULATORS[settings.simulator](settings.left_out or "")
 
 
 def training_simulator(settings: GlucoseSettings) -> Simulator:
