@@ -21,9 +21,10 @@ from surefoot.lab.experiments.glucose.settings import (
     KNOWN,
     LEAST_GAIN,
     REFERENCE,
+    SLOWER,
     GlucoseSettings,
 )
-from surefoot.lab.experiments.glucose.words import about, naming, usual, what_is_known
+from surefoot.lab.experiments.glucose.words import about, absorption, naming, what_is_known, whose_settings
 from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import parse_calibration
 from surefoot.report import table, verdict
@@ -39,7 +40,12 @@ def page(results: Results) -> Report:
     """What it is about, patients over days, all methods, and what bounds them."""
     methods = results["methods"]
     compared = (REFERENCE, ELIMINATION.name, ADAPTING, CALIBRATED)
-    drawn = [name for name in compared if name in methods] or list(methods)[:3]
+    # A line shows whether a method is certified by itself: left out are those that are so on other patients only.
+    drawn = [
+        name
+        for name in compared
+        if name in methods and (name == CALIBRATED or methods[name]["certified"] == KNOWN[name].certified)
+    ] or list(methods)[:3]
     patients = patients_over_days(results["shown"], results["policies"], drawn)
     gain = gain_over_days(methods, results["cell_known"])
     return report(
@@ -226,7 +232,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         f"{bounds['cells']} cells, {settings['holdout']} held-out patients, {settings['episodes']} days on average per "
         f"patient and settings; {bounds['uncovered']:.2g} uncovered"
     )
-    if (settings["cells"], settings["episodes"]) == (CELLS, EPISODES):
+    if settings["cells"] == CELLS and settings["episodes"] in (EPISODES, SLOWER["episodes"]):
         return [("bounds", made)]
     coarse = (
         f"Made with coarser bounds than usual ({settings['cells']} cells and {settings['episodes']} days instead of "
@@ -329,8 +335,8 @@ def _limits(results: Results) -> Iterable[Section]:
         ),
         table=information_table(results),
         notes=(
-            f"Linear Fisher information at {usual(results['settings'])} absorption, which is taken for known; "
-            f"{told['days']:,} days on either side.",
+            f"Linear Fisher information at {absorption(settings)}, which is taken for known; {told['days']:,} days "
+            f"on either side. {whose_settings(settings)}",
         ),
     )
 

@@ -20,8 +20,16 @@ def naming(policies: Sequence[str]) -> str:
     return "its doses over the usual ones" if policies[-1].startswith("gain") else "the patient it was made for"
 
 
-def usual(settings: Mapping[str, Any]) -> str:
-    return "the patient’s own" if settings.get("simulator", HOVORKA) == SIMGLUCOSE else "the usual"
+def absorption(settings: Mapping[str, Any]) -> str:
+    own = settings.get("simulator", HOVORKA) == SIMGLUCOSE
+    return "the patient’s own absorption" if own else "absorption in 55 minutes"
+
+
+def whose_settings(settings: Mapping[str, Any]) -> str:
+    """Those of a row of the table about what a day says."""
+    if settings.get("simulator", HOVORKA) == SIMGLUCOSE:
+        return "The settings of a row are the safe ones, and those in the middle of the set."
+    return "The settings of a row are those in the set made for the patient who is most like it."
 
 
 def what_is_known(day_to_day: float) -> str:
