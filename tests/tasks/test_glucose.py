@@ -14,8 +14,9 @@ import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump import days, model
 from surefoot.lab.pump.days import sample_days
-from surefoot.lab.pump.family import BUDGET, LANES, GlucoseTask
+from surefoot.lab.pump.family import GlucoseTask
 from surefoot.lab.pump.model import AVERAGE_BASAL, Bodies, Patient, on_board_at_rest, resting_basal
+from surefoot.lab.pump.simulated_days import BUDGET, LANES
 from surefoot.tasks import InsulinSettings, glucose
 from surefoot.testing import task_suite
 

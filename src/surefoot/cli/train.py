@@ -55,6 +55,7 @@ FAMILIES: Mapping[str, Family] = {
     "media": Family("surefoot.lab.families.dope_benchmarks", "media"),
     "inventory": Family("surefoot.lab.families.dope_benchmarks", "inventory"),
     "glucose": Family("surefoot.lab.pump.family", "glucose"),
+    "simglucose": Family("surefoot.lab.simglucose.family", "simglucose"),
     "two-walls": Family("surefoot.lab.families.two_walls", "two_walls"),
 }
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         hopper_velocity,
     )
     from surefoot.lab.robots.task import world_of
+    from surefoot.lab.simglucose.family import simglucose
 else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = lazy_attributes(
         __name__,
@@ -43,6 +44,7 @@ else:  # families of the laboratory, imported when they are first used
             "surefoot.lab.robots.families": "half_cheetah_motors half_cheetah_speed_limit half_cheetah_velocity "
             "hopper_motors hopper_speed_limit hopper_velocity",
             "surefoot.lab.robots.task": "world_of",
+            "surefoot.lab.simglucose.family": "simglucose",
         },
     )
 
@@ -78,6 +80,7 @@ __all__ = [
     "layered",
     "maintenance",
     "media",
+    "simglucose",
     "two_walls",
     "windy_gridworld",
     "world_of",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from scipy.optimize import linprog
 import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments import frame
-from surefoot.lab.experiments.glucose import run
+from surefoot.lab.experiments.glucose import run, simulators
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.run import (
     EXPERIMENT,
@@ -31,13 +32,24 @@ from surefoot.lab.experiments.glucose.run import (
     summarise_patients,
     summary,
 )
-from surefoot.lab.experiments.glucose.settings import CALIBRATED, DEFAULT_METHODS, ELIMINATION, QUICK, GlucoseSettings
+from surefoot.lab.experiments.glucose.settings import (
+    CALIBRATED,
+    DEFAULT_METHODS,
+    ELIMINATION,
+    QUICK,
+    GlucoseSettings,
+    configure,
+)
 from surefoot.lab.experiments.judging import PolicyMeans, best
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
+from surefoot.lab.simglucose.patients import number_of
 from surefoot.learning.calibrated import parse_calibration
 from surefoot.methods import learner
 from surefoot.report.page import render
 
+needs_package = pytest.mark.skipif(
+    find_spec("simglucose") is None, reason="needs simglucose: pip install --no-deps simglucose==0.2.11"
+)
 BUDGET = 0.04
 SMALL = GlucoseSettings(
     **{
@@ -57,6 +69,39 @@ BAD = {
 def test_settings_are_checked(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{name} must"):
         GlucoseSettings(**{name: BAD[name]})
+
+
+def test_quick_runs_of_slower_patients_are_smaller() -> None:
+    """And what is given stays as it is, whoever the patients are."""
+    usual, quick = configure(simulator="simglucose"), configure(**QUICK, simulator="simglucose")
+    assert (usual.candidates, usual.patients) == (9, 200)
+    assert (quick.holdout, quick.patients, quick.candidates) == (39, 8, QUICK["candidates"])
+    assert configure(**{**QUICK, "patients": 30}, simulator="simglucose").patients == 30
+    assert configure(**QUICK) == GlucoseSettings(**QUICK)
+    assert configure(simulator="simglucose", trained_on="hovorka").transferred
+    assert not usual.transferred
+
+
+def test_patients_left_out_are_simglucoses() -> None:
+    with pytest.raises(InvalidInput, match="simulator simglucose"):
+        frame.check_applies(configure(left_out="adult#007"), ["left_out"])
+
+
+@needs_package
+def test_whoever_is_left_out_is_tested_and_not_trained_for() -> None:
+    settings = configure(simulator="simglucose", left_out="adult#007")
+    number, rng = number_of("adult#007"), np.random.default_rng(0)
+    assert number not in simulators.simulator_of(settings).tasks.sample(300, rng)[:, 0]
+    assert set(simulators.fresh_patients(settings).sample(10, rng)[:, 0]) == {number}
+
+
+@needs_package
+def test_what_is_made_on_our_own_patients_fits_the_others() -> None:
+    settings = configure(simulator="simglucose", trained_on="hovorka")
+    trained, deployed = simulators.training_simulator(settings).tasks, simulators.simulator_of(settings).tasks
+    assert trained.recipe["family"] == "glucose"
+    assert trained.units.same_as(deployed.units)
+    assert trained.example.spaces == deployed.example.spaces
 
 
 # ------------------------------------------------------------------------------------------------- what it is all worth
@@ -162,7 +207,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("glucose")
     found = AVERAGE_SETTINGS.scaled(0.4), {"sensitivity 0.60, 50 min": AVERAGE_SETTINGS.scaled(1.5)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "insulin_candidates", lambda *_, **__: found)
+        patch.setattr(simulators, "insulin_candidates", lambda *_, **__: found)
         patch.setattr(run, "INFORMATION_DAYS", 100)
         EXPERIMENT.reproduce(SMALL, out, jobs=1)
     return out
@@ -249,3 +294,23 @@ def test_elimination_is_uncertified_and_outright(folder: Path) -> None:
     weights = day_by_day(own, day_streams(task, policies.policies, 30, 0), 30, 2)
     assert weights[0].tolist() == [0.0, 1.0]
     assert weights[-1].tolist() == [1.0, 0.0]
+
+
+# ----------------------------------------------------------------------------------------- patients that others wrote
+
+
+@needs_package
+@pytest.mark.long
+def test_a_small_run_on_patients_of_simglucose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "INFORMATION_DAYS", 30)
+    few = {"patients": 2, "days": 4, "compared_patients": 1, "candidates": 1, "cells": 5, "holdout": 9, "episodes": 150}
+    bounds = {"risk": 0.9, "uncovered": 0.6, "other_risks": (0.95,), "learned_patients": 8, "learned_days": 2}
+    chosen = {"methods": ("safe-only", "certified-signals"), "judged_days": 20, "most_judged_days": 40}
+    settings = replace(configure(**QUICK, simulator="simglucose"), **few, **bounds, **chosen)
+    results = EXPERIMENT.reproduce(settings, tmp_path, jobs=1)
+    assert results["methods"]["safe-only"]["share"] == 0
+    assert all("#" in each["patient"] for each in (*results["shown"], *results["information"]["rows"]))
+    text = (tmp_path / "report.html").read_text()
+    assert "simulation and no medical device" in text
+    assert "Thirty patients are no distribution" in text
+    assert "--simulator simglucose" in text

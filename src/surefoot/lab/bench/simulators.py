@@ -16,8 +16,9 @@ from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.lab.bench.rows import BenchRow, Sizes, agree, race, speeds_row
 from surefoot.lab.pump import model as body
 from surefoot.lab.pump.days import STEPS, GlucoseDays, sample_days
-from surefoot.lab.pump.family import HIGH, LOW, SENSOR_RANGE, GlucoseTask
+from surefoot.lab.pump.family import SENSOR_RANGE, GlucoseTask
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
+from surefoot.lab.pump.simulated_days import HIGH, LOW
 from surefoot.lab.robots.families import half_cheetah_motors
 from surefoot.lab.robots.robots import silence
 from surefoot.report.table import MISSING

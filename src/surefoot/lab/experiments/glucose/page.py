@@ -21,9 +21,11 @@ from surefoot.lab.experiments.glucose.settings import (
     KNOWN,
     LEAST_GAIN,
     REFERENCE,
+    SLOWER,
     GlucoseSettings,
 )
-from surefoot.lab.pump.family import BUDGET
+from surefoot.lab.experiments.glucose.words import about, absorption, naming, what_is_known, whose_settings
+from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import parse_calibration
 from surefoot.report import table, verdict
 from surefoot.report.calibration import settings_figure, settings_table
@@ -38,7 +40,12 @@ def page(results: Results) -> Report:
     """What it is about, patients over days, all methods, and what bounds them."""
     methods = results["methods"]
     compared = (REFERENCE, ELIMINATION.name, ADAPTING, CALIBRATED)
-    drawn = [name for name in compared if name in methods] or list(methods)[:3]
+    # A line shows whether a method is certified by itself: left out are those that are so on other patients only.
+    drawn = [
+        name
+        for name in compared
+        if name in methods and (name == CALIBRATED or methods[name]["certified"] == KNOWN[name].certified)
+    ] or list(methods)[:3]
     patients = patients_over_days(results["shown"], results["policies"], drawn)
     gain = gain_over_days(methods, results["cell_known"])
     return report(
@@ -54,7 +61,7 @@ def page(results: Results) -> Report:
             _safety(results),
             *_calibration(results),
             *_limits(results),
-            _about(results["settings"]),
+            about(results["settings"]),
         ),
         figures={"patients.png": patients, "gain.png": gain},
     )
@@ -106,11 +113,16 @@ def risks_table(results: Results) -> Table:
 
 def information_table(results: Results) -> Table:
     """Per patient the safe settings, and those that were made for one like that."""
-    names = results["policies"]
-    rows = [row for row in results["information"]["rows"] if row["policy"] in (0, _closest(names, row["parameter"][0]))]
+    names, told = results["policies"], results["information"]["rows"]
+    if any("patient" in row for row in told):
+        rows = [row for row in told if row["policy"] in (0, len(names) // 2)]
+        first = Column("patient", "patient")
+    else:
+        rows = [row for row in told if row["policy"] in (0, _closest(names, row["parameter"][0]))]
+        first = Column("sensitivity", lambda row: f"{row['parameter'][0]:g}")
     return Table.of(
         rows,
-        Column("sensitivity", lambda row: f"{row['parameter'][0]:g}"),
+        first,
         Column("settings", lambda row: names[row["policy"]] if row["policy"] else "safe for everybody"),
         Column("from the two sums", lambda row: _error(row["sums"]), ""),
         Column("from sums and signals", lambda row: _error(row["signals"]), ""),
@@ -220,7 +232,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         f"{bounds['cells']} cells, {settings['holdout']} held-out patients, {settings['episodes']} days on average per "
         f"patient and settings; {bounds['uncovered']:.2g} uncovered"
     )
-    if (settings["cells"], settings["episodes"]) == (CELLS, EPISODES):
+    if settings["cells"] == CELLS and settings["episodes"] in (EPISODES, SLOWER["episodes"]):
         return [("bounds", made)]
     coarse = (
         f"Made with coarser bounds than usual ({settings['cells']} cells and {settings['episodes']} days instead of "
@@ -318,34 +330,13 @@ def _limits(results: Results) -> Iterable[Section]:
         paragraphs=(
             "How well one day tells the sensitivity to insulin: the standard error of its logarithm, from the two "
             "numbers of the day (time in and below range) and from the signals that were learned in simulation to be "
-            f"read from all its readings. The body’s own sensitivity varies by {told['day_to_day']:g} from day to day, "
-            "and within the day as well: about that much stays open after one day whatever is read from it. After n "
+            f"read from all its readings. {what_is_known(told['day_to_day'])}After n "
             "days the error is smaller by √n. An error of 0.7 is a factor of two.",
         ),
         table=information_table(results),
         notes=(
-            f"Linear Fisher information at absorption in 55 minutes, which is taken for known; {told['days']:,} days "
-            "on either side. The settings of a row are those in the set made for the patient who is most like it.",
-        ),
-    )
-
-
-def _about(settings: Mapping[str, Any]) -> Section:
-    return Section(
-        "What is simulated",
-        paragraphs=(
-            "An adult with type 1 diabetes wears a pump and a glucose sensor. A day is 288 readings, one every five "
-            "minutes. Good is time in range, the share of readings within 70–180 mg/dl. Dangerous is time below range, "
-            "the share below 70 mg/dl: the international consensus asks for less than 4 % of the day. Meals come at "
-            "random times and sizes, carbohydrates are counted wrongly, the sensor is noisy, and the body itself "
-            "varies from day to day.",
-            "What differs between patients, and nobody tells the pump, is how sensitive they are to insulin (a factor "
-            f"of four between the extremes) and how fast they absorb it. There are {settings['candidates'] + 1} "
-            "settings to choose from: one that is safe for everybody, and one made for each of "
-            f"{settings['candidates']} patients from most to least sensitive. Each day’s settings are drawn from a "
-            "mixture; time in and below range are those of the mixture.",
-            "Model and assumptions: docs/glucose.md. Days are independent of each other there, which those of people "
-            "are not quite.",
+            f"Linear Fisher information at {absorption(settings)}, which is taken for known; {told['days']:,} days "
+            f"on either side. {whose_settings(settings)}",
         ),
     )
 
@@ -395,7 +386,7 @@ def patients_over_days(shown: Sequence[Mapping[str, Any]], policies: Sequence[st
         )
         figure.add_artist(first)
         patches, names = rows[2][0].get_legend_handles_labels()
-        title = "settings, from least to most insulin, each named by the patient it was made for"
+        title = f"settings, from least to most insulin, each named by {naming(policies)}"
         figure.legend(patches, names, loc="outside lower center", ncols=3, fontsize=8, title=title, title_fontsize=8)
     return figure
 
@@ -475,6 +466,8 @@ def _mark_leaving(column: Any, weights: Any) -> None:
 
 
 def _title(patient: Mapping[str, Any]) -> str:
+    if "patient" in patient:
+        return str(patient["patient"]).replace(", ", "\n", 1)
     sensitivity, minutes = patient["parameter"]
     word = "sensitive" if sensitivity > 1.25 else "average" if sensitivity > 0.8 else "insensitive"
     return f"{word}: sensitivity {sensitivity:.2f}, {minutes:.0f} min"

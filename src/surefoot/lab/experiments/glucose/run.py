@@ -26,15 +26,15 @@ from surefoot.lab.experiments.glucose.settings import (
     LEAST_GAIN,
     QUICK,
     GlucoseSettings,
+    configure,
 )
+from surefoot.lab.experiments.glucose.simulators import fresh_patients, simulator_of, training_simulator
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
-from surefoot.lab.pump.days import DAY_SPREAD
-from surefoot.lab.pump.family import BUDGET, glucose
+from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import Calibration
 from surefoot.learning.certified.choice import path_to_boldness
 from surefoot.learning.learner import Learner
 from surefoot.methods import learner
-from surefoot.oracles import insulin_candidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import binomial_interval
 from surefoot.simulate.pool import EpisodePool, EpisodeStream
@@ -45,8 +45,6 @@ from surefoot.training.policy_set import policy_set
 POLICY_SET = "glucose.policyset"  # its file
 # Settings of the usual path, chosen by a pilot: those before take time, the one after was unsafe on 3 of 60 patients.
 BOLD = slice(3, 5)
-SHOWN = (1.7, 1.0, 0.6)  # patients in the figure: those whose sensitivity is closest
-USUAL_MINUTES = 55.0  # until insulin is absorbed
 
 
 def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
     contenders, refused = available_contenders(policies, settings, found)
     patients = adapt_to_patients(policies, contenders, settings, bench)
     clock.lap("adapting and judging")
-    told = information(policies, settings.seed, bench)
+    told = information(policies, settings, bench)
     clock.lap("what a day says")
     return {
         "seconds_by_stage": clock.seconds,
@@ -83,10 +81,9 @@ class Clock:
 
 def train_pump_policies(settings: GlucoseSettings, bench: Bench, clock: Clock) -> PolicyValueSet:
     """Settings by search, and what they do to as good as every patient."""
-    tasks = glucose()
-    safe, candidates = insulin_candidates(
-        tasks, count=settings.candidates, days=settings.searched_days, seed=settings.seed, progress=bench.progress
-    )
+    simulator = training_simulator(settings)
+    tasks = simulator.tasks
+    safe, candidates = simulator.search(tasks, settings, bench)
     clock.lap("searching settings")
     policies = policy_set(
         tasks,
@@ -110,7 +107,7 @@ def calibrate_pump(policies: PolicyValueSet, settings: GlucoseSettings, bench: B
         return None
     return calibrate(
         policies,
-        glucose(),
+        simulator_of(settings).tasks,
         method=ADAPTING,
         path=path_to_boldness(policies, settings.risk)[BOLD],
         attempt=0,
@@ -184,7 +181,7 @@ def adapt_to_patients(
     policies: PolicyValueSet, contenders: Sequence[Contender], settings: GlucoseSettings, bench: Bench
 ) -> list[PatientRuns]:
     """Every patient with every contender; those at other risks with the first patients only."""
-    parameters = glucose().sample(settings.patients, Stream.GLUCOSE_PATIENTS.rng(settings.seed))
+    parameters = fresh_patients(settings).sample(settings.patients, Stream.GLUCOSE_PATIENTS.rng(settings.seed))
     everywhere = [one for one in contenders if one.label in settings.rows]
     calls = [
         (policies, contenders if k < settings.compared_patients else everywhere, parameter, k, settings)
@@ -197,7 +194,7 @@ def adapt_to_patient(
     policies: PolicyValueSet, contenders: Sequence[Contender], parameter: Floats, number: int, settings: GlucoseSettings
 ) -> PatientRuns:
     """Patient `number` with every contender, all of whom see the same days under the same settings."""
-    task = glucose().task(parameter)
+    task = fresh_patients(settings).task(parameter)
     seed = Stream.GLUCOSE_RUNS.seed(settings.seed, number)
     learners = [each.learner(policies, settings.days, seed) for each in contenders]
     days = day_streams(task, policies.policies, settings.days, seed)
@@ -258,7 +255,8 @@ def summarise_patients(
     few = patients[: settings.compared_patients]
     methods, risks = {}, {}
     for place, one in enumerate(contenders):
-        certified = one.learner(policies, settings.days).certified
+        proved = one.calibration is not None or not settings.transferred
+        certified = one.learner(policies, settings.days).certified and proved
         if one.label in settings.rows:
             methods[one.label] = summary(patients, place, certified=certified, risk=one.risk)
         if one.method == ADAPTING and one.calibration is None:
@@ -277,7 +275,7 @@ def summarise_patients(
             "in_range_safe": [float(one.mean[0, 0]) for one in patients],
         },
         "errors": _errors(patients, len(contenders)),
-        "shown": [_example_patient(patients, contenders, settings, wanted) for wanted in SHOWN],
+        "shown": [_example_patient(patients, contenders, settings, wanted) for wanted in simulator_of(settings).shown],
     }
 
 
@@ -364,14 +362,15 @@ def _errors(patients: Sequence[PatientRuns], contenders: int) -> dict[str, Any]:
 
 
 def _example_patient(
-    patients: Sequence[PatientRuns], contenders: Sequence[Contender], settings: GlucoseSettings, wanted: float
+    patients: Sequence[PatientRuns], contenders: Sequence[Contender], settings: GlucoseSettings, wanted: Floats
 ) -> dict[str, Any]:
-    """The patient whose sensitivity is closest to `wanted`, absorption to the usual, over the days."""
-    places: Floats = np.log(np.stack([one.parameter for one in patients]) / [wanted, USUAL_MINUTES])
-    number = int((np.abs(places) * [1.0, 0.5]).sum(axis=1).argmin())
+    """The patient who is closest to the one of a parameter, over the days."""
+    parameters = np.stack([one.parameter for one in patients])
+    number = int(simulator_of(settings).distance(parameters, wanted).argmin())
     patient = patients[number]
     return {
         "number": number,
+        **simulator_of(settings).name(patient.parameter),
         "parameter": patient.parameter.tolist(),
         "possible": (patient.possible @ patient.mean).tolist(),
         "methods": {
@@ -394,29 +393,37 @@ INFORMATION_DAYS = 1000
 LEAST_VARIANCE = 1e-10  # of a number that never changes
 
 
-def information(policies: PolicyValueSet, seed: int, bench: Bench) -> dict[str, Any]:
+def information(policies: PolicyValueSet, settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
     """Per patient and settings the standard error of log-sensitivity after one day: from the two sums of the day, and
     from these and the signals, if the policy set has any."""
-    calls = [(policies, sensitivity, policy, seed) for sensitivity in SHOWN for policy in range(len(policies.policies))]
+    simulator = simulator_of(settings)
+    numbers = range(len(policies.policies))
+    calls = [(policies, settings, shown, policy) for shown in simulator.shown for policy in numbers]
     rows = bench.map("what a day says", day_information, calls)
-    return {"day_to_day": DAY_SPREAD, "days": INFORMATION_DAYS, "rows": rows}
+    return {"day_to_day": simulator.day_to_day, "days": INFORMATION_DAYS, "rows": rows}
 
 
-def day_information(policies: PolicyValueSet, sensitivity: float, policy: int, seed: int) -> dict[str, Any]:
-    below, above = (_numbers(policies, sensitivity * np.exp(side * STEP), policy, seed) for side in (-1.0, 1.0))
+def day_information(
+    policies: PolicyValueSet, settings: GlucoseSettings, parameter: Floats, policy: int
+) -> dict[str, Any]:
+    below, above = (_numbers(policies, settings, parameter, side * STEP, policy) for side in (-1.0, 1.0))
     return {
-        "parameter": [sensitivity, USUAL_MINUTES],
+        "parameter": parameter.tolist(),
+        **simulator_of(settings).name(parameter),
         "policy": policy,
         "sums": standard_error(below[:, :2], above[:, :2], 2 * STEP),
         "signals": standard_error(below, above, 2 * STEP),
     }
 
 
-def _numbers(policies: PolicyValueSet, sensitivity: float, policy: int, seed: int) -> Floats:
+def _numbers(
+    policies: PolicyValueSet, settings: GlucoseSettings, parameter: Floats, step: float, policy: int
+) -> Floats:
     """[days, 2+q] sums of each day, then its signals; both patients live the same days."""
-    task = glucose().task((sensitivity, USUAL_MINUTES))
+    simulator = simulator_of(settings)
+    task = simulator.tasks.task(simulator.sensitise(parameter, step))
     watched = task.episodes(policies.policies[policy], task.units.episode_length)
-    outcomes = watched.run(INFORMATION_DAYS, Stream.GLUCOSE_INFORMATION.rng(seed), transitions=True)
+    outcomes = watched.run(INFORMATION_DAYS, Stream.GLUCOSE_INFORMATION.rng(settings.seed), transitions=True)
     readings = None if policies.cells is None else policies.cells.readings
     signals = np.empty((len(outcomes), 0)) if readings is None else readings.signals.of(policy, outcomes.watched())
     return np.column_stack([outcomes.reward, outcomes.cost, signals])
@@ -443,4 +450,5 @@ EXPERIMENT = Experiment(
     "patients.png, gain.png, results.json and glucose.policyset beside it",
     quick=QUICK,
     policy_sets=lambda settings: [POLICY_SET],
+    configure=configure,
 )

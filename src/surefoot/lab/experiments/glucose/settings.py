@@ -73,6 +73,8 @@ KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ELIMINATION.name:
 LEAST_GAIN = 0.02  # of the day: days until most of less than this are not counted
 EARLY = 30  # days
 
+HOVORKA, SIMGLUCOSE = PATIENTS = "hovorka", "simglucose"
+FOREIGN = Applies(lambda settings: settings.simulator == SIMGLUCOSE, f"with --simulator {SIMGLUCOSE}")
 COMPARED = Applies(lambda settings: ADAPTING in settings.methods, f"with {ADAPTING} among the methods")
 
 
@@ -82,6 +84,7 @@ class GlucoseSettings(ExperimentSettings):
 
     Attributes:
         calibrated: further simulated patients, on whom it is counted how bold the method may be; 0 for no such row.
+        trained_on: only a calibration then promises anything of the simulator's patients.
         other_risks, compared_patients: what the risk costs is shown on the first patients only.
         learned_patients, learned_days: from which signals are learned, days of each with each settings.
         candidates, searched_days: of `insulin_candidates`.
@@ -92,6 +95,14 @@ class GlucoseSettings(ExperimentSettings):
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.", choices=KNOWN)
     risk: float = risk_option()
     seed: int = seed_option()
+    simulator: str = option(HOVORKA, f"Whose patients: {HOVORKA}, our own, or {SIMGLUCOSE}.", choices=PATIENTS)
+    trained_on: str | None = option(
+        None, f"{HOVORKA}: settings, signals and bounds are made on our own patients.", default_words="the simulator",
+        choices=(HOVORKA,), applies=FOREIGN,
+    )  # fmt: skip
+    left_out: str | None = option(
+        None, "Patient kept out of training, around whom fresh ones are.", default_words="nobody", applies=FOREIGN
+    )
     calibrated: int = option(
         200, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
     )
@@ -109,6 +120,11 @@ class GlucoseSettings(ExperimentSettings):
     searched_days: int = setting(1000, least=1)
     judged_days: int = setting(JUDGED_DAYS, least=1)
     most_judged_days: int = setting(MOST_JUDGED_DAYS, least=1)
+
+    @property
+    def transferred(self) -> bool:
+        """Whether what is deployed was made on other patients than those it is deployed on."""
+        return self.trained_on not in (None, self.simulator)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -134,3 +150,30 @@ QUICK: Mapping[str, Any] = MappingProxyType(
         "most_judged_days": 2000,
     }
 )
+
+# Of simglucose, whose days take several times as long: what differs from the above, and from `--quick`.
+SLOWER: Mapping[str, Any] = MappingProxyType({"candidates": 9, "episodes": 1200, "most_judged_days": 8000})
+SLOWER_QUICK: Mapping[str, Any] = MappingProxyType(
+    {
+        "patients": 8,
+        "risk": 0.25,
+        "cells": 30,
+        "holdout": 39,
+        "uncovered": 0.2,
+        "episodes": 100,
+        "learned_patients": 24,
+        "learned_days": 16,
+        "judged_days": 200,
+        "most_judged_days": 1000,
+    }
+)
+
+
+def configure(**given: Any) -> GlucoseSettings:
+    """Settings for the options given."""
+    if given.get("simulator") != SIMGLUCOSE:
+        return GlucoseSettings(**given)
+    if "cells" not in given:  # which is no option, and comes with --quick
+        return GlucoseSettings(**{**SLOWER, **given})
+    own = {name: value for name, value in given.items() if QUICK.get(name) != value}
+    return GlucoseSettings(**{**QUICK, **SLOWER_QUICK, **own})
