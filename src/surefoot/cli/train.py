@@ -55,6 +55,7 @@ FAMILIES: Mapping[str, Family] = {
     "media": Family("surefoot.lab.families.dope_benchmarks", "media"),
     "inventory": Family("surefoot.lab.families.dope_benchmarks", "inventory"),
     "glucose": Family("surefoot.lab.pump.family", "glucose"),
+    "water": Family("surefoot.lab.water.family", "water"),
     "two-walls": Family("surefoot.lab.families.two_walls", "two_walls"),
 }
 

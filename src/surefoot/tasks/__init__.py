@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         hopper_velocity,
     )
     from surefoot.lab.robots.task import world_of
+    from surefoot.lab.water.family import water
+    from surefoot.lab.water.settings import PumpSpeed
 else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = lazy_attributes(
         __name__,
@@ -43,6 +45,8 @@ else:  # families of the laboratory, imported when they are first used
             "surefoot.lab.robots.families": "half_cheetah_motors half_cheetah_speed_limit half_cheetah_velocity "
             "hopper_motors hopper_speed_limit hopper_velocity",
             "surefoot.lab.robots.task": "world_of",
+            "surefoot.lab.water.family": "water",
+            "surefoot.lab.water.settings": "PumpSpeed",
         },
     )
 
@@ -53,6 +57,7 @@ __all__ = [
     "InsulinSettings",
     "LogUniform",
     "Normal",
+    "PumpSpeed",
     "Tail",
     "TailEnv",
     "TaskDistribution",
@@ -79,6 +84,7 @@ __all__ = [
     "maintenance",
     "media",
     "two_walls",
+    "water",
     "windy_gridworld",
     "world_of",
 ]
