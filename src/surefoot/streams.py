@@ -61,6 +61,9 @@ class Stream(IntEnum):
     CALIBRATION_TASKS = 31
     CALIBRATION_RUNS = 32
     TAIL_TASKS = 31
+    WATER_TOWNS = 41
+    WATER_RUNS = 42
+    WATER_EVALUATION = 43
 
     # suites for authors of worlds and oracles
     SUITE_WORLD_EPISODES = 1

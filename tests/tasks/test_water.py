@@ -175,7 +175,7 @@ def test_a_speed_is_stored_as_a_number() -> None:
 
 @pytest.mark.parametrize("parameter", [[0.0, 1.0], [0.8]])
 def test_a_town_has_two_positive_numbers(parameter: list[float]) -> None:
-    with pytest.raises(InvalidInput, match="^parameter must"):
+    with pytest.raises(InvalidInput, match=r"^parameter must"):
         sf.tasks.water().task(parameter)
 
 

@@ -15,6 +15,7 @@ from scipy.optimize import linprog
 import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.adapting import day_by_day, day_streams
 from surefoot.lab.experiments.glucose import run
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.run import (
@@ -24,8 +25,6 @@ from surefoot.lab.experiments.glucose.run import (
     Contender,
     PatientRuns,
     adapt_to_patient,
-    day_by_day,
-    day_streams,
     standard_error,
     summarise_patients,
     summary,
