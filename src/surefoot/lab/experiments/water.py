@@ -373,8 +373,8 @@ def _calibration(name: str, plain: Mapping[str, Any]) -> Section:
         f"How bold simulated towns allow ‘{name}’ to be",
         paragraphs=(
             f"At each setting {found.runs} further towns live {found.episodes} days, and whichever is not shown to "
-            "keep the 3 % throughout, by a test on fresh days, counts as unsafe. The promise is about a town drawn like "
-            "these, and lasts for as many days.",
+            "keep the 3 % throughout, by a test on fresh days, counts as unsafe. The promise is about a town drawn "
+            "like these, and lasts for as many days.",
         ),
         figure=svg(settings_figure(found)),
         table=settings_table(found),
@@ -387,9 +387,9 @@ def _about(results: Results) -> Section:
         "What is simulated",
         paragraphs=(
             "EPANET 2.2 computes flows and levels of Net3, a network of 92 junctions with two pumps and three tanks, "
-            "as wntr brings it along. A day is 24 hours from midnight. Demand varies by 8 % from day to day in the whole "
-            "town and by 20 % at each junction, and tanks begin at 45 to 65 % of their height. Towns differ in demand "
-            "and in the roughness of all pipes. Which pumps run is left to the network’s own controls.",
+            "as wntr brings it along. A day is 24 hours from midnight. Demand varies by 8 % from day to day in the "
+            "whole town and by 20 % at each junction, and tanks begin at 45 to 65 % of their height. Towns differ in "
+            "demand and in the roughness of all pipes. Which pumps run is left to the network’s own controls.",
             f"Speeds to choose from: {', '.join(results['policies'])}, where safe is {SAFE.speed:g}. Each day’s speed "
             "is drawn from a mixture. What the certificate rests on is that the town at hand is one of the simulated "
             "family: docs/water.md.",
