@@ -17,8 +17,8 @@ from surefoot.report.page import render
 
 SMALL: dict[str, Any] = {
     **QUICK,
-    **{"towns": 2, "days": 4, "risk": 0.9, "cells": 4, "holdout": 5, "uncovered": 0.8, "episodes": 4},
-    **{"learned_towns": 8, "learned_days": 2, "judged_days": 8, "most_judged_days": 8},
+    **{"towns": 2, "days": 4, "risk": 0.9, "cells": 4, "holdout": 5, "uncovered": 0.8, "episodes": 160},
+    **{"learned_towns": 8, "learned_days": 2, "judged_days": 20, "most_judged_days": 20},
 }
 
 
