@@ -438,7 +438,7 @@ def _draw_towns(axes: Axes, towns: Sequence[Mapping[str, Any]], policies: Sequen
     for k, name in enumerate(policies):
         own = best == k
         if own.any():
-            axes.scatter(*places[own].T, color=shades[k], s=22, label=name)
+            axes.scatter(places[own, 0], places[own, 1], color=shades[k], s=22, label=name)
     axes.set(xlabel="demand, over the file’s", ylabel="Hazen–Williams C, over the file’s")
     axes.legend(fontsize=8, title="best speed", title_fontsize=8)
 
