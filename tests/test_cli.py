@@ -182,6 +182,8 @@ def test_the_options_of_a_family_are_its_arguments(name: str) -> None:
         pytest.skip("needs simglucose: pip install --no-deps simglucose==0.2.11")
     assert list(FAMILIES[name].options) == list(inspect.signature(FAMILIES[name].make).parameters)
     default = {option: FAMILIES[name].default(option) for option in FAMILIES[name].options}
+    if name == "water":
+        pytest.importorskip("wntr", reason="needs surefoot[water]")
     assert build_family(name, default).digest() == FAMILIES[name].make().digest()
 
 

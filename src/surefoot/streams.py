@@ -66,6 +66,9 @@ class Stream(IntEnum):
     RIVALS_TASKS = 33
     RIVALS_RUNS = 34
     RIVALS_EVALUATION = 35
+    WATER_TOWNS = 41
+    WATER_RUNS = 42
+    WATER_EVALUATION = 43
 
     # suites for authors of worlds and oracles
     SUITE_WORLD_EPISODES = 1

@@ -56,6 +56,7 @@ FAMILIES: Mapping[str, Family] = {
     "inventory": Family("surefoot.lab.families.dope_benchmarks", "inventory"),
     "glucose": Family("surefoot.lab.pump.family", "glucose"),
     "simglucose": Family("surefoot.lab.simglucose.family", "simglucose"),
+    "water": Family("surefoot.lab.water.family", "water"),
     "two-walls": Family("surefoot.lab.families.two_walls", "two_walls"),
 }
 

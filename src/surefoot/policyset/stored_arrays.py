@@ -46,9 +46,9 @@ from surefoot.tabular.policy import TabularPolicy, TimedPolicy
 from surefoot.tabular.transition_model import LARGEST_TABLE, TransitionModel, structure_of
 
 
-def _insulin(arrays: Arrays) -> Policy:
-    """Settings of the laboratory's pump, whose module is imported when a set holds some."""
-    decode: Callable[[Arrays], Policy] = pkgutil.resolve_name("surefoot.lab.pump.settings:InsulinSettings.from_arrays")
+def _decode_settings(kind: str, arrays: Arrays) -> Policy:
+    """Settings of the laboratory's pumps, whose module is imported when a set holds some."""
+    decode: Callable[[Arrays], Policy] = pkgutil.resolve_name(f"surefoot.lab.{kind}.from_arrays")
     return decode(arrays)
 
 
@@ -57,7 +57,8 @@ DECODERS: dict[str, Callable[[Arrays], Policy]] = {
     "timed": TimedPolicy.from_arrays,
     "mlp": MLPPolicy.from_arrays,
     "categorical-mlp": CategoricalPolicy.from_arrays,
-    "insulin": _insulin,
+    "insulin": partial(_decode_settings, "pump.settings:InsulinSettings"),
+    "pump-speed": partial(_decode_settings, "water.settings:PumpSpeed"),
 }
 
 # Types on disk, the usual one first. Single precision is for what no guarantee rests on, where it loses nothing: sets

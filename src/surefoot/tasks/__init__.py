@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
     from surefoot.lab.robots.task import world_of
     from surefoot.lab.simglucose.family import simglucose
+    from surefoot.lab.water.family import water
+    from surefoot.lab.water.settings import PumpSpeed
 else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = lazy_attributes(
         __name__,
@@ -45,6 +47,8 @@ else:  # families of the laboratory, imported when they are first used
             "hopper_motors hopper_speed_limit hopper_velocity",
             "surefoot.lab.robots.task": "world_of",
             "surefoot.lab.simglucose.family": "simglucose",
+            "surefoot.lab.water.family": "water",
+            "surefoot.lab.water.settings": "PumpSpeed",
         },
     )
 
@@ -55,6 +59,7 @@ __all__ = [
     "InsulinSettings",
     "LogUniform",
     "Normal",
+    "PumpSpeed",
     "Tail",
     "TailEnv",
     "TaskDistribution",
@@ -82,6 +87,7 @@ __all__ = [
     "media",
     "simglucose",
     "two_walls",
+    "water",
     "windy_gridworld",
     "world_of",
 ]

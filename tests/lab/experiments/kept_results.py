@@ -169,8 +169,29 @@ def rivals() -> dict[str, Any]:
     return {"experiment": "rivals", "version": "0", "seconds": 60.0, "settings": settings, "systems": systems}
 
 
+def water() -> dict[str, Any]:
+    """Three towns, three methods, five days; the glucose's numbers will do."""
+    pump, days = glucose(), 5
+    names = {"safe-only": "safe-only", "certified-signals": "certified-signals", "posterior": "pce-days"}
+    methods = {name: {**pump["methods"][like], "tasks": 3, "energy": 2500.0} for name, like in names.items()}
+    towns = [
+        {"parameter": [0.7, 1.0], "energy": [2000.0, 800.0, 1100.0], "below": [0.0, 0.01, 0.0], "possible": 800.0},
+        {"parameter": [0.85, 0.9], "energy": [4000.0, 1800.0, 3000.0], "below": [0.01, 0.1, 0.02], "possible": 2700.0},
+        {"parameter": [0.85, 0.87], "energy": [4600.0, 2100.0, 3300.0], "below": [0.01, 0.1, 0.05], "possible": 4000.0},
+    ]
+    settings = {
+        **{"towns": 3, "days": days, "risk": 0.05, "seed": 0, "candidates": 2, "methods": list(methods)},
+        **{"trained_on": "Net3", "calibrated": 0, "episodes": 100, "holdout": 100, "judged_days": 100},
+    }
+    return {
+        **{"experiment": "water", "version": "0", "seconds": 60.0, "settings": settings, "methods": methods},
+        **{"policies": ["safe", "speed 0.7", "speed 0.9"], "towns": towns, "refused": {}, "calibrations": {}},
+        **{"cell_known": pump["cell_known"], "bounds": pump["bounds"], "judged": {"days": 1000, "most_days": 400}},
+    }
+
+
 BY_HAND: dict[str, Callable[[], dict[str, Any]]] = {
-    each.__name__: each for each in (families, baselines, promise, covering, glucose, rivals)
+    each.__name__: each for each in (families, baselines, promise, covering, glucose, rivals, water)
 }
 
 

@@ -16,6 +16,7 @@ from scipy.optimize import linprog
 import surefoot as sf
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments import frame
+from surefoot.lab.experiments.adapting import day_by_day, day_streams
 from surefoot.lab.experiments.glucose import run, simulators
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.run import (
@@ -26,8 +27,6 @@ from surefoot.lab.experiments.glucose.run import (
     PatientRuns,
     adapt_to_patient,
     available_contenders,
-    day_by_day,
-    day_streams,
     standard_error,
     summarise_patients,
     summary,

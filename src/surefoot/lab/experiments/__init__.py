@@ -23,6 +23,7 @@ HELPS: Mapping[str, str] = {
     "families": "The certified methods on two further families: slip and wind, and machine maintenance.",
     "baselines": "Every baseline on its authors' own benchmark: regret, its growth, and safety.",
     "glucose": "The insulin pump of a new patient: time in range gained, and who was ever below range for too long.",
+    "water": "The pumps of a town in EPANET: energy saved, and whose tanks were ever below their reserve for too long.",
     "locomotion": (
         "Figure 4 of the paper: robots whose motors or target velocity nobody tells, reward and cost while adapting."
     ),

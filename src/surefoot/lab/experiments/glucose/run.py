@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import Floats
-from surefoot.bounds.cells import Cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.calibration import calibrate
-from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Task
+from surefoot.lab.experiments.adapting import AdaptedTask as PatientRuns
+from surefoot.lab.experiments.adapting import (
+    Clock,
+    Contender,
+    Judging,
+    adapt_to_task,
+    known_cell_summary,
+    mean_reward,
+    summarise_runs,
+)
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.settings import (
@@ -29,16 +33,11 @@ from surefoot.lab.experiments.glucose.settings import (
     configure,
 )
 from surefoot.lab.experiments.glucose.simulators import fresh_patients, simulator_of, training_simulator
-from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
+from surefoot.lab.experiments.judging import available
 from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import Calibration
 from surefoot.learning.certified.choice import path_to_boldness
-from surefoot.learning.learner import Learner
-from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.metrics import binomial_interval
-from surefoot.simulate.pool import EpisodePool, EpisodeStream
-from surefoot.simulate.runner import ask_and_tell
 from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
 
@@ -65,18 +64,6 @@ def run(settings: GlucoseSettings, bench: Bench) -> dict[str, Any]:
         "calibration": None if found is None else found.plain(),
         "information": told,
     }
-
-
-class Clock:
-    """Wall time by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.seconds[stage], self._last = now - self._last, now
 
 
 def train_pump_policies(settings: GlucoseSettings, bench: Bench, clock: Clock) -> PolicyValueSet:
@@ -123,26 +110,6 @@ def calibrate_pump(policies: PolicyValueSet, settings: GlucoseSettings, bench: B
 # ----------------------------------------------------------------------------------------------------------- contenders
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A method at a risk; runs at another risk than that of the experiment, or calibrated, have labels of their own."""
-
-    label: str
-    method: str
-    risk: float
-    calibration: Calibration | None = None
-
-    def learner(self, policies: PolicyValueSet, days: int, seed: int = 0) -> Learner:
-        return learner(
-            policies,
-            method=KNOWN[self.method],
-            episodes=days,
-            risk=self.risk,
-            seed=seed,
-            calibration=self.calibration,
-        )
-
-
 def available_contenders(
     policies: PolicyValueSet, settings: GlucoseSettings, found: Calibration | None
 ) -> tuple[list[Contender], dict[str, str]]:
@@ -153,7 +120,7 @@ def available_contenders(
     if ADAPTING in settings.methods:
         asked += [Contender(f"{ADAPTING}, risk {risk:g}", ADAPTING, risk) for risk in settings.other_risks]
     by_label = {one.label: one for one in asked}
-    labels, refused = available(by_label, lambda label: by_label[label].learner(policies, settings.days))
+    labels, refused = available(by_label, lambda label: by_label[label].learner(policies, settings.days, known=KNOWN))
     return [by_label[label] for label in labels], refused
 
 
@@ -162,19 +129,6 @@ def available_contenders(
 
 # Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
 NEAR, PRECISE = 0.01, 0.0005
-
-
-@dataclass(frozen=True, eq=False)
-class PatientRuns(JudgedTask):
-    """What contenders did with one patient: rewards are times in range, costs times below it.
-
-    Attributes:
-        deployed: [c, D, P] by each contender on each day, the probabilities of the settings.
-        cell_known: [P] the best mixture that is certified on all cells whose bounds the patient keeps.
-    """
-
-    deployed: Floats
-    cell_known: Floats
 
 
 def adapt_to_patients(
@@ -196,53 +150,13 @@ def adapt_to_patient(
     """Patient `number` with every contender, all of whom see the same days under the same settings."""
     task = fresh_patients(settings).task(parameter)
     seed = Stream.GLUCOSE_RUNS.seed(settings.seed, number)
-    learners = [each.learner(policies, settings.days, seed) for each in contenders]
-    days = day_streams(task, policies.policies, settings.days, seed)
-    deployed = np.stack([day_by_day(each, days, settings.days, len(policies.policies)) for each in learners])
-    judge = PolicyMeans(
-        task, policies.policies, [settings.seed, Stream.GLUCOSE_EVALUATION, number], settings.judged_days
-    )
-    mixtures = np.unique(deployed.reshape(-1, deployed.shape[-1]), axis=0)
-    judge.decide(mixtures, settings.most_judged_days, near=NEAR, precise=PRECISE)
-    mean, budget = judge.mean, float(task.units.budget[0])
-    possible = known = best(budget - mean[None, :, 1], mean[:, 0])
-    if policies.cells is not None:
-        known = _best_within_cells(policies.cells, mean, judge.error, budget)
-    return PatientRuns(parameter, mean, judge.error, judge.count, possible, deployed, known)
-
-
-def day_streams(task: Task, policies: Sequence[Policy], days: int, seed: int) -> Callable[[int], EpisodeStream]:
-    """The days that methods learn from, of one patient under each of the settings, simulated when first asked for."""
-
-    @cache
-    def stream(policy: int) -> EpisodeStream:
-        simulated = task.episodes(policies[policy], task.units.episode_length)
-        return EpisodeStream(simulated, np.random.default_rng([seed, policy]), [days], order=np.arange(days))
-
-    return stream
-
-
-def day_by_day(learner: Learner, stream: Callable[[int], EpisodeStream], days: int, policies: int) -> Floats:
-    """[D, P] the mixture deployed on each day."""
-    weights = np.zeros((days, policies))
-    for begin, deployed in ask_and_tell(learner, EpisodePool(stream), days):
-        weights[begin:] = 0.0
-        weights[begin:, deployed.indices] = deployed.weights
-    return weights
-
-
-def _best_within_cells(cells: Cells, mean: Floats, error: Floats, budget: float) -> Floats:
-    """[P] what the bounds alone allow: on all cells that hold the patient's values [P, 2], as far as these are known;
-    of a patient whom none holds, the safe settings."""
-    own, doubt = np.column_stack([mean[:, 0], budget - mean[:, 1]]), STANDARD_ERRORS * error
-    holds = ((cells.lower <= own + doubt) & (cells.upper >= own - doubt)).all(axis=(1, 2))
-    return best(cells.lower[holds, :, 1], mean[:, 0]) if holds.any() else np.eye(len(mean))[0]
+    learners = [each.learner(policies, settings.days, seed, known=KNOWN) for each in contenders]
+    evaluation = [settings.seed, Stream.GLUCOSE_EVALUATION, number]
+    judging = Judging(evaluation, settings.judged_days, settings.most_judged_days, NEAR, PRECISE)
+    return adapt_to_task(policies, learners, task, settings.days, seed, judging)
 
 
 # ----------------------------------------------------------------------------------------- what results.json has of it
-
-
-REACHED = 0.9  # of the possible gain
 
 
 def summarise_patients(
@@ -256,7 +170,7 @@ def summarise_patients(
     methods, risks = {}, {}
     for place, one in enumerate(contenders):
         proved = one.calibration is not None or not settings.transferred
-        certified = one.learner(policies, settings.days).certified and proved
+        certified = one.learner(policies, settings.days, known=KNOWN).certified and proved
         if one.label in settings.rows:
             methods[one.label] = summary(patients, place, certified=certified, risk=one.risk)
         if one.method == ADAPTING and one.calibration is None:
@@ -265,7 +179,7 @@ def summarise_patients(
     return {
         "methods": methods,
         "risks": dict(sorted(risks.items(), key=lambda item: float(item[0]))),
-        "cell_known": known_cell_summary(patients),
+        "cell_known": known_cell_summary(patients, BUDGET),
         "policies": [policies.name(index) for index in range(len(policies.policies))],
         "bounds": {"cells": 0 if cells is None else len(cells), "uncovered": 1.0 if cells is None else cells.uncovered},
         "patients": {
@@ -280,67 +194,11 @@ def summarise_patients(
 
 
 def summary(patients: Sequence[PatientRuns], contender: int, *, certified: bool, risk: float) -> dict[str, Any]:
-    """One contender over all patients, as plain data. Shares are ratios of sums over the patients.
-
-    A day counts no more gain than is safely possible: what goes beyond is bought with time below range. Days above the
-    budget are not days on which most of the gain was reached. What is deployed on the first day is deployed to
-    everybody; who is given anything else has `moved`.
-    """
-    gains = np.stack([each.gains(each.deployed[contender]) for each in patients])  # [n, D]
-    possible = np.array([each.possible_gain for each in patients])
-    daily = gains.sum(axis=0) / max(possible.sum(), 1e-12)
-    counted = possible >= LEAST_GAIN
-    left = [_first((each.deployed[contender] != each.deployed[contender][0]).any(axis=1)) for each in patients]
-    excess = [each.excess(each.deployed[contender], BUDGET) for each in patients]
-    above, error = (np.stack(column) for column in zip(*excess, strict=True))  # [n, D] each
-    unsafe_days = above > STANDARD_ERRORS * error
-    unsafe = unsafe_days.any(axis=1)
-    kept = np.where(unsafe_days, -np.inf, gains)[counted]
-    until = [_first(own >= REACHED * most - 1e-12) for own, most in zip(kept, possible[counted], strict=True)]
-    undecided = (above > -STANDARD_ERRORS * error).any(axis=1) & ~unsafe
-    return {
-        "certified": certified,
-        "risk": risk,
-        "tasks": len(patients),
-        "unsafe_tasks": int(unsafe.sum()),
-        "undecided_tasks": int(undecided.sum()),
-        "unsafe_interval": list(binomial_interval(int(unsafe.sum()), len(patients))),
-        "unsafe_days": int(unsafe_days.sum()),
-        "largest_below": float(BUDGET + above.max()),
-        "largest_below_error": float(error.flat[above.argmax()]),
-        "share_early": float(daily[:EARLY].mean()),
-        "share": float(daily.mean()),
-        "share_by_day": daily.tolist(),
-        "in_range": float(np.mean([(each.deployed[contender] @ each.mean[:, 0]).mean() for each in patients])),
-        "counted": int(counted.sum()),
-        "reached": sum(each is not None for each in until),
-        "days_until": until,
-        "median_days": _median(until),
-        "moved": sum(each is not None for each in left),
-        "median_moved": _median(left),
-    }
-
-
-def _first(days: Any) -> int | None:
-    """The first day that is True, counted from 1; None if none is."""
-    return int(np.argmax(days)) + 1 if np.any(days) else None
-
-
-def _median(days: Sequence[int | None]) -> float | None:
-    """Those who never got there got there last; None if that is the median."""
-    found = float(np.median([np.inf if each is None else each for each in days])) if days else np.inf
-    return found if np.isfinite(found) else None
-
-
-def known_cell_summary(patients: Sequence[PatientRuns]) -> dict[str, Any]:
-    """What is lost if the patient's cell is known from the first day: the width of the bounds."""
-    gains = np.array([each.gains(each.cell_known[None])[0] for each in patients])
-    possible = np.array([each.possible_gain for each in patients])
-    unsafe = [each.excess(each.cell_known[None], BUDGET) for each in patients]
-    return {
-        "share": float(gains.sum() / max(possible.sum(), 1e-12)),
-        "unsafe_tasks": sum(bool(over > STANDARD_ERRORS * error) for over, error in unsafe),
-    }
+    """One contender over all patients, as plain data: what `summarise_runs` has, and time in range."""
+    found = summarise_runs(
+        patients, contender, certified=certified, risk=risk, budget=BUDGET, least_gain=LEAST_GAIN, early=EARLY
+    )
+    return {**found, "in_range": mean_reward(patients, contender)}
 
 
 def _errors(patients: Sequence[PatientRuns], contenders: int) -> dict[str, Any]:
