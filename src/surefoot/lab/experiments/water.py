@@ -321,14 +321,14 @@ def _verdict(results: Results) -> Verdict:
     days = f"over the first {settings['days']} days"
     worth = "" if found is None else f"‘{name}’ saved {percent(found['share'])} of what is possible {days}, and "
     return Verdict(
-        f"In simulation {worth}{verdict.in_words(methods, 'towns')}.",
+        f"In simulation {worth}{verdict.in_words(methods, settings['risk'], 'towns')}.",
         (
             Answer(
                 "Saved",
                 "nothing" if found is None else percent(found["share"]),
                 f"of the energy that can be saved safely, {days}",
             ),
-            verdict.safety(methods),
+            verdict.safety(methods, settings["risk"]),
             verdict.sureness(methods, settings["risk"], "towns"),
             verdict.elapsed_time(results["seconds"], f"{len(methods)} methods on {settings['towns']} towns"),
         ),
