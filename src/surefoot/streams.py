@@ -66,9 +66,9 @@ class Stream(IntEnum):
     RIVALS_TASKS = 33
     RIVALS_RUNS = 34
     RIVALS_EVALUATION = 35
-    WATER_TOWNS = 41
-    WATER_RUNS = 42
-    WATER_EVALUATION = 43
+    WATER_TOWNS = 43
+    WATER_RUNS = 44
+    WATER_EVALUATION = 45
 
     # suites for authors of worlds and oracles
     SUITE_WORLD_EPISODES = 1

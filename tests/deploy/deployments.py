@@ -91,7 +91,14 @@ def told(order: Order, method: str = "certified-returns") -> dict[str, Any]:
     if method == "certified-signals":
         return turn_told(order)
     episode = steps(order, method)
-    if method in ("certified", "certified-likelihood", "certified-ball", "posterior", *BASELINES):
+    if method in (
+        "certified",
+        "certified-likelihood",
+        "certified-ball",
+        "posterior",
+        "certainty-equivalence",
+        *BASELINES,
+    ):
         return {"transitions": episode}
     return {"rewards": episode["rewards"], "costs": episode["costs"], "first_state": episode["states"][0]}
 

@@ -191,9 +191,8 @@ class Trial:
 
 
 def _place(entropy: list[int], policy: int) -> tuple[int, ...]:
-    """Stage, task and policy."""
-    _, stage, _, number = entropy
-    return stage, number, policy
+    """Stage, task and policy: entropy is [seed, stage, attempt, number]."""
+    return (*entropy[1::2], policy)
 
 
 def is_feasible(units: Units, lower: Floats, upper: Floats) -> bool:

@@ -22,6 +22,7 @@ from surefoot.cmdp.external_policy import ExternalPolicy, RecordingController, f
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
+from surefoot.estimates import check_ranges
 from surefoot.fan_out import check_jobs, parallel_map
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import Entry, PolicyValueSet
@@ -134,6 +135,8 @@ def _values_on(
         values = np.array([[exact.reward, *exact.margin] for exact in map(task.values, policies)])
         return values, np.zeros(len(units.budget))
     played = [task.episodes(policy, units.episode_length).run(TRIED_EPISODES, rng) for policy in policies]
+    for outcomes in played:
+        check_ranges(outcomes, units)
     values = np.array([[each.reward.mean(), *(units.budget - each.cost.mean(axis=0))] for each in played])
     return values, played[0].cost.std(axis=0)
 

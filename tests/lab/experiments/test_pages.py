@@ -101,6 +101,12 @@ UNSAFE: dict[str, dict[tuple[str | int, ...], dict[str, Any]]] = {
     "adapt": {("methods", "certified"): {"unsafe_tasks": 1, "unsafe_episodes": 5}},
     "families": {("families", "windy", "methods", "certified-ball"): {"unsafe_tasks": 1}},
     "baselines": {("benchmarks", "media", "methods", "certified-likelihood"): {"unsafe_tasks": 1}},
+    "rivals": {
+        ("systems", "pump", "methods", "certified", "default"): {
+            "unsafe": 60,
+            "interval": list(binomial_interval(60, 200)),
+        }
+    },
     "tail": {("rows", 0): {"unsafe": 1}},
     "lower-bound": {("rows", 0): {"unsafe": 1}},
     "regret": {("runs", 0): {"unsafe": True}},
