@@ -54,7 +54,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "tasks", [wheels(), family(_wheel, Finite(np.linspace(0.2, 1.2, 5)[:, None]))], ids=["sampled", "finite"]
+    "tasks",
+    [pytest.param(wheels(), marks=pytest.mark.long), family(_wheel, Finite(np.linspace(0.2, 1.2, 5)[:, None]))],
+    ids=["sampled", "finite"],
 )
 def test_a_second_call_goes_on_where_the_first_ended(
     tasks: TaskDistribution, tmp_path: Path, played: list[int]
@@ -102,6 +104,7 @@ def test_who_has_looked_must_pay_for_another_look(tmp_path: Path) -> None:
     made(tmp_path, MORE)
 
 
+@pytest.mark.long
 def test_signals_are_kept_with_the_way_they_were_learned(tmp_path: Path) -> None:
     lesson = sf.LearnedSignals(tasks=8, episodes=4, windows=2)
     made(tmp_path / "a", FEW, shown_wheels(), signals=lesson)
