@@ -315,7 +315,7 @@ def _unsafe_cell(row: Mapping[str, Any]) -> str | Cell:
 
 def _verdict(results: Results) -> Verdict:
     settings, methods = results["settings"], results["methods"]
-    certified = {name: own for name, own in methods.items() if own["certified"]}
+    certified = {name: own for name, own in methods.items() if own["certified"] and name != REFERENCE}
     name = max(certified, key=lambda each: certified[each]["share"], default=None)
     found = None if name is None else certified[name]
     days = f"over the first {settings['days']} days"
