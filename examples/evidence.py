@@ -74,13 +74,11 @@ class Hidden:
         return SimulatorOnly(self.tables.task(parameter))
 
 
-# What is deployed is within 0.05 of its budget, which only many episodes show; and over 40,000 of them bounds that are
-# too narrow rule out the right cell, unless evidence is held against wider ones. A first attempt, judged on 200,000
-# episodes, did not pass.
-GRIDWORLD_JUDGED, GRIDWORLD_ATTEMPT = 1_000_000, 2
-GRIDWORLD_PATH = (
-    {"width": 0.0, "evidence_width": 0.2, "level": 0.1, "slack": 0.03},
-    {"width": 0.0, "evidence_width": 0.1, "level": 0.1, "slack": 0.02},
+# What is deployed is close to its budget, which only many episodes show; and over 40,000 of them bounds that are too
+# narrow rule out the right cell, unless evidence is held against wider ones. Two attempts with a slack of 0.03 failed.
+GRIDWORLD_JUDGED, GRIDWORLD_ATTEMPT = 1_000_000, 3
+GRIDWORLD_PATH = tuple(
+    {"width": 0.0, "evidence_width": 0.2, "level": 0.05, "slack": slack} for slack in (0.12, 0.09, 0.06)
 )
 
 
