@@ -117,7 +117,8 @@ def environment(given: argparse.Namespace) -> None:
         family, policies = FAMILIES[given.what].tasks(), load_shipped(given.what).policies
     else:
         example = import_module(given.what)
-        family, policies = example.tasks(), kept(given, lambda: environment_policies(example, given))
+        controllers = {each.name: each for each in (example.SAFE, *example.CANDIDATES)}
+        family, policies = example.tasks(), kept(given, lambda: environment_policies(example, given), controllers)
     tasks = [family.task(parameter) for parameter in family.sample(given.tasks, np.random.default_rng(1))]
     bests = Parallel(n_jobs=given.jobs)(delayed(possible)(task, policies, k, judged) for k, task in enumerate(tasks))
     for name, options in contenders(policies, family, episodes, given, counted).items():
@@ -147,10 +148,12 @@ def environment_policies(example: Any, given: argparse.Namespace) -> sf.PolicyVa
     )
 
 
-def kept(given: argparse.Namespace, make: Callable[[], sf.PolicyValueSet]) -> sf.PolicyValueSet:
+def kept(
+    given: argparse.Namespace, make: Callable[[], sf.PolicyValueSet], controllers: Any = None
+) -> sf.PolicyValueSet:
     """The policy set of the file that was named, made if there is none."""
     if given.policies and Path(given.policies).exists():
-        return sf.PolicyValueSet.load(given.policies)
+        return sf.PolicyValueSet.load(given.policies, controllers=controllers)
     policies = make()
     if given.policies:
         policies.save(given.policies)
