@@ -40,7 +40,7 @@ from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 SUMS, SIGNALS = "certified-returns", "certified-signals"
 RISK, ENOUGH = 0.05, 0.9
 JUDGED = 4000  # episodes of each policy; those of robots take 10 to 25 ms
-MOTORS = {"half-cheetah-motors": 500, "hopper-motors": 500}
+MOTORS, MOTORS_JUDGED = ("half-cheetah-motors", "hopper-motors"), 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def gridworld_policies(tables: Any, hidden: Any, given: argparse.Namespace) -> s
 
 
 def environment(given: argparse.Namespace) -> None:
-    episodes, judged = given.episodes, MOTORS.get(given.what, JUDGED)
+    episodes, judged = given.episodes, MOTORS_JUDGED if given.what in MOTORS else JUDGED
     counted: dict[str, Any] = {"judged_on": 2 * judged}
     if given.what == "pump":
         family, policies = sf.tasks.glucose(), sf.PolicyValueSet.load(given.policies)

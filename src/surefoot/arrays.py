@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InvalidInput
 
@@ -181,3 +181,11 @@ def normalise_rows(rows: Floats) -> Floats:
     sums = rows.sum(axis=-1, keepdims=True)
     quotient: Floats = rows / np.where(np.abs(sums - 1) > ROW_SUM_ROUNDING, sums, 1.0)
     return quotient
+
+
+DIGEST_DIGITS = 12
+
+
+def format_digits(value: ArrayLike) -> list[str]:
+    """To the digits that all processors agree on, for digests."""
+    return [f"{each:.{DIGEST_DIGITS}g}" for each in np.ravel(value)]

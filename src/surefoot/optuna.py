@@ -111,7 +111,7 @@ class CertifiedSampler(BaseSampler):
         """The value that a parameter has in the policy that was ordered."""
         _, index = trial.system_attrs[ORDER]
         for row in self._rows:
-            _check_suggested(row, param_name, param_distribution)
+            _check_distribution(row, param_name, param_distribution)
         return self._row(index)[param_name]
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
@@ -267,7 +267,7 @@ def _numeric_fields(policy: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
-def _check_suggested(row: Mapping[str, Any], name: str, distribution: BaseDistribution) -> None:
+def _check_distribution(row: Mapping[str, Any], name: str, distribution: BaseDistribution) -> None:
     """Every policy must be within what was suggested: which one is ordered is known to nobody beforehand."""
     if name not in row:
         raise InvalidInput(f"{name!r} must be one of {list(row)}, which the policies have{did_you_mean(name, row)}")

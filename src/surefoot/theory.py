@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 
 def lipschitz_constant(discount: float) -> float:
     """L = 1/(1-γ) + 2γ/(1-γ)², Lemma "smooth"; valid when all tasks share their start distribution (E5)."""
@@ -143,6 +145,14 @@ def mixture_value(candidate: Any, safe: Any, weight: float) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------- regret (Theorem 4.2)
+
+
+def largest_weights(margin: Any) -> Any:
+    """[J, P] the most of each policy that keeps all budgets when mixed with the safe one, the first, by margins
+    [J, P, m]: min B_s/(B_s + [-B]₊) (docs/guarantees.md, Proposition 1, for two policies)."""
+    safe = np.maximum(margin[:, :1], 0.0)
+    breaks = margin < 0
+    return np.where(breaks, safe / np.where(breaks, safe - margin, 1.0), 1.0).min(axis=2)
 
 
 def most_candidates(cover_number: int, delta: float) -> float:

@@ -84,7 +84,7 @@ class KeptEpisodes:
     def check_attempt(self, settings: ResolvedBounds) -> None:
         """Refuse another look at these tasks by an attempt that has had its own."""
         used = self._attempts().get(str(settings.attempt))
-        if used is not None and used != _told(settings):
+        if used is not None and used != _describe(settings):
             ended = [int(each) for each in self._attempts()]
             raise InvalidInput(
                 f"attempt must be {max(ended) + 1} for episodes of which bounds were made already ({used}): whoever "
@@ -93,7 +93,7 @@ class KeptEpisodes:
             )
 
     def end_attempt(self, settings: ResolvedBounds) -> None:
-        ended = {**self._attempts(), str(settings.attempt): _told(settings)}
+        ended = {**self._attempts(), str(settings.attempt): _describe(settings)}
         write_file(self.folder / ATTEMPTS, json.dumps(ended, indent=1).encode(), argument="keep")
 
     def _attempts(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class KeptEpisodes:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(stream, *numbers)))
 
 
-def _told(settings: ResolvedBounds) -> str:
+def _describe(settings: ResolvedBounds) -> str:
     return f"cells {settings.cells}, holdout {settings.holdout}, episodes {settings.episodes}, {settings.uncovered:g}"
 
 

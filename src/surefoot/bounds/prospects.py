@@ -15,8 +15,9 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
+from surefoot.bounds.simulation import SAFE
+from surefoot.theory import largest_weights
 
-SAFE = 0  # the place of π_s among the policies
 MUCH = 0.9  # of the possible gain, with which nobody need ask for more
 MORE = (2, 4, 8, 16, 32)  # times as many episodes
 WORTHWHILE = 0.75
@@ -72,10 +73,8 @@ class Prospects:
 
     def _gain(self, margin: Floats) -> float:
         """Over the safe policy, as a mean over cells: of the policy that it pays most to add to it, as much as margins
-        [J, P, m] leave safe, α = min B_s/(B_s + [-B]₊) (Proposition 1, for two policies)."""
-        safe, short = np.maximum(margin[:, [SAFE]], 0.0), np.maximum(-margin, 0.0)
-        weight = np.where(short > 0, safe / np.maximum(safe + short, 1e-300), 1.0).min(axis=2)
-        gain = (weight * (self.reward - self.reward[:, [SAFE]])).max(axis=1)
+        [J, P, m] leave safe."""
+        gain = (largest_weights(margin) * (self.reward - self.reward[:, [SAFE]])).max(axis=1)
         return float(self.prior @ gain)
 
 

@@ -39,6 +39,12 @@ class Policy(Protocol):
     def to_arrays(self) -> dict[str, NDArray[Any]]: ...
 
 
+def check_acts(policy: object) -> None:
+    """Refuse what cannot act, as tasks that are simulated need it to."""
+    if not callable(getattr(policy, "act", None)):
+        raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+
+
 class Predicting(ABC):
     """The convention of Stable-Baselines3, for a policy that acts: derive from this to have `predict`.
 

@@ -40,7 +40,7 @@ def episodes_of(log: Log, policy: int = SAFE) -> list[Episode]:
     if isinstance(log, Outcomes):
         found = list(_of_outcomes(log))
     elif isinstance(log, Sequence) and all(isinstance(each, Mapping) for each in log):
-        found = [_checked(cast(Mapping[str, Any], each), f"episode {k}") for k, each in enumerate(log)]
+        found = [_as_episode(cast(Mapping[str, Any], each), f"episode {k}") for k, each in enumerate(log)]
     else:
         raise InvalidInput(
             "episodes must be the path of a file, Outcomes, or a sequence of what Deployment.tell takes for each, got "
@@ -160,10 +160,10 @@ def _json_episodes(text: str, where: str) -> Iterator[Episode]:
             raise ArtifactError(f"{where}, line {k}: must hold JSON: {error}") from None
         if not isinstance(told, Mapping):
             raise ArtifactError(f"{where}, line {k}: must hold an object, found {type(told).__name__}")
-        yield _checked(told, f"{where}, line {k}")
+        yield _as_episode(told, f"{where}, line {k}")
 
 
-def _checked(told: Mapping[str, Any], place: str) -> Episode:
+def _as_episode(told: Mapping[str, Any], place: str) -> Episode:
     unknown = sorted(map(str, told.keys() - (FIELDS - {"breach"})))
     if unknown:
         raise InvalidInput(

@@ -44,6 +44,12 @@ class Mixture:
         drawn: Integers = self.indices[np.minimum(place, len(self.indices) - 1)]
         return drawn
 
+    def probabilities(self, policies: int) -> Floats:
+        """[P] of all policies, 0 of those that are not in it."""
+        found = np.zeros(policies)
+        found[self.indices] = self.weights
+        return found
+
     @cached_property
     def _cumulative(self) -> Floats:
         return np.cumsum(self.weights)

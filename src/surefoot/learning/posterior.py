@@ -25,6 +25,7 @@ from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mi
 from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.theory import largest_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ def chance_constrained_pair(belief: Floats, values: Floats, share: float, slack:
         values: [J, P, 1+m] reward and margins.
     """
     margin = values[:, :, 1:]
-    weights = _largest_weights(margin - slack * np.maximum(margin[:, :1], 0.0))  # [J, P]
+    weights = largest_weights(margin - slack * np.maximum(margin[:, :1], 0.0))  # [J, P]
     order = np.argsort(weights, axis=0, kind="stable")
     mass = np.cumsum(belief[order], axis=0)
     first = (mass > share).argmax(axis=0)  # the first cell, from the strictest on, that must be kept
@@ -115,15 +116,6 @@ def chance_constrained_pair(belief: Floats, values: Floats, share: float, slack:
     if best == SAFE or weight == 0:
         return SAFE_MIXTURE
     return Mixture(np.array([SAFE, best]), np.array([1 - weight, weight]))
-
-
-def _largest_weights(margin: Floats) -> Floats:
-    """[J, P] the most of each policy that, mixed with the safe one, keeps all budgets: margins [J, P, m]."""
-    safe = np.maximum(margin[:, :1], 0.0)
-    breaks = margin < 0
-    limits = np.where(breaks, safe / np.where(breaks, safe - margin, 1.0), 1.0)
-    largest: Floats = limits.min(axis=2)
-    return largest
 
 
 # ------------------------------------------------------------------------------------------------------------- by name

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.arrays import Floats, check_int
-from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.tasks.distribution import ParameterDistribution
@@ -108,8 +108,7 @@ class GymTask:
 
     def episodes(self, policy: Policy, steps: int) -> GymEpisodes:
         """One by one, or side by side where the system can."""
-        if not callable(getattr(policy, "act", None)):
-            raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+        check_acts(policy)
         return GymEpisodes(self.options, self.parameter, self._spaces[1], policy, check_int("steps", steps))
 
     def world(self, lanes: int, *others: GymTask) -> GymWorld:

@@ -81,6 +81,22 @@ def test_quick_runs_of_slower_patients_are_smaller() -> None:
     assert not usual.transferred
 
 
+@pytest.mark.parametrize(
+    ("given", "proved", "calibrated"),
+    [
+        ({}, True, True),
+        ({"simulator": "simglucose", "trained_on": "hovorka"}, False, True),
+        ({"simulator": "simglucose", "left_out": "adult#007"}, False, False),
+    ],
+)
+def test_nothing_is_certified_for_patients_that_no_promise_is_about(
+    given: dict[str, str], proved: bool, calibrated: bool
+) -> None:
+    settings = configure(**given)
+    assert settings.covers_fresh_patients(False) == proved
+    assert settings.covers_fresh_patients(True) == calibrated
+
+
 def test_patients_left_out_are_simglucoses() -> None:
     with pytest.raises(InvalidInput, match="simulator simglucose"):
         frame.check_applies(configure(left_out="adult#007"), ["left_out"])

@@ -20,7 +20,6 @@ from surefoot.lab.rivals.tally import (
     Tally,
     alone,
     cell_values,
-    density_of,
     empty_tally,
     mixture_of,
     noise_of,
@@ -103,7 +102,7 @@ def test_a_tally_knows_what_its_episodes_were_drawn_from() -> None:
     first, second = mixture_of(np.array([0.9, 0.1, 0.0])), mixture_of(np.array([0.2, 0.2, 0.6]))
     tally = empty_tally(3, 2).add(np.array([0, 0, 1]), np.ones((3, 2))).close(first)
     tally = tally.add(np.array([2]), np.full((1, 2), 5.0)).close(second)
-    np.testing.assert_allclose(tally.density, (3 * density_of(first, 3) + density_of(second, 3)) / 4)
+    np.testing.assert_allclose(tally.density, (3 * first.probabilities(3) + second.probabilities(3)) / 4)
     assert tally.count.tolist() == [2, 1, 1]
     assert tally.mean[2].tolist() == [5.0, 5.0]
 
@@ -241,7 +240,7 @@ def test_a_new_distribution_must_pass_the_test() -> None:
     first = learner(gridworld_set(), method="seldonian").deployed
     assert first.weight == pytest.approx(seldonian.EXPLORE)
     passed = seldonian_choice(cost=0.0)
-    assert density_of(passed, 10)[1] == pytest.approx(1 - seldonian.EXPLORE + seldonian.EXPLORE / 9)
+    assert passed.probabilities(10)[1] == pytest.approx(1 - seldonian.EXPLORE + seldonian.EXPLORE / 9)
     refused = seldonian_choice(cost=100.0)
     np.testing.assert_array_equal(refused.weights, first.weights)
 

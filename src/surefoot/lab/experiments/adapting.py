@@ -119,8 +119,7 @@ def day_by_day(learner: Learner, stream: Callable[[int], EpisodeStream], days: i
     """[D, P] the mixture deployed on each day."""
     weights = np.zeros((days, policies))
     for begin, deployed in ask_and_tell(learner, EpisodePool(stream), days):
-        weights[begin:] = 0.0
-        weights[begin:, deployed.indices] = deployed.weights
+        weights[begin:] = deployed.probabilities(policies)
     return weights
 
 

@@ -281,7 +281,7 @@ def page(results: Results) -> Report:
             *([_fresh_section(results, shown[FRESH])] if FRESH in shown else []),
             *(Section("Figure 1: optimal policies", _FIGURE_1, svg(each), _CAPTION_1) for each in first.values()),
             *_calibration_sections(results),
-            Section("Why the certified methods may move sooner", _certified(settings["risk"])),
+            Section("Why the certified methods may move sooner", _explain_certificates(settings["risk"])),
             Section(PLAN, _PLAN, table=shown[PLAN]),
             Section("What happened on the way", table=events_table(events)),
             Section("Where the paper's text and its figure disagree", _DISCREPANCIES),
@@ -322,7 +322,7 @@ _DISCREPANCIES = (
 )
 
 
-def _certified(risk: float) -> tuple[str, ...]:
+def _explain_certificates(risk: float) -> tuple[str, ...]:
     return (
         "The paper's test looks at one candidate at a time and asks: does this candidate behave as it would if it "
         "were the right one? Until that is settled it must assume the worst of the candidate, a policy that spends "

@@ -111,10 +111,7 @@ class JudgedTask:
 
 def best(margin: Floats, reward: Floats) -> Floats:
     """[P] the mixture of the largest reward [P] whose margins [R, P] are all kept."""
-    found = best_mixture(margin, reward)
-    weights = np.zeros(len(reward))
-    weights[found.indices] = found.weights
-    return weights
+    return best_mixture(margin, reward).probabilities(len(reward))
 
 
 def available(methods: Iterable[str], make: Callable[[str], object]) -> tuple[list[str], dict[str, str]]:

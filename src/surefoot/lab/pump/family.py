@@ -15,10 +15,9 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, assign, check_int, finite_array
-from surefoot.cmdp.policy import Policy
+from surefoot.arrays import Floats, assign, check_int, finite_array, format_digits
+from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump import days, model
@@ -29,7 +28,6 @@ from surefoot.tasks.distribution import LogUniform
 from surefoot.tasks.task_distribution import TaskDistribution
 
 SENSOR_RANGE = (40.0, 400.0)
-DIGEST_DIGITS = 12
 
 OPTIONS = {
     "least_sensitivity": "least sensitivity to insulin, over the mean",
@@ -109,8 +107,7 @@ class GlucoseTask:
         return (4,)
 
     def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
-        if not callable(getattr(policy, "act", None)):
-            raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+        check_acts(policy)
         return SimulatedDays(partial(HovorkaLanes, self.patient, self.law), policy, check_int("steps", steps))
 
     def digest(self) -> str:
@@ -141,8 +138,3 @@ class HovorkaLanes:
 
     def advance(self, insulin: Floats, t: int) -> None:
         self._body.advance(insulin, self._days.eaten[t], self._days.response[t])
-
-
-def format_digits(value: ArrayLike) -> list[str]:
-    """To the digits that all processors agree on."""
-    return [f"{each:.{DIGEST_DIGITS}g}" for each in np.ravel(value)]

@@ -88,7 +88,7 @@ class SimulatedDays:
                 lanes.advance(insulin, t)
                 given[t if transitions else 0] = insulin
         _check_finite(readings)
-        return Outcomes(*_reward_and_cost(readings[1:]), observed=_make_observed(seen, given) if transitions else None)
+        return Outcomes(*_reward_and_cost(readings[1:]), observed=_observations(seen, given) if transitions else None)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
@@ -116,7 +116,7 @@ def _reward_and_cost(readings: Floats) -> tuple[Floats, Floats]:
     return within, below[:, None]
 
 
-def _make_observed(seen: Floats, given: Floats) -> Observed:
+def _observations(seen: Floats, given: Floats) -> Observed:
     """From [steps+1, 4, n] and [steps, n]."""
     observations = np.ascontiguousarray(np.moveaxis(seen, 2, 0))
     actions: NDArray[Any] = np.ascontiguousarray(given.T)[..., None]

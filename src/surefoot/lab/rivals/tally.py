@@ -64,20 +64,13 @@ class Tally:
         """All since the last decision were drawn from what was deployed since then."""
         now = int(self.count.sum())
         return replace(
-            self, ordered=self.ordered + (now - self.known) * density_of(deployed, len(self.count)), known=now
+            self, ordered=self.ordered + (now - self.known) * deployed.probabilities(len(self.count)), known=now
         )
 
 
 def empty_tally(policies: int, numbers: int) -> Tally:
     zeros = np.zeros((policies, numbers))
     return Tally(np.zeros(policies, dtype=np.int64), zeros, zeros, np.zeros(policies), 0)
-
-
-def density_of(mixture: Mixture, policies: int) -> Floats:
-    """[P]"""
-    density = np.zeros(policies)
-    density[mixture.indices] = mixture.weights
-    return density
 
 
 def mixture_of(density: Floats) -> Mixture:

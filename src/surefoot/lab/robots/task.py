@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers, Mask, assign, check_int, finite_array, generator
+from surefoot.arrays import Floats, Integers, Mask, assign, check_int, finite_array, format_digits, generator
 from surefoot.cmdp.episode import Observed, Outcomes
-from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Shapes
 from surefoot.errors import InvalidInput
@@ -134,7 +134,6 @@ def _weights(discount: float, steps: int) -> tuple[Floats, Floats]:
 # ---------------------------------------------------------------------------------------------------------------- tasks
 
 
-DIGEST_DIGITS = 12
 LANES = 256  # episodes side by side
 
 
@@ -177,13 +176,12 @@ class LocomotionTask:
         told = {
             **self.system.description(),
             "model": model_text(self.system.robot),
-            "parameter": f"{self.parameter[0]:.{DIGEST_DIGITS}g}",
+            "parameter": format_digits(self.parameter)[0],
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def episodes(self, policy: Policy, steps: int) -> SimulatedEpisodes:
-        if not callable(getattr(policy, "act", None)):
-            raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+        check_acts(policy)
         return SimulatedEpisodes(self, policy, min(check_int("steps", steps), self.system.steps))
 
     def world(self, lanes: int, *others: LocomotionTask) -> LocomotionWorld:

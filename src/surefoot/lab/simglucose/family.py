@@ -10,11 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from surefoot.arrays import Floats, assign, check_int, finite_array
-from surefoot.cmdp.policy import Policy
+from surefoot.arrays import Floats, assign, check_int, finite_array, format_digits
+from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.lab.pump.family import format_digits
 from surefoot.lab.pump.simulated_days import BUDGET, HIGH, LOW, MOST_INSULIN, SPACES, UNITS, SimulatedDays
 from surefoot.lab.simglucose import days
 from surefoot.lab.simglucose.days import sample_days
@@ -103,8 +102,7 @@ class SimglucoseTask:
         return (4,)
 
     def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
-        if not callable(getattr(policy, "act", None)):
-            raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+        check_acts(policy)
         return SimulatedDays(partial(SimglucoseLanes, self.patient), policy, check_int("steps", steps), LANES)
 
     def digest(self) -> str:

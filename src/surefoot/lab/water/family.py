@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats, assign, check_int, finite_array, generator
+from surefoot.arrays import Floats, assign, check_int, finite_array, format_digits, generator
 from surefoot.cmdp.episode import Observed, Outcomes
-from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.water import days
@@ -31,7 +30,6 @@ from surefoot.tasks.task_distribution import TaskDistribution
 HOURS = 24
 RESERVE, BUDGET = 0.3, 0.03
 MOST_POWER = 660.0  # kW: of both pumps at 1.2, where flow times head is largest on their curves
-DIGEST_DIGITS = 12
 TANKS = 3
 
 SPACES = "1 constraint(s), observations [3 tanks, 0 lowest to 1 highest, pumps kW], actions [speed of the pumps]"
@@ -117,17 +115,16 @@ class WaterTask:
         return (TANKS + 1,)
 
     def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
-        if not callable(getattr(policy, "act", None)):
-            raise InvalidInput(f"policy must be one that can act, got {type(policy).__name__}")
+        check_acts(policy)
         return SimulatedDays(self, policy, min(check_int("steps", steps), HOURS))
 
     def digest(self) -> str:
         """SHA-256 of the town, of its network's file and of every number in the days and in what is paid."""
         told = [
-            ["parameter", *_format_digits(self.parameter)],
+            ["parameter", *format_digits(self.parameter)],
             ["network", network_digest(self.network)],
-            *([name, *_format_digits(value)] for name, value in days.numbers().items()),
-            ["paid", *_format_digits([RESERVE, BUDGET, LEAST_SPEED, MOST_SPEED])],
+            *([name, *format_digits(value)] for name, value in days.numbers().items()),
+            ["paid", *format_digits([RESERVE, BUDGET, LEAST_SPEED, MOST_SPEED])],
         ]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
@@ -163,7 +160,7 @@ class SimulatedDays:
         network.begin_day(demand * drawn.demand[number] * network.demand, drawn.fill[number])
         seen[0, :TANKS] = drawn.fill[number]
         for t in range(self.steps):
-            acted[t] = _possible_speed(self.policy.act(seen[t : t + 1], t, acting), t)
+            acted[t] = _clip_speed(self.policy.act(seen[t : t + 1], t, acting), t)
             hour = network.advance(float(acted[t, 0]), RESERVE)
             seen[t + 1, :TANKS], seen[t + 1, TANKS] = hour.fill, hour.energy
             paid[t] = hour.energy, hour.below
@@ -173,13 +170,8 @@ class SimulatedDays:
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
-def _possible_speed(action: Any, t: int) -> float:
+def _clip_speed(action: Any, t: int) -> float:
     speed = np.asarray(action, dtype=np.float64)
     if speed.shape != (1, 1) or not np.isfinite(speed).all():
         raise InvalidInput(f"actions must be finite and have shape [1, 1], got {speed.tolist()} at step {t}")
     return min(max(float(speed[0, 0]), LEAST_SPEED), MOST_SPEED)
-
-
-def _format_digits(value: ArrayLike) -> list[str]:
-    """To the digits that all processors agree on."""
-    return [f"{each:.{DIGEST_DIGITS}g}" for each in np.ravel(value)]

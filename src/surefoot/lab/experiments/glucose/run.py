@@ -165,12 +165,13 @@ def summarise_patients(
     patients: Sequence[PatientRuns],
     settings: GlucoseSettings,
 ) -> dict[str, Any]:
-    """The methods of results.json, and all that the page shows besides."""
+    """The methods of results.json, and all that the page shows besides. Nothing is certified for patients that neither
+    a proof nor a calibration is about."""
     few = patients[: settings.compared_patients]
     methods, risks = {}, {}
     for place, one in enumerate(contenders):
-        proved = one.calibration is not None or not settings.transferred
-        certified = one.learner(policies, settings.days, known=KNOWN).certified and proved
+        certified = one.learner(policies, settings.days, known=KNOWN).certified
+        certified = certified and settings.covers_fresh_patients(one.calibration is not None)
         if one.label in settings.rows:
             methods[one.label] = summary(patients, place, certified=certified, risk=one.risk)
         if one.method == ADAPTING and one.calibration is None:

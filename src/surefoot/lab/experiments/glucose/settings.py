@@ -126,6 +126,10 @@ class GlucoseSettings(ExperimentSettings):
         """Whether what is deployed was made on other patients than those it is deployed on."""
         return self.trained_on not in (None, self.simulator)
 
+    def covers_fresh_patients(self, calibrated: bool) -> bool:
+        """Whether a proof, or a calibration, is about patients like the fresh ones."""
+        return self.left_out is None and (calibrated or not self.transferred)
+
     @property
     def rows(self) -> tuple[str, ...]:
         """Of the table of methods, run on every patient."""

@@ -19,7 +19,7 @@ from surefoot.lab.experiments.rivals.settings import RivalSettings
 from surefoot.report.figures import STYLE, svg
 from surefoot.report.page import Section
 from surefoot.report.palette import BUDGET_COLOUR, GREY, INK, PAPER, stroke
-from surefoot.report.table import Cell, Column, Table
+from surefoot.report.table import Cell, Column, Table, certified
 from surefoot.report.verdict import Answer, Verdict, elapsed_time, percent
 
 DEFAULT, HINDSIGHT, CALIBRATED = "default", "hindsight", "calibrated"
@@ -104,7 +104,7 @@ def _table(system: Mapping[str, Any], risk: float) -> Table:
         rows,
         Column("method", lambda row: row["method"] if row["which"] == DEFAULT else f"– {AT[row['which']]}"),
         Column("setting", _setting, optional=True),
-        Column("certified", lambda row: _certified(row)),
+        Column("certified", lambda row: None if "none" in row else certified(row)),
         Column("ever unsafe", lambda row: _unsafe(row, risk), ""),
         Column("95 % interval", lambda row: _share_interval(row), ""),
         Column("unsafe episodes", lambda row: _percent(row.get("unsafe_episodes")), ""),
@@ -118,12 +118,6 @@ def _setting(row: Mapping[str, Any]) -> str:
         return "no setting passed"
     setting = row.get("setting")
     return AT[DEFAULT] if setting is None else setting_in_words(setting)
-
-
-def _certified(row: Mapping[str, Any]) -> Cell | None:
-    if "none" in row:
-        return None
-    return Cell("yes", "good") if row["certified"] else Cell("no", "quiet")
 
 
 def _unsafe(row: Mapping[str, Any], risk: float) -> Cell | str | None:

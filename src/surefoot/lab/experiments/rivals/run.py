@@ -248,9 +248,7 @@ def _judge_by_episodes(task: Task, protocol: Protocol, number: int) -> Callable[
 def _weights(mixture: Mixture, policies: int) -> Floats:
     if mixture.indices.max() >= policies:
         raise InvalidInput("methods must deploy policies of the set where tasks cannot be read, got one that plans")
-    weights = np.zeros(policies)
-    weights[mixture.indices] = mixture.weights
-    return weights
+    return mixture.probabilities(policies)
 
 
 def _task_run(spans: Deployed, values: Floats, doubt: Floats, own: Floats, task: Task, protocol: Protocol) -> TaskRun:

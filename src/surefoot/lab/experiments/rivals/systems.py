@@ -9,20 +9,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
 from surefoot.interrupts import defer_sigint
+from surefoot.lab.experiments.adapting import Clock
 from surefoot.lab.experiments.frame import Bench
-from surefoot.lab.experiments.glucose import settings as pump
+from surefoot.lab.experiments.glucose.run import train_pump_policies
+from surefoot.lab.experiments.glucose.settings import QUICK, GlucoseSettings
 from surefoot.lab.experiments.gridworld import DELTA, EPSILON
 from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
 from surefoot.lab.pump.family import glucose
 from surefoot.lab.robots.families import half_cheetah_motors
-from surefoot.oracles import insulin_candidates
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
-from surefoot.training.policy_set import policy_set
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.train import train
 
@@ -76,20 +75,7 @@ def _train_gridworld(tasks: TaskDistribution, seed: int, small: bool, bench: Ben
 
 def _train_pump(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
     """As `surefoot reproduce glucose` does."""
-    sizes = pump.GlucoseSettings(**(pump.QUICK if small else {}))
-    safe, candidates = insulin_candidates(
-        tasks, count=sizes.candidates, days=sizes.searched_days, seed=seed, progress=bench.progress
-    )
-    return policy_set(
-        tasks,
-        safe=safe,
-        candidates=candidates,
-        seed=seed,
-        envelopes=Envelopes(sizes.cells, holdout=sizes.holdout, uncovered=sizes.uncovered, episodes=sizes.episodes),
-        signals=LearnedSignals(tasks=sizes.learned_patients, episodes=sizes.learned_days),
-        jobs=bench.jobs,
-        progress=bench.progress,
-    )
+    return train_pump_policies(GlucoseSettings(**(QUICK if small else {}), seed=seed), bench, Clock())
 
 
 def _load_motors(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
