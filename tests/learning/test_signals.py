@@ -15,6 +15,7 @@ import surefoot as sf
 from shown_wheel import ShownWheel, shown_set
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Outcomes
+from surefoot.learning.certified.choice import make_evidence
 from surefoot.learning.certified.evidence import signals as evidence
 from surefoot.learning.certified.evidence.signals import SignalProcess, SignalState, expected_growth
 from surefoot.learning.certified.method import Certified
@@ -161,3 +162,16 @@ def test_laws_that_are_wrong_cost_power_only() -> None:
                 for row in np.concatenate([np.zeros((1, len(mean))), np.eye(len(mean))])
             )
             assert (zero + mean @ (np.stack(ones) - zero) <= 1 + 1e-9).all()
+
+
+def test_a_posterior_places_no_bets_and_believes_the_same() -> None:
+    """Bets take most of the time, and a posterior has no use for them."""
+    silent = make_evidence(shown_set(), "certified-signals", process().cells, STEPS)
+    numbers = np.random.default_rng(0).random((30, len(process().readings.edges)))
+    beliefs = []
+    for own in (process(), silent):
+        state = own.settle(own.start(), np.ones(len(own.cells), dtype=bool), ())
+        state = own.observe(state, np.zeros(30, dtype=np.int64), told(numbers))
+        beliefs.append(own.belief(state))
+    np.testing.assert_array_equal(*beliefs)
+    np.testing.assert_allclose(silent.log_evidence(state), 0.0, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -155,7 +156,8 @@ def make_evidence(policies: PolicyValueSet, kind: str, cells: Cells, steps: int)
     """For who wants to know what is believed of the cells, and rules out none."""
     if kind not in EVIDENCE:
         raise InvalidInput("policies must hold value bounds over tasks (cells), got none")
-    return EVIDENCE[kind](policies, cells, steps, SETTLED_AGAINST, "transitions")
+    evidence = EVIDENCE[kind](policies, cells, steps, SETTLED_AGAINST, "transitions")
+    return replace(evidence, settled_against=-math.inf) if isinstance(evidence, SignalProcess) else evidence  # no bets
 
 
 # Where every episode counts, as where only a simulator is known of the system, one decides after each of the first.

@@ -104,7 +104,9 @@ class SignalProcess:
         seen, each = state.seen.copy(), np.arange(numbers.shape[1])
         for policy in np.unique(drawn):
             rows = np.flatnonzero(drawn == policy)
-            growth[rows] = np.log(self._factors(numbers[rows], int(policy), self._bets(state, int(policy))))
+            bets = self._bets(state, int(policy))
+            if bets.fraction.any():
+                growth[rows] = np.log(self._factors(numbers[rows], int(policy), bets))
             fit[rows] = self._log_law[policy, each, bins[rows]].sum(axis=1) * min(1.0, INDEPENDENT / len(each))
             np.add.at(seen, (policy, each, bins[rows]), 1.0)
         return replace(state, capital=add_in_order(state.capital, growth), fit=add_in_order(state.fit, fit), seen=seen)
