@@ -14,13 +14,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from surefoot.arrays import check_int, check_unit_interval
-from surefoot.calibration_runs import PILOT, CalibrationRuns, Kept, Record, TaskOutcomes
+from surefoot.calibration_runs import BATCH, PILOT, CalibrationRuns, Kept, Record, TaskOutcomes, run_side_by_side
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.wording import setting_in_words
 from surefoot.errors import ArtifactError, InvalidInput
@@ -104,15 +105,65 @@ def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progres
     for end in (*range(ROUND, runs, ROUND), runs):
         for done in record.extend(trial, end, alive, ready):
             show(_so_far(trial, record.rows, alive), done, runs)
-        failed = (k for k in range(alive) if not trial.found.passes(len(_unsafe_runs(record.rows[:end], k))))
-        alive = next(failed, alive)
+        alive = _still_alive(trial, record.rows[:end], alive)
         if alive == 0:
             show("no setting is left", runs, runs)
             break
-    unsafe = [_unsafe_runs(record.rows, k) for k in range(len(trial.path))]
+    return _test(trial, record.rows)
+
+
+def calibrate_side_by_side(
+    policies: PolicyValueSet,
+    tasks: TaskDistribution,
+    paths: Mapping[str, Sequence[Setting]],
+    *,
+    episodes: int,
+    risk: float = 0.05,
+    runs: int = 600,
+    attempt: int = 1,
+    judged_on: int = JUDGED_ON,
+    seed: int,
+    jobs: int = 2,
+    progress: Progress | None = None,
+) -> dict[str, Calibration]:
+    """The calibration of each of some methods along its path, as `calibrate` would find it with this seed, with every
+    task simulated and judged once for all of them: for comparisons. Each keeps its risk; the best of n of them, chosen
+    by what they show, is an n-th attempt.
+    """
+    check_jobs(jobs)
+    show, steps = progress or silent, policies.units.steps(None)
+    parts = {"error": 0.0, "abandoned": 0.0, "reserve": 0.0}
+    counts = {"runs": runs, "attempt": attempt, "seed": seed, "judged_on": judged_on}
+    trials = []
+    for name, path in paths.items():
+        spec = spec_of(name)
+        untried = _untried(spec, policies, tasks, episodes, risk, steps, {}, parts, counts)
+        trials.append(CalibrationRuns(name, policies, tasks, untried, _path(spec, policies, risk, path, None)))
+        trials[-1].check_settings()
+    rows: list[list[TaskOutcomes]] = [[] for _ in trials]
+    alive = [len(trial.path) for trial in trials]
+    with workers(jobs) as ready:
+        for end in (*range(ROUND, runs, ROUND), runs):
+            batches = [range(begin, min(begin + BATCH, end)) for begin in range(len(rows[0]), end, BATCH)]
+            for batch in ready.map("runs", partial(run_side_by_side, trials, alive), [(each,) for each in batches]):
+                for own, found in zip(rows, zip(*batch, strict=True), strict=True):
+                    own.extend(found)
+                show("calibrating side by side", len(rows[0]), runs)
+            alive = [_still_alive(*each) for each in zip(trials, rows, alive, strict=True)]
+    return {name: _test(trial, own) for name, trial, own in zip(paths, trials, rows, strict=True)}
+
+
+def _still_alive(trial: CalibrationRuns, rows: Sequence[TaskOutcomes], alive: int) -> int:
+    """How many of the first settings have not got too many unsafe tasks."""
+    return next((k for k in range(alive) if not trial.found.passes(len(_unsafe_runs(rows, k)))), alive)
+
+
+def _test(trial: CalibrationRuns, rows: Sequence[TaskOutcomes]) -> Calibration:
+    """What the runs allow."""
+    unsafe = [_unsafe_runs(rows, k) for k in range(len(trial.path))]
     found = fixed_sequence_test(trial.found, trial.path, lambda setting: len(unsafe[trial.path.index(setting)]))
     tried = len(found.counts)
-    gains = tuple(_mean_gain(record.rows, k) for k in range(tried))
+    gains = tuple(_mean_gain(rows, k) for k in range(tried))
     return replace(found, unsafe_runs=tuple(unsafe[:tried]), gains=gains, standing="counted")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -114,10 +115,13 @@ class CalibrationRuns:
 
     def _batch(self, numbers: Sequence[int], alive: int) -> list[TaskOutcomes]:
         """Methods, which hold no state, are made once for all of them."""
-        methods = [self._learner(setting).method for setting in self.path[:alive]]
-        return [self._run(number, methods) for number in numbers]
+        methods = self.methods(alive)
+        return [self.run(number, methods) for number in numbers]
 
-    def _run(self, number: int, methods: Sequence[Method]) -> TaskOutcomes:
+    def methods(self, alive: int) -> list[Method]:
+        return [self._learner(setting).method for setting in self.path[:alive]]
+
+    def run(self, number: int, methods: Sequence[Method]) -> TaskOutcomes:
         """A task counts as unsafe if anything deployed on it is not shown to keep the budgets, or if the safe policy is
         not, in which every run may end."""
         of_tasks, of_runs = self.streams
@@ -172,6 +176,20 @@ class CalibrationRuns:
         """Random numbers of a run; a later attempt has others, also with the same seed."""
         later = (self.found.attempt,) if self.found.attempt > 1 else ()
         return np.random.SeedSequence(self.found.seed, spawn_key=(stage, number, *later))
+
+
+def run_side_by_side(
+    trials: Sequence[CalibrationRuns], alive: Sequence[int], numbers: Sequence[int]
+) -> list[list[TaskOutcomes]]:
+    """[run][trial] the outcomes of trials that differ in their methods alone, each at its first `alive` settings: a
+    task is simulated and judged once for all of them."""
+    methods = [trial.methods(count) for trial, count in zip(trials, alive, strict=True)]
+    ends = np.cumsum([0, *alive]).tolist()
+    found = []
+    for number in numbers:
+        row = trials[0].run(number, [method for own in methods for method in own])
+        found.append([replace(row, outcomes=row.outcomes[begin:end]) for begin, end in pairwise(ends)])
+    return found
 
 
 def _first_reaching(enough: float, begins: Sequence[int], rewards: Sequence[float]) -> int | None:

@@ -19,7 +19,7 @@ from contracts.spending import BUDGET, HORIZON, UNITS, Dial, Spending, spending_
 from surefoot.cmdp.episode import Outcomes
 from surefoot.learning.calibrated import Calibration, fixed_sequence_test
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.simulate.judge import Judge
+from surefoot.simulate.judge import SAFE_ALONE, Judge, Weighted, strictest
 from surefoot.simulate.runner import simulate
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import family
@@ -88,6 +88,22 @@ def test_what_is_safe_by_a_margin_is_shown_so_and_soon() -> None:
 
 def test_one_that_cannot_be_shown_counts_as_unsafe() -> None:
     assert not judge(0, EDGE * 0.999).shows_safe([((0,), (1.0,))])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_strictest_of_some_mixtures_are_safe_only_if_all_are(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cost, budget = rng.random(4), rng.random()
+    pairs = [((0, other), (1 - share, share)) for other, share in zip([1, 2, 3] * 3, rng.random(9), strict=True)]
+    mixtures = [SAFE_ALONE, *pairs, ((1, 2), (0.5, 0.5)), ((0, 1, 2), tuple(rng.dirichlet(np.ones(3)).tolist()))]
+
+    def all_safe(some: Sequence[Weighted]) -> bool:
+        return all(cost[list(numbers)] @ shares <= budget for numbers, shares in some)
+
+    tested = strictest(mixtures)
+    assert all_safe(tested) == all_safe(mixtures)
+    assert len(tested) <= 1 + 3 + 2
+    assert strictest(mixtures[1:]) == mixtures[1:], "without the safe policy nothing follows"
 
 
 def test_the_episodes_are_none_of_the_learners() -> None:

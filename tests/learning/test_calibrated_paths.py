@@ -14,6 +14,7 @@ import surefoot as sf
 from contracts.spending import HORIZON, Spending, spending_set
 from contracts.test_own_method import HALFWAY, Halfway
 from guarantees import mutants
+from surefoot.calibration import calibrate_side_by_side
 from surefoot.deploy.status import read_status
 from surefoot.errors import InvalidInput
 from surefoot.learning.calibrated import Calibration, parse_calibration
@@ -65,8 +66,8 @@ def test_an_interrupted_one_goes_on_where_it_ended(tmp_path: Path, monkeypatch: 
     assert len(lines) == 1 + GIVEN["runs"]
     record.write_text("\n".join(lines[:12]) + "\n" + lines[12][:5])  # killed while it wrote
     simulated: list[int] = []
-    run = CalibrationRuns._run
-    monkeypatch.setattr(CalibrationRuns, "_run", lambda self, n, alive: simulated.append(n) or run(self, n, alive))
+    run = CalibrationRuns.run
+    monkeypatch.setattr(CalibrationRuns, "run", lambda self, n, alive: simulated.append(n) or run(self, n, alive))
     assert count(record) == found()
     assert simulated == list(range(11, 20))
     assert record.read_text().splitlines() == lines
@@ -186,6 +187,20 @@ def test_a_setting_may_be_a_word() -> None:
 def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         sf.calibrate(policies(), TASKS, method="certified-returns", **{**GIVEN, "path": PATH, **changed})
+
+
+def test_side_by_side_they_are_what_each_is_alone() -> None:
+    """Also where the bold settings of one are given up early."""
+    given = {**GIVEN, "runs": 120, "judged_on": 400}
+    paths: dict[str, list[Any]] = {
+        "certified-returns": PATH,
+        "posterior": [{"share": 0.1, "temperature": 2.0, "slack": 0.2}, {"share": 0.9}],
+    }
+    together = calibrate_side_by_side(policies(), TASKS, paths, **{**given, "jobs": 2})
+    assert together == {
+        name: sf.calibrate(policies(), TASKS, method=name, path=path, **given) for name, path in paths.items()
+    }
+    assert together["posterior"].counts[-1][1] > together["posterior"].allowed
 
 
 # ------------------------------------------------------------------------------------------------------ the posterior

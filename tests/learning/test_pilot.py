@@ -49,7 +49,7 @@ def test_its_tasks_and_runs_are_its_own_even_with_the_same_seed(monkeypatch: pyt
     """No task and no seed of a pilot is one of a calibration."""
     tasks: list[float] = []
     seeds: list[int] = []
-    run, stream = CalibrationRuns._run, CalibrationRuns._stream
+    run, stream = CalibrationRuns.run, CalibrationRuns._stream
 
     def note_task(self: CalibrationRuns, number: int, alive: int) -> TaskOutcomes:
         row = run(self, number, alive)
@@ -61,7 +61,7 @@ def test_its_tasks_and_runs_are_its_own_even_with_the_same_seed(monkeypatch: pyt
         seeds.append(int(found.generate_state(1)[0]))
         return found
 
-    monkeypatch.setattr(CalibrationRuns, "_run", note_task)
+    monkeypatch.setattr(CalibrationRuns, "run", note_task)
     monkeypatch.setattr(CalibrationRuns, "_stream", note_seed)
     sf.choose_path(POLICIES, TASKS, [CAUTIOUS], **GIVEN)
     for attempt in (0, 1, 2):

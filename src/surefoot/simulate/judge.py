@@ -69,7 +69,7 @@ class Judge:
 
     def shows_safe(self, mixtures: Iterable[Weighted]) -> bool:
         """Whether all of them are shown to keep every budget."""
-        return all(self._shows_safe(mixture) for mixture in dict.fromkeys(mixtures))
+        return all(self._shows_safe(mixture) for mixture in strictest(mixtures))
 
     def reward(self, mixture: Weighted) -> float:
         """Its value, or the mean over the first fresh episodes."""
@@ -149,6 +149,21 @@ class Judge:
             yield count
             count *= 2
         yield self.most
+
+
+def strictest(mixtures: Iterable[Weighted]) -> list[Weighted]:
+    """Those that show all of them safe. A mixture's cost is linear in its shares: where the safe policy and the largest
+    share of one other beside it keep the budgets, so do all smaller shares."""
+    distinct = list(dict.fromkeys(mixtures))
+    if SAFE_ALONE not in distinct:
+        return distinct
+    others, largest = list[Weighted](), dict[tuple[int, ...], Weighted]()
+    for numbers, shares in distinct:
+        if len(numbers) != 2 or numbers[0] != SAFE:
+            others.append((numbers, shares))
+        elif numbers not in largest or shares[1] > largest[numbers][1][1]:
+            largest[numbers] = numbers, shares
+    return [*others, *largest.values()]
 
 
 class _FreshEpisodes:

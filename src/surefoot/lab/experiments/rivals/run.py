@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, Mask
-from surefoot.calibration import calibrate
+from surefoot.calibration import calibrate_side_by_side
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
@@ -44,7 +44,7 @@ def compare(name: str, settings: RivalSettings, bench: Bench) -> dict[str, Any]:
     policies = policies_for(name, settings.policies, settings.seed, settings.small, bench)
     protocol = Protocol(name, policies, settings)
     contenders = [Contender(method, setting) for method in settings.methods for setting in protocol.settings(method)]
-    calibrations = {method: protocol.calibrate(method, bench) for method in settings.methods}
+    calibrations = protocol.calibrate(bench)
     parameters = protocol.system.tasks().sample(settings.tasks, _rng(settings.seed, Stream.RIVALS_TASKS))
     calls = [(protocol, contenders, parameter, number) for number, parameter in enumerate(parameters)]
     tasks = bench.map(f"{name}: adapting", run_on_task, calls)
@@ -57,7 +57,7 @@ def compare(name: str, settings: RivalSettings, bench: Bench) -> dict[str, Any]:
             method: _method_results(
                 protocol.certified(method),
                 [(one.setting, row) for one, row in zip(contenders, rows, strict=True) if one.method == method],
-                calibrations[method],
+                calibrations.get(protocol.method(method)),
                 settings.risk,
             )
             for method in settings.methods
@@ -126,15 +126,15 @@ class Protocol:
         name, risk = self.method(contender.method), self.asked.risk
         return learner(self.policies, method=name, episodes=self.episodes, risk=risk, seed=seed, **options)
 
-    def calibrate(self, name: str, bench: Bench) -> Calibration | None:
-        """Of the same settings, on tasks of which none is among those of the comparison."""
-        if not (path := self.path(name)) or not self.asked.runs:
-            return None
-        return calibrate(
+    def calibrate(self, bench: Bench) -> dict[str, Calibration]:
+        """Of all methods that have settings, on tasks of which none is among those of the comparison."""
+        paths = {self.method(name): path for name in self.asked.methods if (path := self.path(name))}
+        if not paths or not self.asked.runs:
+            return {}
+        return calibrate_side_by_side(
             self.policies,
             self.system.tasks(),
-            method=self.method(name),
-            path=path,
+            paths,
             attempt=0,
             episodes=self.episodes,
             risk=self.asked.risk,
