@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from surefoot.arrays import Floats, check_unit_interval
 from surefoot.bounds.settings import Envelopes, LearnedSignals
-from surefoot.calibration import calibrate
+from surefoot.calibration import calibrate_side_by_side
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.adapting import (
     AdaptedTask,
@@ -136,23 +136,26 @@ def bound_speeds(settings: WaterSettings, bench: Bench) -> PolicyValueSet:
 
 def calibrate_methods(policies: PolicyValueSet, settings: WaterSettings, bench: Bench) -> dict[str, Calibration]:
     """How bold methods may be, by their own paths, counted on towns of which none is among those of the experiment."""
-    names = [name for name in CALIBRATED if name in settings.methods and settings.calibrated]
-    return {
-        name: calibrate(
-            policies,
-            water(),
-            method=name,
-            attempt=0,
-            episodes=settings.days,
-            risk=settings.risk,
-            runs=settings.calibrated,
-            judged_on=settings.calibration_days,
-            seed=settings.seed,
-            jobs=bench.jobs,
-            progress=bench.progress,
-        )
-        for name in names
+    paths = {
+        name: path(policies, settings.risk)
+        for name in CALIBRATED
+        if name in settings.methods and (path := METHODS[name].path)
     }
+    if not paths or not settings.calibrated:
+        return {}
+    return calibrate_side_by_side(
+        policies,
+        water(),
+        paths,
+        attempt=0,
+        episodes=settings.days,
+        risk=settings.risk,
+        runs=settings.calibrated,
+        judged_on=settings.calibration_days,
+        seed=settings.seed,
+        jobs=bench.jobs,
+        progress=bench.progress,
+    )
 
 
 def available_contenders(

@@ -7,18 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from surefoot.errors import InvalidInput
 from surefoot.interrupts import defer_sigint
 from surefoot.lab.experiments.adapting import Clock
 from surefoot.lab.experiments.frame import Bench
 from surefoot.lab.experiments.glucose.run import train_pump_policies
-from surefoot.lab.experiments.glucose.settings import QUICK, GlucoseSettings
+from surefoot.lab.experiments.glucose.settings import QUICK as GLUCOSE_QUICK
+from surefoot.lab.experiments.glucose.settings import SIMGLUCOSE, GlucoseSettings
 from surefoot.lab.experiments.gridworld import DELTA, EPSILON
 from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
+from surefoot.lab.experiments.water import QUICK as WATER_QUICK
+from surefoot.lab.experiments.water import WaterSettings, bound_speeds
 from surefoot.lab.pump.family import glucose
 from surefoot.lab.robots.families import half_cheetah_motors
+from surefoot.lab.simglucose.family import simglucose
+from surefoot.lab.water.family import water
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
@@ -75,7 +80,18 @@ def _train_gridworld(tasks: TaskDistribution, seed: int, small: bool, bench: Ben
 
 def _train_pump(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
     """As `surefoot reproduce glucose` does."""
-    return train_pump_policies(GlucoseSettings(**(QUICK if small else {}), seed=seed), bench, Clock())
+    return train_pump_policies(GlucoseSettings(**(GLUCOSE_QUICK if small else {}), seed=seed), bench, Clock())
+
+
+def _train_simglucose(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    """With fewer days than on our own model, which take longer here: a calibration does not rest on the bounds."""
+    sizes: dict[str, Any] = {**GLUCOSE_QUICK} if small else {"cells": 400, "episodes": 600, "candidates": 9}
+    return train_pump_policies(GlucoseSettings(**sizes, simulator=SIMGLUCOSE, seed=seed), bench, Clock())
+
+
+def _train_water(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    """As `surefoot reproduce water` does."""
+    return bound_speeds(WaterSettings(**(WATER_QUICK if small else {}), seed=seed), bench)  # type: ignore[arg-type]
 
 
 def _load_motors(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
@@ -86,6 +102,10 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
         "gridworld": System("the gridworld of the paper", gridworld, _train_gridworld, (4000, 600), 0.01, 0.1),
         "pump": System("an insulin pump", glucose, _train_pump, (90, 40), 30, 90),
+        "simglucose": System(
+            "an insulin pump on patients of simglucose", simglucose, _train_simglucose, (90, 40), 30, 90, (500, 4000)
+        ),
+        "water": System("the pumps of a town, by EPANET", water, _train_water, (60, 20), 14, 60, (500, 4000)),
         "motors": System(
             "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (600, 60), 0.1, 1.0, (60, 240)
         ),
