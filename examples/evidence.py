@@ -79,8 +79,8 @@ class Hidden:
 # the values; the slack is for both. Two attempts with `certified-signals` and a slack of 0.03 failed.
 GRIDWORLD_CALIBRATION = {
     "method": "posterior",
-    "path": [{"share": 0.005, "temperature": 2.0, "slack": slack} for slack in (0.2, 0.15, 0.12, 0.1, 0.08)],
-    "judged_on": 1_000_000,
+    "path": [{"share": 0.005, "temperature": 2.0, "slack": slack} for slack in (0.2, 0.16, 0.13, 0.11, 0.09)],
+    "judged_on": 4_000_000,
     "attempt": 3,
 }
 
