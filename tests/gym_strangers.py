@@ -65,6 +65,19 @@ class Pushed(Walk):
         return float(action[0])
 
 
+class Parts(Walk):
+    """Observations and actions of several parts."""
+
+    observation_space: Any = gymnasium.spaces.Dict({"x": Walk.observation_space, "left": Discrete(2)})
+    action_space: Any = gymnasium.spaces.MultiDiscrete([2, 3])
+
+    def moved(self, action: Any) -> float:
+        return float(action[0]) - 0.5
+
+    def seen(self) -> Any:
+        return {"x": np.array([self.x]), "left": int(self.x < 0)}
+
+
 class TwoCosts(Walk):
     def cost(self) -> Any:
         return np.array([float(abs(self.x) > 1), abs(self.x) / 20])
@@ -244,7 +257,7 @@ class ObservationIsNaN(Walk):
 
 
 class ManyActions(Walk):
-    action_space: Any = gymnasium.spaces.MultiDiscrete([2, 2])
+    action_space: Any = gymnasium.spaces.Tuple([Discrete(2), Discrete(2)])
 
 
 class Crashes(Walk):

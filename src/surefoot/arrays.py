@@ -6,7 +6,7 @@ value received and what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -189,3 +189,14 @@ DIGEST_DIGITS = 12
 def format_digits(value: ArrayLike) -> list[str]:
     """To the digits that all processors agree on, for digests."""
     return [f"{each:.{DIGEST_DIGITS}g}" for each in np.ravel(value)]
+
+
+def join_parts(observation: Any, batch: int = 0) -> NDArray[Any]:
+    """An observation as one array: of several parts, a dictionary in the order of its names or a tuple, all numbers one
+    after the other, as Gymnasium's `flatten` has them of boxes; the first `batch` axes are kept."""
+    if isinstance(observation, Mapping):
+        observation = tuple(observation[name] for name in sorted(observation))
+    if not isinstance(observation, tuple):
+        return np.array(observation)
+    parts = [join_parts(part, batch) for part in observation]
+    return np.concatenate([part.reshape(*part.shape[:batch], -1) for part in parts], axis=batch)

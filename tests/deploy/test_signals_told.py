@@ -22,6 +22,7 @@ from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.deploy import protocol
 from surefoot.deploy.chain import canonical, read
+from surefoot.deploy.outcomes import record
 from surefoot.deploy.replay import FeaturesMissing
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Verification, verify
@@ -58,6 +59,17 @@ def signals_of_turn(order: sf.Order, made: Learner) -> list[float]:
 
 
 # --------------------------------------------------------------------------------------------- what is told is recorded
+
+
+def test_observations_of_several_parts_are_recorded_as_one_array() -> None:
+    steps = [{"speed": 0.5, "at": [1, 2]}, {"speed": 0.25, "at": [3, 4]}]
+    told: Any = {"reward": 1.0, "cost": 0.5, "actions": [0]}
+    plain = record({**told, "observations": steps}, 1)
+    assert plain == record({**told, "observations": [[1, 2, 0.5], [3, 4, 0.25]]}, 1)
+    assert plain == record({**told, "observations": [(each["at"], each["speed"]) for each in steps]}, 1)
+    for wrong in ([{"at": "home"}, {"at": "away"}], [{"at": [1, 2]}, {"at": [1]}], [{"at": [[1], [1, 2]]}] * 2):
+        with pytest.raises(InvalidInput, match="observations must"):
+            record({**told, "observations": wrong}, 1)
 
 
 def test_what_was_observed_and_what_was_read_from_it_stand_in_the_journal(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ import surefoot as sf
 from gym_strangers import DECLARED, Walk
 
 
-@pytest.mark.parametrize("kind", [strangers.Walk, strangers.Pushed, strangers.SixValues, strangers.Steady])
+@pytest.mark.parametrize(
+    "kind", [strangers.Walk, strangers.Pushed, strangers.SixValues, strangers.Steady, strangers.Parts]
+)
 def test_quiet_about_those_that_keep_the_rules(kind: Callable[..., Any]) -> None:
     assert sf.check_env(kind, 0.3, **DECLARED) is None
     assert sf.check_env(kind, np.array([0.3]), **DECLARED | {"horizon": None, "discount": 0.9}) is None
@@ -65,7 +67,7 @@ BROKEN = {
     "TwoCosts": r"cost must be a number, got shape \[2\] at step 0",
     "ObservationOfAnotherShape": r"observations must lie in observation_space.* of shape \[2\] after reset",
     "ObservationIsNaN": r"observations must lie in observation_space.* got array.*nan.* at step \d+",
-    "ManyActions": r"action_space must be discrete or a box",
+    "ManyActions": r"action_space must be discrete, multi-discrete or a box",
     "Crashes": r"raised ZeroDivisionError: no time has passed",
     "Limited": r"must go on for 30 steps \(horizon=30\) or terminate, but was truncated after 10, at step 9",
 }

@@ -191,6 +191,8 @@ def run_with(kind: Any, action: Any, **declared: Any) -> sf.Outcomes:
         (strangers.Pushed, np.array([0.7]), r"in the box from \[-0.5\] to \[0.5\] \(or state clip_actions=True\)"),
         (strangers.Pushed, np.array([np.nan]), "in the box"),
         (strangers.Pushed, 0.1, r"an array \[1\] of numbers, got 0.1"),
+        (strangers.Parts, np.array([1, 3]), r"in the box from \[0, 0\] to \[1, 2\]"),
+        (strangers.Parts, np.array([1.0, 0.5]), r"an array \[2\] of numbers"),
     ],
 )
 def test_actions_outside_of_their_space_are_refused(kind: Any, action: Any, message: str) -> None:
@@ -222,14 +224,14 @@ def test_every_episode_is_seeded_afresh_and_the_environment_is_closed() -> None:
     assert not env.open
 
 
-@pytest.mark.parametrize("kind", [Walk, strangers.Pushed, strangers.SixValues, strangers.Steady])
+@pytest.mark.parametrize("kind", [Walk, strangers.Pushed, strangers.SixValues, strangers.Steady, strangers.Parts])
 def test_the_contract_of_tasks(kind: Any) -> None:
     family = sf.tasks.from_gym(kind, sf.tasks.Uniform(0, 1), **DECLARED)
     assert isinstance(family.example, Task)
     assert not isinstance(family.example, ReadableTask)
     policies = [
         RandomActions(kind.action_space),
-        Always(kind.action_space.high) if kind is strangers.Pushed else Always(),
+        Always({strangers.Pushed: np.array([0.5]), strangers.Parts: np.array([1, 2])}.get(kind, 1)),
     ]
     task_suite.check(lambda: family.task(0.4), policies, episodes=60)
 

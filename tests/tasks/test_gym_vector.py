@@ -52,6 +52,31 @@ def run(make_env: Any, make_vector: Any, episodes: int = 12, seed: int = 0, **de
 # ----------------------------------------------------------------------------------------------------- equal to the bit
 
 
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_observations_and_actions_of_several_parts_are_shown_as_one_array(mode: AutoresetMode | None) -> None:
+    """In the order of their names, also where an episode has ended: there it is the last one before the reset."""
+
+    class Ever(strangers.Parts):
+        @property
+        def ended(self) -> bool:
+            return bool(abs(self.x) > 1.2)
+
+    class Right:
+        def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+            assert set(observation) == {"x", "left"}
+            return np.ones((*np.shape(step), 2), dtype=np.int64)
+
+    vector = None if mode is None else side_by_side(Ever, mode)
+    tasks = sf.tasks.from_gym(Ever, sf.tasks.Uniform(0, 1), make_vector=vector, **DECLARED)
+    seen = tasks.task(0.6).episodes(Right(), 30).run(12, np.random.default_rng(0), transitions=True).observed
+    assert seen is not None
+    assert seen.observations.shape[2:] == seen.actions.shape[2:] == (2,)
+    for shown, steps in zip(seen.observations, seen.steps, strict=True):
+        assert np.array_equal(shown[: steps + 1, 0], shown[: steps + 1, 1] < 0)
+        assert (np.abs(shown[1:steps, 1]) <= 1.2).all()
+        assert abs(shown[steps, 1]) > 1.2
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("with_function", [False, True])
 def test_every_mode_gives_the_sums_of_one_by_one(mode: AutoresetMode, with_function: bool) -> None:

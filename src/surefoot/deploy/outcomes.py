@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from surefoot.arrays import Floats, finite_array, raise_at
+from surefoot.arrays import Floats, finite_array, join_parts, raise_at
 from surefoot.bounded_json import check
 from surefoot.cmdp.episode import RANGE_TOLERANCE, Observed, Outcome, Outcomes, first_breach
 from surefoot.cmdp.units import Units
@@ -283,12 +283,22 @@ def _indices(name: str, value: Any) -> list[int]:
 
 def _rows(name: str, value: Any) -> list[Any]:
     """[H, ...] numbers of every step; whole ones stay whole, as those of states and numbered actions."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping | tuple):
+        value = _join_steps(name, value)
     array = _numbers(name, value)
     if not array.ndim or not array.size:
         raise InvalidInput(f"{name} must hold numbers for every step, got shape {list(array.shape)}")
     given = np.asarray(value)
     listed: list[Any] = (given if given.dtype.kind in "iu" and (np.abs(array) < 2**53).all() else array).tolist()
     return listed
+
+
+def _join_steps(name: str, value: Sequence[Any]) -> list[Any]:
+    """Observations of several parts, each as one array."""
+    try:
+        return [join_parts(each) for each in value]
+    except ValueError:
+        raise InvalidInput(f"{name} must hold numbers in every part, got {value[0]!r:.200}") from None
 
 
 def _fractions(name: str, value: Any) -> list[float]:

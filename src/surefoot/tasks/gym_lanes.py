@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Mask, make_readonly
+from surefoot.arrays import Floats, Integers, Mask, join_parts, make_readonly
 from surefoot.errors import InvalidInput
 from surefoot.tasks.gym_options import GymOptions
 from surefoot.tasks.gym_signals import MISSING, Signal, cost_of, missing_cost, unpack_step
@@ -77,7 +78,7 @@ class SingleLane:
 
     def stack(self, shown: Any) -> NDArray[Any]:
         """[n, ...] a copy: some environments write the next observation over the last one."""
-        return np.array(shown)[None]
+        return join_parts(shown)[None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ class VectorLanes:
         return np.full(self.count, t)
 
     def stack(self, shown: Any) -> NDArray[Any]:
-        return np.array(shown)
+        return join_parts(shown, batch=1)
 
     @property
     def _has_env_fns(self) -> bool:
@@ -162,7 +163,7 @@ def _takes_seed(env: Any) -> bool:
 
 def _copy_for_cost(observation: Any, options: GymOptions) -> Any:
     """The observation as it is now, for a cost function to see it: some environments write the next one over it."""
-    return np.array(observation) if options.cost is not None and isinstance(observation, np.ndarray) else observation
+    return deepcopy(observation) if options.cost is not None else observation
 
 
 def _step_env(env: Any, action: Any) -> Any:
@@ -195,9 +196,8 @@ def _as_at_the_end(signal: Signal, running: Mask, t: int) -> Signal:
     observation, info = signal.observation, dict(signal.info)
     for name in ("final_obs", "final_observation"):
         if name in info:
-            observation = np.array(observation)
-            for lane in np.flatnonzero(_mask(info, name, len(running)) & running):
-                observation[lane] = info[name][lane]
+            ended = np.flatnonzero(_mask(info, name, len(running)) & running)
+            observation = _with_final(observation, info[name], ended)
     if "final_info" in info:
         apart, last = info["final_info"], _mask(info, "final_info", len(running)) & running
         if not isinstance(apart, dict):
@@ -210,6 +210,19 @@ def _as_at_the_end(signal: Signal, running: Mask, t: int) -> Signal:
             ahead, shape = np.asarray(apart["cost"]), (-1,) + (1,) * (np.ndim(apart["cost"]) - 1)
             info["cost"] = np.where(last.reshape(shape), ahead, info.get("cost", np.zeros_like(ahead)))
     return signal._replace(observation=observation, info=info)
+
+
+def _with_final(observation: Any, final: Any, ended: Integers) -> Any:
+    """A copy of the observations of all lanes, with the last ones of those that ended; by part where there are some."""
+    if isinstance(observation, Mapping | tuple):
+        names = list(observation) if isinstance(observation, Mapping) else range(len(observation))
+        apart = final if type(final) is type(observation) else {k: {n: final[n][k] for n in ended} for k in names}
+        parts = {k: _with_final(observation[k], apart[k], ended) for k in names}
+        return parts if isinstance(observation, Mapping) else tuple(parts.values())
+    found = np.array(observation)
+    for lane in ended:
+        found[lane] = final[lane]
+    return found
 
 
 def _mask(info: dict[str, Any], name: str, lanes: int) -> Mask:

@@ -1,12 +1,13 @@
 """Spaces of environments by their attributes, so that Gymnasium, Gym and imitations of either will do: what fits them.
 
-A space with `low` and `high` is a box, one with `n` and no shape is discrete.
+A space with `low` and `high` is a box, one with `n` and no shape is discrete. Several whole numbers at once
+(MultiDiscrete, MultiBinary) are a box of whole numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,33 @@ from surefoot.errors import InvalidInput
 ROUNDING = 1e-6  # by which an observation may leave its box, relative to the bound: they are often float32
 
 
+class WholeNumbers(NamedTuple):
+    """A box of whole numbers from `low` to `high`."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.low.shape
+
+    @property
+    def dtype(self) -> type[np.int64]:
+        return np.int64
+
+
+def as_box(space: Any) -> Any:
+    """MultiDiscrete and MultiBinary as boxes; any other space as it is."""
+    if hasattr(space, "nvec"):
+        low = np.zeros(np.shape(space.nvec), np.int64) + np.asarray(getattr(space, "start", 0), np.int64)
+        return WholeNumbers(low, low + np.asarray(space.nvec, np.int64) - 1)
+    if hasattr(space, "n") and getattr(space, "shape", ()):
+        return WholeNumbers(np.zeros(space.shape, np.int64), np.ones(space.shape, np.int64))
+    return space
+
+
 def is_box(space: Any) -> bool:
+    space = as_box(space)
     return hasattr(space, "low") and hasattr(space, "high")
 
 
@@ -26,6 +53,8 @@ def is_discrete(space: Any) -> bool:
 
 def describe_space(space: Any) -> str:
     """What a policy must fit, in words: bounds may differ from task to task, kinds and shapes may not."""
+    if isinstance(as_box(space), WholeNumbers):
+        return repr(space)
     if is_box(space):
         return f"Box{list(space.shape)}"
     return f"Discrete[{space.n}]" if is_discrete(space) else repr(space)
@@ -34,13 +63,15 @@ def describe_space(space: Any) -> str:
 def shape_of(space: Any) -> tuple[int, ...] | None:
     """Of one observation; None where it is no array."""
     if is_box(space):
-        return tuple(space.shape)
+        return tuple(as_box(space).shape)
     return () if is_discrete(space) else None
 
 
 def check_action_space(space: Any) -> None:
     if not is_box(space) and not is_discrete(space):
-        raise InvalidInput(f"action_space must be discrete or a box, got {space!r}; wrap the environment in such a one")
+        raise InvalidInput(
+            f"action_space must be discrete, multi-discrete or a box, got {space!r}; wrap the environment in such a one"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------- actions
@@ -62,6 +93,7 @@ def as_env_action(space: Any, action: Any, t: int, clip: bool, batch: tuple[int,
         if lowest < first or highest > last:
             raise _action_error(action, t, f"from {first} to {last}")
         return array.astype(np.int64) if batch else int(array)
+    space = as_box(space)
     shape = (*batch, *space.shape)
     if array.dtype.kind not in ("iu" if np.dtype(space.dtype).kind in "iu" else "iuf") or array.shape != shape:
         raise _action_error(action, t, f"an array {list(shape)} of numbers")
@@ -79,6 +111,7 @@ def random_action(space: Any, rng: np.random.Generator, batch: tuple[int, ...] =
     """One, or n for batch = (n,); an unbounded box is tried from -1 to 1."""
     if is_discrete(space):
         return int(getattr(space, "start", 0)) + rng.integers(int(space.n), size=batch)
+    space = as_box(space)
     low, high = (np.asarray(end, dtype=np.float64) for end in (space.low, space.high))
     least = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1, -1.0))
     most = np.where(np.isfinite(high), high, least + np.where(np.isfinite(low), 1.0, 2.0))
@@ -92,6 +125,7 @@ def random_action(space: Any, rng: np.random.Generator, batch: tuple[int, ...] =
 def contains(space: Any, observation: Any) -> bool:
     """Whether an observation is of its space; of a box by shape and values, since many are float64 in a float32 box."""
     if is_box(space):
+        space = as_box(space)
         array = np.asarray(observation)
         if array.dtype.kind not in "iufb" or array.shape != tuple(space.shape):
             return False
