@@ -37,7 +37,7 @@ def as_box(space: Any) -> Any:
     if hasattr(space, "nvec"):
         low = np.zeros(np.shape(space.nvec), np.int64) + np.asarray(getattr(space, "start", 0), np.int64)
         return WholeNumbers(low, low + np.asarray(space.nvec, np.int64) - 1)
-    if hasattr(space, "n") and getattr(space, "shape", ()):
+    if hasattr(space, "n") and not is_discrete(space):
         return WholeNumbers(np.zeros(space.shape, np.int64), np.ones(space.shape, np.int64))
     return space
 
