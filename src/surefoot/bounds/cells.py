@@ -24,6 +24,9 @@ Source: TypeAlias = Literal["affine", "finite", "holdout", "monte-carlo"]
 
 MAX_CELLS = 8192  # methods keep a number for every two of them
 
+# No number of an episode is taken for impossible in a bin where simulation never saw it.
+DOUBT = 0.02
+
 # Priors come from sums over samples or boxes: they miss 1 - uncovered by rounding, never by this much.
 PRIOR_SUM_TOLERANCE = 1e-6
 
@@ -156,6 +159,12 @@ class Readings:
     def bins(self, numbers: Floats) -> Integers:
         """[n, k] the bin of each of the numbers [n, k]."""
         return bins(self.edges, numbers)
+
+    @cached_property
+    def log_law(self) -> Floats:
+        """[P, k, L, J] of the laws, with some doubt in them."""
+        law = self.law
+        return np.ascontiguousarray(np.log((1 - DOUBT) * law + DOUBT / law.shape[-1]).transpose(1, 2, 3, 0))
 
 
 def cells_of_bounds(

@@ -443,7 +443,7 @@ def _draw_towns(axes: Axes, towns: Sequence[Mapping[str, Any]], policies: Sequen
         if own.any():
             axes.scatter(places[own, 0], places[own, 1], color=shades[k], s=22, label=name)
     axes.set(xlabel="demand, over the file’s", ylabel="Hazen–Williams C, over the file’s")
-    axes.legend(fontsize=8, title="best speed", title_fontsize=8)
+    axes.legend(fontsize=8, title="best speed", title_fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _best_speed(town: Mapping[str, Any]) -> int:

@@ -63,7 +63,7 @@ CELLS, HOLDOUT, EPISODES, UNCOVERED = 1000, 160, 2400, 0.03
 # Of each patient and settings: days on which they are judged, and where that leaves open on which side of the budget a
 # deployed mixture lies, at most so many. A day's time below range varies by some 5 points: 12,000 of them tell its mean
 # to 0.05 points (one standard error).
-JUDGED_DAYS, MOST_JUDGED_DAYS = 1000, 12_000
+JUDGED_DAYS, MOST_JUDGED_DAYS = 500, 12_000
 
 ADAPTING, REFERENCE = "certified-signals", "safe-only"
 CALIBRATED = f"{ADAPTING}, calibrated"

@@ -36,10 +36,8 @@ CONSIDERED = 3
 BET_WEIGHTS = np.array([0.8, 0.2])
 PRIOR_EPISODES = 10.0
 
-# Numbers of one episode overlap: for the belief they count as no more than so many independent ones, and none of them
-# is taken for impossible in a bin where simulation never saw it.
+# Numbers of one episode overlap: for the belief they count as no more than so many independent ones.
 INDEPENDENT = 3.0
-DOUBT = 0.02
 
 SMALLEST_MEAN = 1e-9  # bounds on means are taken to be no closer to 0 or 1, which leaves them bounds
 
@@ -107,7 +105,7 @@ class SignalProcess:
             bets = self._bets(state, int(policy))
             if bets.fraction.any():
                 growth[rows] = np.log(self._factors(numbers[rows], int(policy), bets))
-            fit[rows] = self._log_law[policy, each, bins[rows]].sum(axis=1) * min(1.0, INDEPENDENT / len(each))
+            fit[rows] = self.readings.log_law[policy, each, bins[rows]].sum(axis=1) * min(1.0, INDEPENDENT / len(each))
             np.add.at(seen, (policy, each, bins[rows]), 1.0)
         return replace(state, capital=add_in_order(state.capital, growth), fit=add_in_order(state.fit, fit), seen=seen)
 
@@ -175,11 +173,6 @@ class SignalProcess:
         means = np.stack([high, 1 - low]).transpose(0, 2, 3, 1)
         return np.ascontiguousarray(np.clip(means, SMALLEST_MEAN, 1.0))
 
-    @cached_property
-    def _log_law(self) -> Floats:
-        """[P, k, L, J] of the laws, with some doubt in them."""
-        law = self.readings.law
-        return np.ascontiguousarray(np.log((1 - DOUBT) * law + DOUBT / law.shape[-1]).transpose(1, 2, 3, 0))
 
 
 def promising(laws: Floats, values: Floats, means: Floats) -> tuple[Integers, Integers]:
