@@ -18,6 +18,8 @@ from guarantees import mutants
 from surefoot.cli import app
 from surefoot.learning.fit import fit_p_value
 from surefoot.tabular.evaluate import evaluate
+from surefoot.tasks.gridworld_tasks import gridworld
+from trained_gridworld import gridworld_set
 
 COSTS = np.random.default_rng(3).random(300) * 0.8
 
@@ -180,3 +182,16 @@ def test_the_command(tmp_path: Path) -> None:
         refused = run(*words)
         assert refused.exit_code == 1
         assert message in str(refused.exception)
+
+
+def test_the_command_simulates_a_policy_of_a_set(tmp_path: Path) -> None:
+    gridworld_set().save(tmp_path / "set")
+    task, words = gridworld().task([0.3]), ["--policies", tmp_path / "set", "--task", 0.3, "--json"]
+    safe = run(*words)
+    assert safe.exit_code == 0
+    expected = sf.certify(task, gridworld_set().safe_policy, seed=0).as_dict()
+    assert json.loads(safe.stdout) == json.loads(json.dumps(expected))
+    bold = run(*words, "--policy", 1, "--budget", 0.01, "--most", 50, "--seed", 3)
+    assert bold.exit_code == 1
+    expected = sf.certify(task, gridworld_set().policies[1], 0.01, most=50, seed=3).as_dict()
+    assert json.loads(bold.stdout) == json.loads(json.dumps(expected))

@@ -34,7 +34,7 @@ from surefoot.tabular.model import TabularCMDP
 from surefoot.tasks.distribution import Uniform
 from surefoot.tasks.task_distribution import family
 from surefoot.testing import learner_suite
-from surefoot.testing.learner_suite import fingerprint
+from surefoot.testing.learner_suite import fingerprint, snapshot
 from wheel import QUICK, STEPS
 
 METHOD = "certified-signals"
@@ -532,3 +532,26 @@ def test_a_day_of_five_minute_steps_fits_a_line_easily() -> None:
         long = {"observations": [[-1 / 3] * 4] * (steps + 1), "actions": [-1 / 3] * steps}
         content = json.dumps({"do": "tell", "episode": 0, "reward": 1.0, "cost": 0.0, **long}).encode()
         assert (len(content) <= protocol.LIMITS.size) == fits
+
+
+# ------------------------------------------------------------------------------------------- earlier episodes, observed
+
+
+def test_a_history_is_read_as_told_episodes_are(tmp_path: Path) -> None:
+    """By observations, by the signals that they show, or simulated: the same evidence, computed again to the bit."""
+    made = learner(shown_set())
+    orders = [sf.Order(k, 0, made.policy(0), 0.0, made.deployed) for k in range(40)]
+    observed = [turn_told(order) for order in orders]
+    signals = [
+        {"reward": told["reward"], "cost": told["cost"], "signals": signals_of_turn(order, made)}
+        for told, order in zip(observed, orders, strict=True)
+    ]
+    states = []
+    for name, history in (("observed", observed), ("signals", signals), ("none", None)):
+        with Deployment.open(tmp_path / name, learner(shown_set()), history=history) as deployment:  # type: ignore[arg-type]
+            for _ in range(5):
+                order = deployment.ask()
+                deployment.tell(order, **turn_told(order))
+            states.append(snapshot(deployment.learner))
+        assert verify(tmp_path / name, learner(shown_set())).holds
+    assert states[0] == states[1] != states[2]
