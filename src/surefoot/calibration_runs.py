@@ -29,7 +29,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
 from surefoot.simulate.judge import SAFE_ALONE, Judge
-from surefoot.simulate.pool import EpisodeStream
+from surefoot.simulate.pool import SharedStreams
 from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -138,7 +138,7 @@ class CalibrationRuns:
         )
         possible = judge.possible_gain() if self.possible else None
         # Simulating takes longest where values cannot be read; where they can, there may be too many episodes to keep.
-        shared = None if isinstance(task, ReadableTask) else dict[int, EpisodeStream]()
+        shared = None if isinstance(task, ReadableTask) else self._streams(task, seed, methods)
         outcomes = [self._outcome(method, task, seed, judge, possible, shared) for method in methods]
         return TaskOutcomes(tuple(parameter.tolist()), possible, tuple(outcomes))
 
@@ -149,7 +149,7 @@ class CalibrationRuns:
         seed: int,
         judge: Judge,
         possible: float | None,
-        shared: dict[int, EpisodeStream] | None,
+        shared: SharedStreams | None,
     ) -> Outcome:
         chosen = Learner(method, seed=seed, horizon=self.found.horizon)
         episodes, lost = self.found.episodes, self.found.abandoned
@@ -160,6 +160,16 @@ class CalibrationRuns:
             unsafe=not judge.shows_safe([SAFE_ALONE, *mixtures]),
             gain=float(np.dot(np.diff(begins, append=episodes), rewards)) / episodes - safe,
             reached=None if possible is None else _first_reaching(safe + ENOUGH * possible, begins, rewards),
+        )
+
+    def _streams(self, task: Task, seed: int, methods: Sequence[Method]) -> SharedStreams:
+        return SharedStreams(
+            task,
+            self.policies.policies,
+            steps=self.found.horizon,
+            episodes=self.found.episodes,
+            seed=seed,
+            transitions=any(method.observes != "sums" for method in methods),
         )
 
     def _learner(self, setting: Setting) -> Learner:

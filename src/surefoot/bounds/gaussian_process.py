@@ -23,8 +23,10 @@ from surefoot.arrays import Floats, Integers
 
 KNOTS = 33  # of each coordinate's distribution function
 
-# Length scales in parts of the range of a coordinate; and how many times as long along all coordinates but one.
+# Length scales in parts of the range of a coordinate; and how many times as long along all coordinates but one. Along
+# one that numbers things apart, such as patients, neighbours are hardly alike.
 LENGTH_SCALES, ANISOTROPY = (0.1, 0.2, 0.4, 0.8, 1.6), 4.0
+APART_SCALES, APART_ANISOTROPY = (0.0125, 0.025, 0.05, 0.1), 16.0
 # Variance of the noise, in parts of that of the process.
 NOISE_LEVELS = 10.0 ** np.arange(-5, 2)
 LEAST_NOISE = 1e-3  # of a task, in parts of the mean over all tasks
@@ -108,8 +110,11 @@ class TrainingInputs:
     def _length_scales(self) -> list[Floats]:
         """[d] of each kernel: along all coordinates the same, or along one of them shorter."""
         d = self.at.shape[1]
-        patterns = [np.ones(d)] + [np.where(np.arange(d) == k, 1.0, ANISOTROPY) for k in range(d) if d > 1]
-        return [2 * length * np.sqrt(d) * pattern for length in LENGTH_SCALES for pattern in patterns]
+        alone = np.eye(d, dtype=bool) if d > 1 else np.empty((0, d), dtype=bool)
+        alike = [np.ones(d), *np.where(alone, 1.0, ANISOTROPY)]
+        patterns = [length * pattern for length in LENGTH_SCALES for pattern in alike]
+        apart = [length * pattern for length in APART_SCALES for pattern in np.where(alone, 1.0, APART_ANISOTROPY)]
+        return [2 * np.sqrt(d) * pattern for pattern in (*patterns, *apart)]
 
     @cached_property
     def _gram(self) -> list[Floats]:

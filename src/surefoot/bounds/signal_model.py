@@ -21,7 +21,7 @@ from surefoot.bounds.cells import Readings
 from surefoot.bounds.settings import LearnedSignals
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Task
+from surefoot.cmdp.task import Task, run_policies
 from surefoot.errors import InvalidInput
 from surefoot.fan_out import Workers
 from surefoot.progress import Progress
@@ -163,8 +163,8 @@ def _episode_features(
     entropy: list[int],
 ) -> EpisodeFeatures:
     task, features, sums = tasks.task(parameter), [], []
-    for policy, rng in zip(policies, np.random.default_rng(entropy).spawn(len(policies)), strict=True):
-        outcomes = _episodes(task, policy, episodes, rng)
+    generators = np.random.default_rng(entropy).spawn(len(policies))
+    for outcomes in run_policies(task, policies, episodes, generators, transitions=True):
         features.append(features_of(outcomes.watched(), keys, own, paid))
         sums.append(task.units.scaled(outcomes.sums))
     return EpisodeFeatures(np.stack(features), np.stack(sums))

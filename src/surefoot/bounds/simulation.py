@@ -24,7 +24,7 @@ from surefoot.bounds.settings import FEWEST_EPISODES, MISS_RATE, USUAL_STEPS, Re
 from surefoot.bounds.signal_model import SignalModel
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Task
+from surefoot.cmdp.task import Task, run_policies
 from surefoot.cmdp.units import Units
 from surefoot.confidence import Betting, one_bet
 from surefoot.errors import InvalidInput
@@ -110,9 +110,8 @@ class Trial:
     def pilot(self, parameter: Floats, entropy: list[int], episodes: int) -> PilotStats:
         """What a task looks like: no bounds."""
         task, generators = self.tasks.task(parameter), np.random.default_rng(entropy).spawn(len(self.policies))
-        played, counts = zip(
-            *(self._play(task, p, episodes, rng, _place(entropy, p)) for p, rng in enumerate(generators)), strict=True
-        )
+        everybody = range(len(self.policies))
+        played, counts = zip(*self._play_all(task, everybody, episodes, generators, entropy), strict=True)
         numbers, costs = np.stack(played, axis=1), slice(1, 1 + len(task.units.budget))
         return PilotStats(numbers.mean(axis=0), numbers.std(axis=0), numbers[..., costs], self._stack(counts))
 
@@ -121,13 +120,16 @@ class Trial:
     ) -> list[HoldoutBounds]:
         """Bounds of every policy of which something is claimed [P], by bets with stakes [P, k']."""
         nothing, anything, none = np.zeros(stakes.shape[1]), np.ones(stakes.shape[1]), np.zeros((2, stakes.shape[1]))
-        blank = [
+        generators = np.random.default_rng(entropy).spawn(len(self.policies))
+        held = [
             HoldoutBounds(nothing, anything, stake, none, 0, rng, _place(entropy, p))
-            for p, (stake, rng) in enumerate(
-                zip(stakes, np.random.default_rng(entropy).spawn(len(self.policies)), strict=True)
-            )
+            for p, (stake, rng) in enumerate(zip(stakes, generators, strict=True))
         ]
-        return [self.extend(parameter, p, each, episodes) if claimed[p] else each for p, each in enumerate(blank)]
+        some = np.flatnonzero(claimed).tolist()
+        played = self._play_all(self.tasks.task(parameter), some, episodes, [generators[p] for p in some], entropy)
+        for p, (numbers, _) in zip(some, played, strict=True):
+            held[p] = held[p].update(numbers)
+        return held
 
     def extend(self, parameter: Floats, policy: int, held: HoldoutBounds, episodes: int) -> HoldoutBounds:
         """Bounds of one policy after so many more episodes."""
@@ -164,6 +166,23 @@ class Trial:
         playing = task.episodes(self.policies[SAFE], steps)
         return _no_negative_margin(*bounds_in_rounds(playing, intervals, episodes, rng, _no_negative_margin))
 
+    def _play_all(
+        self,
+        task: Task,
+        policies: Sequence[int],
+        episodes: int,
+        rngs: Sequence[np.random.Generator],
+        entropy: list[int],
+    ) -> list[tuple[Floats, Floats]]:
+        """As `_play`, the first episodes of several policies."""
+        if self.kept is not None:
+            return [
+                self._play(task, p, episodes, rng, _place(entropy, p)) for p, rng in zip(policies, rngs, strict=True)
+            ]
+        chosen, shown = [self.policies[p] for p in policies], self.signals is not None
+        played = run_policies(task, chosen, episodes, rngs, transitions=shown)
+        return [self._with_counts(self._numbers(task, p, each)) for p, each in zip(policies, played, strict=True)]
+
     def _play(
         self, task: Task, policy: int, episodes: int, rng: np.random.Generator, place: tuple[int, ...], done: int = 0
     ) -> tuple[Floats, Floats]:
@@ -173,13 +192,19 @@ class Trial:
             numbers = self._simulate(task, policy, episodes, rng)
         else:
             numbers = self.kept.numbers(place, done, episodes, partial(self._simulate, task, policy))
+        return self._with_counts(numbers)
+
+    def _with_counts(self, numbers: Floats) -> tuple[Floats, Floats]:
         if self.signals is None:
             return numbers, np.empty((numbers.shape[1], 0))
         return numbers, self.signals.count(numbers)
 
     def _simulate(self, task: Task, policy: int, episodes: int, rng: np.random.Generator) -> Floats:
         playing = task.episodes(self.policies[policy], task.units.episode_length)
-        outcomes = playing.run(episodes, rng, transitions=self.signals is not None)
+        return self._numbers(task, policy, playing.run(episodes, rng, transitions=self.signals is not None))
+
+    def _numbers(self, task: Task, policy: int, outcomes: Outcomes) -> Floats:
+        """[n, k']"""
         check_ranges(outcomes, task.units)
         sums = task.units.scaled(outcomes.sums)
         if self.signals is None:

@@ -5,7 +5,7 @@ Every task can be simulated. Some can also be read (`ReadableTask`): their value
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,3 +75,28 @@ class ReadableTask(Task, Protocol):
     def optimum(self) -> float:
         """V*, the largest reward of a policy that keeps every budget; NaN if there is none."""
         ...
+
+
+@runtime_checkable
+class SideBySide(Protocol):
+    """Episodes that can be simulated beside those of other policies on the same task, which is sooner done."""
+
+    def run_beside(
+        self, others: Sequence[Any], episodes: int, rngs: Sequence[np.random.Generator], transitions: bool
+    ) -> list[Outcomes]:
+        """Outcomes of so many of these and of each of the others, with a generator each."""
+        ...
+
+
+def run_policies(
+    task: Task,
+    policies: Sequence[Policy],
+    episodes: int,
+    rngs: Sequence[np.random.Generator],
+    transitions: bool = False,
+) -> list[Outcomes]:
+    """Outcomes of so many whole episodes of each policy, with a generator each."""
+    simulated = [task.episodes(policy, task.units.episode_length) for policy in policies]
+    if simulated and isinstance(simulated[0], SideBySide):
+        return simulated[0].run_beside(simulated[1:], episodes, rngs, transitions)
+    return [each.run(episodes, rng, transitions=transitions) for each, rng in zip(simulated, rngs, strict=True)]

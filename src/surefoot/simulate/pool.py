@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from surefoot.arrays import Integers
 from surefoot.cmdp.episode import Outcomes
-from surefoot.cmdp.task import Episodes
+from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Episodes, SideBySide, Task
 
 FIRST_CHUNK, LARGEST_CHUNK = 128, 4096  # episodes simulated at once
 
@@ -22,6 +23,7 @@ class EpisodeStream:
         transitions: whether states and actions, or observations, are kept too.
         order: numbers of simulated episodes, in the order in which they are handed out, as often as anyone likes. By
             default each is handed out in turn and is forgotten once a later one was asked for.
+        first: the first chunk, where it has been simulated already.
     """
 
     def __init__(
@@ -32,11 +34,12 @@ class EpisodeStream:
         *,
         transitions: bool = True,
         order: Integers | None = None,
+        first: Outcomes | None = None,
     ) -> None:
         self._episodes, self._rng, self._chunks = episodes, rng, iter(chunks)
         self._transitions, self._order = transitions, order
         self._forgotten = 0  # episodes before those in the buffer
-        self._buffer = self._simulate()
+        self._buffer = self._simulate() if first is None else first
 
     def episodes(self, first: int, count: int) -> Outcomes:
         """`count` episodes, the first of which has the number `first`."""
@@ -58,12 +61,56 @@ class EpisodeStream:
         return self._episodes.run(next(self._chunks), self._rng, transitions=self._transitions)
 
 
-def growing_chunks() -> Iterator[int]:
+def growing_chunks(size: int = FIRST_CHUNK) -> Iterator[int]:
     """Sizes that double up to the largest."""
-    size = FIRST_CHUNK
     while True:
         yield size
         size = min(2 * size, LARGEST_CHUNK)
+
+
+class SharedStreams:
+    """Streams of policies on one task, for several learners with one seed: what one has simulated, the others need not.
+    They keep all their episodes.
+
+    Args:
+        steps, episodes: of an episode, and of a run.
+        transitions: whether any of the learners looks at more than sums.
+    """
+
+    def __init__(
+        self, task: Task, policies: Sequence[Policy], *, steps: int, episodes: int, seed: int, transitions: bool
+    ) -> None:
+        self._simulated = [task.episodes(policy, steps) for policy in policies]
+        self._rngs = [policy_rng(seed, index) for index in range(len(policies))]
+        self._order, self._transitions = np.arange(episodes), transitions
+        self._streams: dict[int, EpisodeStream] = {}
+
+    def __contains__(self, index: int) -> bool:
+        return index < len(self._simulated)
+
+    def __getitem__(self, index: int) -> EpisodeStream:
+        first = self._simulated[0]
+        if not self._streams and isinstance(first, SideBySide):
+            chunks = first.run_beside(self._simulated[1:], FIRST_CHUNK, self._rngs, self._transitions)
+            self._streams = {k: self._stream(k, growing_chunks(2 * FIRST_CHUNK), own) for k, own in enumerate(chunks)}
+        if index not in self._streams:
+            self._streams[index] = self._stream(index, growing_chunks())
+        return self._streams[index]
+
+    def _stream(self, index: int, chunks: Iterator[int], first: Outcomes | None = None) -> EpisodeStream:
+        return EpisodeStream(
+            self._simulated[index],
+            self._rngs[index],
+            chunks,
+            transitions=self._transitions,
+            order=self._order,
+            first=first,
+        )
+
+
+def policy_rng(seed: int, index: int) -> np.random.Generator:
+    """Of the episodes of a policy in a run."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
 
 
 class EpisodePool:

@@ -20,7 +20,7 @@ from surefoot.errors import InvalidInput
 from surefoot.learning.learner import Learner
 from surefoot.learning.method import Mixture
 from surefoot.simulate.evaluator import PolicyEvaluation, worth
-from surefoot.simulate.pool import EpisodePool, EpisodeStream, growing_chunks
+from surefoot.simulate.pool import EpisodePool, EpisodeStream, SharedStreams, growing_chunks, policy_rng
 from surefoot.simulate.run import Run, Spans
 from surefoot.tasks.task_distribution import check_task
 
@@ -82,7 +82,7 @@ def simulate(
     episodes: int,
     seed: int,
     abandoned: float = 0.0,
-    shared: dict[int, EpisodeStream] | None = None,
+    shared: SharedStreams | None = None,
     block: int = LARGEST_BLOCK,
     observer: Observer | None = None,
 ) -> list[tuple[int, Mixture]]:
@@ -90,22 +90,16 @@ def simulate(
 
     Args:
         abandoned: the share of episodes that have no outcome.
-        shared: streams of the policies of its set, for several learners on one task with one seed: what one has
-            simulated, the others need not. They keep all their episodes.
+        shared: streams of the policies of its set, with this seed.
     """
     steps, sums_only = task.units.steps(learner.horizon), learner.method.observes == "sums"
-    known = 0 if shared is None or learner.method.policies is None else len(learner.method.policies.policies)
 
     @lru_cache(KEPT_STREAMS)
     def stream(index: int) -> EpisodeStream:
         if shared is not None and index in shared:
             return shared[index]
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
-        simulated, order = task.episodes(learner.policy(index), steps), np.arange(episodes) if index < known else None
-        found = EpisodeStream(simulated, rng, growing_chunks(), transitions=not sums_only, order=order)
-        if shared is not None and index < known:
-            shared[index] = found
-        return found
+        simulated = task.episodes(learner.policy(index), steps)
+        return EpisodeStream(simulated, policy_rng(seed, index), growing_chunks(), transitions=not sums_only)
 
     lost: Integers = np.empty(0, dtype=np.int64)
     if abandoned:

@@ -13,8 +13,9 @@ import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.bounds.cells import Cells
+from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Task
+from surefoot.cmdp.task import SideBySide, Task
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, best
 from surefoot.learning.calibrated import Calibration
 from surefoot.learning.learner import Learner
@@ -105,12 +106,17 @@ def adapt_to_task(
 
 
 def day_streams(task: Task, policies: Sequence[Policy], days: int, seed: int) -> Callable[[int], EpisodeStream]:
-    """The days that methods learn from, of one task under each of the policies, simulated when first asked for."""
+    """The days that methods learn from, of one task under each of the policies: of all at once where the task can, and
+    otherwise simulated when first asked for."""
+    simulated = [task.episodes(policy, task.units.episode_length) for policy in policies]
+    rngs, order = [np.random.default_rng([seed, policy]) for policy in range(len(policies))], np.arange(days)
+    known: list[Outcomes | None] = [None] * len(policies)
+    if isinstance(simulated[0], SideBySide):
+        known = [*simulated[0].run_beside(simulated[1:], days, rngs, True)]
 
     @cache
     def stream(policy: int) -> EpisodeStream:
-        simulated = task.episodes(policies[policy], task.units.episode_length)
-        return EpisodeStream(simulated, np.random.default_rng([seed, policy]), [days], order=np.arange(days))
+        return EpisodeStream(simulated[policy], rngs[policy], [days], order=order, first=known[policy])
 
     return stream
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.cmdp.task import Task
+from surefoot.cmdp.task import Task, run_policies
 from surefoot.errors import InvalidInput
 from surefoot.learning.certified.selection import best_mixture
 
@@ -33,8 +34,9 @@ class PolicyMeans:
         self.count: Integers = np.zeros(len(policies), dtype=np.int64)
         self._rounds = np.zeros(len(policies), dtype=np.int64)
         self._sums, self._squares = np.zeros((2, len(policies), 2))
-        for policy in range(len(policies)):
-            self._watch(policy, episodes)
+        generators = [self._rng(policy) for policy in range(len(policies))]
+        for policy, outcomes in enumerate(run_policies(task, policies, episodes, generators)):
+            self._add(policy, outcomes)
 
     @property
     def mean(self) -> Floats:
@@ -69,13 +71,18 @@ class PolicyMeans:
             self._watch(policy, int(min(self.count[policy], most - self.count[policy])))
 
     def _watch(self, policy: int, episodes: int) -> None:
-        rng = np.random.default_rng([*self.seed, int(self._rounds[policy])])
-        outcomes = self.task.episodes(self.policies[policy], self.task.units.episode_length).run(episodes, rng)
+        playing = self.task.episodes(self.policies[policy], self.task.units.episode_length)
+        self._add(policy, playing.run(episodes, self._rng(policy)))
+
+    def _rng(self, policy: int) -> np.random.Generator:
+        return np.random.default_rng([*self.seed, int(self._rounds[policy])])
+
+    def _add(self, policy: int, outcomes: Outcomes) -> None:
         numbers = np.column_stack([outcomes.reward, outcomes.cost])
         self._sums[policy] += numbers.sum(axis=0)
         self._squares[policy] += (numbers**2).sum(axis=0)
         self._rounds[policy] += 1
-        self.count[policy] += episodes
+        self.count[policy] += len(outcomes)
 
 
 @dataclass(frozen=True, eq=False)

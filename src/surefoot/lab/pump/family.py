@@ -23,7 +23,16 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.pump import days, model
 from surefoot.lab.pump.days import GlucoseDays, sample_days
 from surefoot.lab.pump.model import Bodies, Patient
-from surefoot.lab.pump.simulated_days import BUDGET, HIGH, LOW, MOST_INSULIN, SPACES, UNITS, SimulatedDays
+from surefoot.lab.pump.simulated_days import (
+    BUDGET,
+    HIGH,
+    LOW,
+    MOST_INSULIN,
+    SPACES,
+    UNITS,
+    DaySimulator,
+    SimulatedDays,
+)
 from surefoot.tasks.distribution import LogUniform
 from surefoot.tasks.task_distribution import TaskDistribution
 
@@ -106,9 +115,10 @@ class GlucoseTask:
     def observation_shape(self) -> tuple[int, ...]:
         return (4,)
 
-    def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
+    def episodes(self, policy: Policy, steps: int) -> SimulatedDays[GlucoseDays]:
         check_acts(policy)
-        return SimulatedDays(partial(HovorkaLanes, self.patient, self.law), policy, check_int("steps", steps))
+        simulator = DaySimulator(self.law, partial(HovorkaLanes, self.patient))
+        return SimulatedDays(simulator, policy, check_int("steps", steps))
 
     def digest(self) -> str:
         """SHA-256 of the patient and of every number in the model, the days and what is paid."""
@@ -124,9 +134,9 @@ class GlucoseTask:
 class HovorkaLanes:
     """n days of a patient, side by side."""
 
-    def __init__(self, patient: Patient, law: DayLaw, n: int, rng: np.random.Generator) -> None:
-        self._days = law(n, rng)
-        self._body, self.counted = Bodies(patient, self._days.start), self._days.counted
+    def __init__(self, patient: Patient, lived: GlucoseDays) -> None:
+        self._days = lived
+        self._body, self.counted = Bodies(patient, lived.start), lived.counted
 
     @property
     def on_board(self) -> Floats:

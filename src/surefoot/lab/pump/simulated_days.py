@@ -7,9 +7,9 @@ Everything is counted in readings of the sensor, as the international consensus 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump.days import STEPS
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LOW, HIGH = 70.0, 180.0  # mg/dl, both in range
 BUDGET = 0.04
@@ -32,6 +35,9 @@ SPACES = (
     "actions [insulin U]"
 )
 UNITS = Units(1.0, (0.0, 1 / STEPS), np.array([[0.0, 1 / STEPS]]), np.array([BUDGET]), STEPS)
+
+
+D = TypeVar("D", bound="DataclassInstance")  # days: arrays [..., n]
 
 
 class Lanes(Protocol):
@@ -54,44 +60,94 @@ class Lanes(Protocol):
         """Step t, with U of insulin [n]."""
 
 
-Wake: TypeAlias = Callable[[int, np.random.Generator], Lanes]  # n fresh days
+@dataclass(frozen=True, eq=False)
+class DaySimulator(Generic[D]):
+    """A patient.
+
+    Attributes:
+        sample: n fresh days, arrays [..., n].
+        wake: a body that lives through them.
+        lanes: days side by side.
+    """
+
+    sample: Callable[[int, np.random.Generator], D]
+    wake: Callable[[D], Lanes]
+    lanes: int = LANES
 
 
 @dataclass(frozen=True, eq=False)
-class SimulatedDays:
+class SimulatedDays(Generic[D]):
     """Days under a policy, which end after `steps` steps."""
 
-    wake: Wake
+    simulator: DaySimulator[D]
     policy: Policy
     steps: int
-    lanes: int = LANES
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Shares of the readings in and below range; if asked for with observations [n, steps+1, 4] and actions
         [n, steps, 1]."""
-        count = check_int("episodes", episodes)
-        acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
-        sizes = [min(self.lanes, count - done) for done in range(0, count, self.lanes)]
-        return Outcomes.joined([self._block(self.wake(size, rng), size, acting, transitions) for size in sizes])
+        return self.run_beside([], episodes, [rng], transitions)[0]
 
-    def _block(self, lanes: Lanes, n: int, acting: np.random.Generator, transitions: bool) -> Outcomes:
-        steps = min(self.steps, STEPS)
-        seen, given = np.zeros((steps + 1, 4, n)), np.empty((steps if transitions else 1, n))
-        readings = seen[:, 0]
-        for t in range(steps + 1):
-            readings[t] = lanes.reading(t)
-            np.subtract(readings[t], readings[max(t - TREND_STEPS, 0)], out=seen[t, 1])
-            seen[t, 3] = lanes.on_board
-            if t < steps:
-                seen[t, 2] = lanes.counted[t]
-                insulin = _deliverable(self.policy.act(seen[t].T, t, acting), n, t)
-                lanes.advance(insulin, t)
-                given[t if transitions else 0] = insulin
-        _check_finite(readings)
-        return Outcomes(*_reward_and_cost(readings[1:]), observed=_observations(seen, given) if transitions else None)
+    def run_beside(
+        self,
+        others: Sequence[SimulatedDays[D]],
+        episodes: int,
+        rngs: Sequence[np.random.Generator],
+        transitions: bool,
+    ) -> list[Outcomes]:
+        """Of the same patient: as many policies at once as there are lanes for."""
+        policies, simulator = [self.policy, *(other.policy for other in others)], self.simulator
+        count = check_int("episodes", episodes)
+        acting = [np.random.default_rng(generator("rng", rng).integers(2**63, size=2)) for rng in rngs]
+        parts: list[list[Outcomes]] = [[] for _ in policies]
+        for done in range(0, count, simulator.lanes):
+            size = min(simulator.lanes, count - done)
+            together = max(1, simulator.lanes // size)
+            for first in range(0, len(policies), together):
+                some = slice(first, first + together)
+                lanes = simulator.wake(_join([simulator.sample(size, rng) for rng in rngs[some]]))
+                outcomes = _run_block(lanes, policies[some], acting[some], size, min(self.steps, STEPS), transitions)
+                for k, own in enumerate(parts[some]):
+                    own.append(outcomes[k * size : (k + 1) * size])
+        return [Outcomes.joined(each) for each in parts]
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def _join(days: Sequence[D]) -> D:
+    """All of them side by side."""
+    if len(days) == 1:
+        return days[0]
+    names = [field.name for field in fields(days[0])]
+    return replace(days[0], **{name: np.concatenate([getattr(each, name) for each in days], axis=-1) for name in names})
+
+
+def _run_block(
+    lanes: Lanes,
+    policies: Sequence[Policy],
+    acting: Sequence[np.random.Generator],
+    size: int,
+    steps: int,
+    transitions: bool,
+) -> Outcomes:
+    """`size` lanes for each policy, one policy after the other."""
+    n = size * len(policies)
+    seen, given = np.zeros((steps + 1, 4, n)), np.empty((steps if transitions else 1, n))
+    readings = seen[:, 0]
+    for t in range(steps + 1):
+        readings[t] = lanes.reading(t)
+        np.subtract(readings[t], readings[max(t - TREND_STEPS, 0)], out=seen[t, 1])
+        seen[t, 3] = lanes.on_board
+        if t < steps:
+            seen[t, 2] = lanes.counted[t]
+            insulin = given[t if transitions else 0]
+            for k, (policy, rng) in enumerate(zip(policies, acting, strict=True)):
+                own = slice(k * size, (k + 1) * size)
+                insulin[own] = _deliverable(policy.act(seen[t, :, own].T, t, rng), size, t)
+            lanes.advance(insulin, t)
+    _check_finite(readings)
+    return Outcomes(*_reward_and_cost(readings[1:]), observed=_observations(seen, given) if transitions else None)
 
 
 def _deliverable(action: Any, n: int, t: int) -> Floats:

@@ -14,9 +14,18 @@ from surefoot.arrays import Floats, assign, check_int, finite_array, format_digi
 from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.lab.pump.simulated_days import BUDGET, HIGH, LOW, MOST_INSULIN, SPACES, UNITS, SimulatedDays
+from surefoot.lab.pump.simulated_days import (
+    BUDGET,
+    HIGH,
+    LOW,
+    MOST_INSULIN,
+    SPACES,
+    UNITS,
+    DaySimulator,
+    SimulatedDays,
+)
 from surefoot.lab.simglucose import days
-from surefoot.lab.simglucose.days import sample_days
+from surefoot.lab.simglucose.days import Days, sample_days
 from surefoot.lab.simglucose.model import AVERAGE_BASAL, BITES, PARTS, TABLE, Bodies
 from surefoot.lab.simglucose.patients import Patient, number_of, patients, sensor
 from surefoot.tasks.distribution import Finite, Independent, Normal
@@ -101,9 +110,11 @@ class SimglucoseTask:
     def observation_shape(self) -> tuple[int, ...]:
         return (4,)
 
-    def episodes(self, policy: Policy, steps: int) -> SimulatedDays:
+    def episodes(self, policy: Policy, steps: int) -> SimulatedDays[Days]:
         check_acts(policy)
-        return SimulatedDays(partial(SimglucoseLanes, self.patient), policy, check_int("steps", steps), LANES)
+        sample = partial(sample_days, meal_size=self.patient.meal_size)
+        simulator = DaySimulator(sample, partial(SimglucoseLanes, self.patient), LANES)
+        return SimulatedDays(simulator, policy, check_int("steps", steps))
 
     def digest(self) -> str:
         """SHA-256 of the patient and of every number in the days, the steps and what is paid."""
@@ -120,9 +131,9 @@ class SimglucoseTask:
 class SimglucoseLanes:
     """n days of a patient, side by side."""
 
-    def __init__(self, patient: Patient, n: int, rng: np.random.Generator) -> None:
-        self._days = sample_days(n, rng, patient.meal_size)
-        self._body, self.counted = Bodies(patient, self._days.start), self._days.counted
+    def __init__(self, patient: Patient, lived: Days) -> None:
+        self._days = lived
+        self._body, self.counted = Bodies(patient, lived.start), lived.counted
 
     @property
     def on_board(self) -> Floats:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,8 @@ from surefoot.methods import METHODS, learner
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.metrics import binomial_interval
-from surefoot.simulate.pool import EpisodePool, EpisodeStream, growing_chunks
-from surefoot.simulate.runner import ROUNDING, ask_and_tell, simulate
+from surefoot.simulate.pool import SharedStreams
+from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.streams import Stream
 
 # -------------------------------------------------------------------------------------------------------------- the run
@@ -178,8 +177,8 @@ def run_on_task(protocol: Protocol, contenders: Sequence[Contender], parameter: 
     task = protocol.system.tasks().task(parameter)
     seed = int(_rng(protocol.asked.seed, Stream.RIVALS_RUNS, number).integers(2**32))
     learners = [protocol.learner(one, seed) for one in contenders]
-    deploy = simulated_runs(task, protocol, seed)
-    deployed = [deploy(each) for each in learners]
+    shared = shared_streams(task, protocol, seed)
+    deployed = [simulate(each, task, episodes=protocol.episodes, seed=seed, shared=shared) for each in learners]
     judge = (_judge_exactly if isinstance(task, ReadableTask) else _judge_by_episodes)(task, protocol, number)
     return judge(learners, deployed)
 
@@ -187,19 +186,13 @@ def run_on_task(protocol: Protocol, contenders: Sequence[Contender], parameter: 
 Deployed = list[tuple[int, Mixture]]  # each with the number of episodes before it
 
 
-def simulated_runs(task: Task, protocol: Protocol, seed: int) -> Callable[[Learner], Deployed]:
+def shared_streams(task: Task, protocol: Protocol, seed: int) -> SharedStreams | None:
     """Where simulating takes longest, episodes are kept for all learners; tables are simulated again."""
-    policies, episodes = protocol.policies.policies, protocol.episodes
     if isinstance(task, ReadableTask):
-        return lambda each: simulate(each, task, episodes=episodes, seed=seed)
-
-    @cache
-    def stream(index: int) -> EpisodeStream:
-        simulated = task.episodes(policies[index], task.units.episode_length)
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
-        return EpisodeStream(simulated, rng, growing_chunks(), order=np.arange(episodes))
-
-    return lambda each: ask_and_tell(each, EpisodePool(stream), episodes)
+        return None
+    steps, episodes = task.units.episode_length, protocol.episodes
+    own = protocol.policies.policies
+    return SharedStreams(task, own, steps=steps, episodes=episodes, seed=seed, transitions=True)
 
 
 def _judge_exactly(task: ReadableTask, protocol: Protocol, number: int) -> Callable[..., list[TaskRun]]:

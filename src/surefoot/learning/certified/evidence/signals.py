@@ -174,7 +174,6 @@ class SignalProcess:
         return np.ascontiguousarray(np.clip(means, SMALLEST_MEAN, 1.0))
 
 
-
 def promising(laws: Floats, values: Floats, means: Floats) -> tuple[Integers, Integers]:
     """[B, C, J] each: the sides and numbers of the C bets that seem to grow fastest against each cell, by the first two
     moments of r - 1 alone: f·m - f²·v/2 at the best f; given laws [B, k, L] of numbers with values [k, L]."""
