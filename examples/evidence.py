@@ -41,7 +41,7 @@ from surefoot.tasks.gridworld_tasks import PUBLISHED_TEST_NOISES
 SUMS, SIGNALS = "certified-returns", "certified-signals"
 RISK, ENOUGH = 0.05, 0.9
 JUDGED = 4000  # episodes of each policy; those of robots take 10 to 25 ms
-MOTORS, MOTORS_JUDGED = ("half-cheetah-motors", "hopper-motors"), 500
+MOTORS, MOTORS_JUDGED = ("half-cheetah-motors", "hopper-motors"), 250
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
+from surefoot.cmdp.task import run_policies
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump import days, model
 from surefoot.lab.pump.days import sample_days
 from surefoot.lab.pump.family import GlucoseTask
 from surefoot.lab.pump.model import AVERAGE_BASAL, Bodies, Patient, on_board_at_rest, resting_basal
 from surefoot.lab.pump.simulated_days import BUDGET, LANES
+from surefoot.simulate.pool import EpisodeStream, SharedStreams, growing_chunks, policy_rng
 from surefoot.tasks import InsulinSettings, glucose
 from surefoot.testing import task_suite
 
@@ -178,6 +180,40 @@ def test_what_is_paid_follows_from_what_is_observed() -> None:
     for t in (0, 90, 287):
         acted = np.clip(SETTINGS.likeliest(observed.observations[:, t], t), 0, 25)
         np.testing.assert_array_equal(observed.actions[:, t], acted)
+
+
+@pytest.mark.parametrize("count", [3, 200, LANES + 20])
+def test_policies_side_by_side_are_policies_alone(count: int) -> None:
+    """To the bit, also where not all of them have room side by side, and where policies draw."""
+
+    class Random:
+        def act(self, observation: Any, step: Any, rng: np.random.Generator) -> Any:
+            return rng.random((len(observation), 1)) / 10
+
+    policies: list[Any] = [*(SETTINGS.scaled(gain) for gain in (0.5, 1.0, 1.5)), Random(), Random(), SETTINGS]
+
+    def generators() -> list[np.random.Generator]:
+        return [np.random.default_rng([7, k]) for k in range(len(policies))]
+
+    together = run_policies(AVERAGE, policies, count, generators(), transitions=True)
+    for policy, rng, found in zip(policies, generators(), together, strict=True):
+        alone = AVERAGE.episodes(policy, 288).run(count, rng, transitions=True)
+        assert np.array_equal(found.sums, alone.sums)
+        assert np.array_equal(found.watched().observations, alone.watched().observations)
+        assert np.array_equal(found.watched().actions, alone.watched().actions)
+
+
+def test_streams_that_are_shared_have_the_episodes_of_each_alone() -> None:
+    """Also in later chunks, and after a learner that looks at sums only."""
+    policies = [SETTINGS, SETTINGS.scaled(1.2)]
+    shared = SharedStreams(AVERAGE, policies, steps=288, episodes=200, seed=3, transitions=True)
+    for index in (1, 0):
+        alone = EpisodeStream(AVERAGE.episodes(policies[index], 288), policy_rng(3, index), growing_chunks())
+        found, expected = shared[index].episodes(0, 200), alone.episodes(0, 200)
+        assert np.array_equal(found.sums, expected.sums)
+        assert np.array_equal(found.watched().observations, expected.watched().observations)
+    assert 1 in shared
+    assert 2 not in shared
 
 
 def test_a_day_can_be_cut_short() -> None:

@@ -24,9 +24,9 @@ from surefoot.arrays import Floats, Integers
 KNOTS = 33  # of each coordinate's distribution function
 
 # Length scales in parts of the range of a coordinate; and how many times as long along all coordinates but one. Along
-# one that numbers things apart, such as patients, neighbours are hardly alike.
+# one that numbers things apart, such as patients, neighbours are hardly alike: scales along it, and along the others.
 LENGTH_SCALES, ANISOTROPY = (0.1, 0.2, 0.4, 0.8, 1.6), 4.0
-APART_SCALES, APART_ANISOTROPY = (0.0125, 0.025, 0.05, 0.1), 16.0
+APART, ALIKE = (0.0125, 0.05), (0.4, 1.6)
 # Variance of the noise, in parts of that of the process.
 NOISE_LEVELS = 10.0 ** np.arange(-5, 2)
 LEAST_NOISE = 1e-3  # of a task, in parts of the mean over all tasks
@@ -111,10 +111,9 @@ class TrainingInputs:
         """[d] of each kernel: along all coordinates the same, or along one of them shorter."""
         d = self.at.shape[1]
         alone = np.eye(d, dtype=bool) if d > 1 else np.empty((0, d), dtype=bool)
-        alike = [np.ones(d), *np.where(alone, 1.0, ANISOTROPY)]
-        patterns = [length * pattern for length in LENGTH_SCALES for pattern in alike]
-        apart = [length * pattern for length in APART_SCALES for pattern in np.where(alone, 1.0, APART_ANISOTROPY)]
-        return [2 * np.sqrt(d) * pattern for pattern in (*patterns, *apart)]
+        smooth = [length * each for length in LENGTH_SCALES for each in (np.ones(d), *np.where(alone, 1.0, ANISOTROPY))]
+        apart = [each for short in APART for long in ALIKE for each in np.where(alone, short, long)]
+        return [2 * np.sqrt(d) * scales for scales in (*smooth, *apart)]
 
     @cached_property
     def _gram(self) -> list[Floats]:
