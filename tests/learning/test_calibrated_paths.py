@@ -14,6 +14,7 @@ import surefoot as sf
 from contracts.spending import HORIZON, Spending, spending_set
 from contracts.test_own_method import HALFWAY, Halfway
 from guarantees import mutants
+from shown_wheel import shown_set, shown_wheels
 from surefoot.calibration import calibrate_side_by_side
 from surefoot.deploy.status import read_status
 from surefoot.errors import InvalidInput
@@ -201,6 +202,15 @@ def test_side_by_side_they_are_what_each_is_alone() -> None:
         name: sf.calibrate(policies(), TASKS, method=name, path=path, **given) for name, path in paths.items()
     }
     assert together["posterior"].counts[-1][1] > together["posterior"].allowed
+
+
+def test_side_by_side_one_may_look_at_sums_and_another_at_signals() -> None:
+    given: dict[str, Any] = {**GIVEN, "episodes": 12, "judged_on": 300}
+    paths: dict[str, list[Any]] = {"titration": [{"every": 3}], "posterior": [{"share": 0.1, "temperature": 2.0}]}
+    together = calibrate_side_by_side(shown_set(), shown_wheels(), paths, **given)
+    assert together == {
+        name: sf.calibrate(shown_set(), shown_wheels(), method=name, path=path, **given) for name, path in paths.items()
+    }
 
 
 # ------------------------------------------------------------------------------------------------------ the posterior
