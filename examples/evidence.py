@@ -76,12 +76,13 @@ class Hidden:
 
 
 # What is deployed is close to its budget, which only many episodes show, and is off by what simulation leaves open of
-# the values; the slack is for both. Two attempts with `certified-signals` and a slack of 0.03 failed.
+# the values; the slack is for both. The fourth attempt: two with `certified-signals` and a slack of 0.03 failed, and one
+# with `posterior` and a larger share passed with more slack than was hoped for.
 GRIDWORLD_CALIBRATION = {
     "method": "posterior",
-    "path": [{"share": 0.005, "temperature": 2.0, "slack": slack} for slack in (0.2, 0.16, 0.13, 0.11, 0.09)],
+    "path": [{"share": 0.001, "temperature": 2.0, "slack": slack} for slack in (0.1, 0.08)],
     "judged_on": 4_000_000,
-    "attempt": 3,
+    "attempt": 4,
 }
 
 
