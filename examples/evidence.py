@@ -76,8 +76,8 @@ class Hidden:
 
 
 # What is deployed is close to its budget, which only many episodes show, and is off by what simulation leaves open of
-# the values; the slack is for both. The fourth attempt: two with `certified-signals` and a slack of 0.03 failed, and one
-# with `posterior` and a larger share passed with more slack than was hoped for.
+# the values; the slack is for both. The fourth attempt: two with `certified-signals` and a slack of 0.03 failed, and
+# one with `posterior` and a larger share passed with more slack than was hoped for.
 GRIDWORLD_CALIBRATION = {
     "method": "posterior",
     "path": [{"share": 0.001, "temperature": 2.0, "slack": slack} for slack in (0.1, 0.08)],
