@@ -73,7 +73,7 @@ def test_settings_are_checked(name: str) -> None:
 def test_quick_runs_of_slower_patients_are_smaller() -> None:
     """And what is given stays as it is, whoever the patients are."""
     usual, quick = configure(simulator="simglucose"), configure(**QUICK, simulator="simglucose")
-    assert (usual.candidates, usual.patients) == (9, 200)
+    assert (usual.candidates, usual.patients) == (9, 120)
     assert (quick.holdout, quick.patients, quick.candidates) == (39, 8, QUICK["candidates"])
     assert configure(**{**QUICK, "patients": 30}, simulator="simglucose").patients == 30
     assert configure(**QUICK) == GlucoseSettings(**QUICK)

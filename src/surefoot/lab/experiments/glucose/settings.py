@@ -63,7 +63,7 @@ CELLS, HOLDOUT, EPISODES, UNCOVERED = 1000, 160, 2400, 0.03
 # Of each patient and settings: days on which they are judged, and where that leaves open on which side of the budget a
 # deployed mixture lies, at most so many. A day's time below range varies by some 5 points: 12,000 of them tell its mean
 # to 0.05 points (one standard error).
-JUDGED_DAYS, MOST_JUDGED_DAYS = 500, 12_000
+JUDGED_DAYS, MOST_JUDGED_DAYS = 1000, 12_000
 
 ADAPTING, REFERENCE = "certified-signals", "safe-only"
 CALIBRATED = f"{ADAPTING}, calibrated"
@@ -90,7 +90,7 @@ class GlucoseSettings(ExperimentSettings):
         candidates, searched_days: of `insulin_candidates`.
     """
 
-    patients: int = option(200, "Fresh patients.", least=1, fact="patients")
+    patients: int = option(120, "Fresh patients.", least=1, fact="patients")
     days: int = episodes_option(90, "Days per patient.", fact="days per patient")
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.", choices=KNOWN)
     risk: float = risk_option()
@@ -109,7 +109,7 @@ class GlucoseSettings(ExperimentSettings):
     other_risks: tuple[float, ...] = option(
         (0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
     )
-    compared_patients: int = option(40, "The first so many are compared at other risks.", least=1, applies=COMPARED)
+    compared_patients: int = option(20, "The first so many are compared at other risks.", least=1, applies=COMPARED)
     cells: int = setting(CELLS, least=1)
     holdout: int = setting(HOLDOUT, least=1)
     uncovered: float = setting(UNCOVERED, check=check_unit_interval)
