@@ -190,14 +190,15 @@ def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
         sf.calibrate(policies(), TASKS, method="certified-returns", **{**GIVEN, "path": PATH, **changed})
 
 
-def test_side_by_side_they_are_what_each_is_alone() -> None:
+def test_side_by_side_they_are_what_each_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the bold settings of one are given up early."""
-    given = {**GIVEN, "runs": 120, "judged_on": 400}
+    monkeypatch.setattr("surefoot.calibration.ROUND", 10)
+    given = {**GIVEN, "runs": 24, "judged_on": 400}
     paths: dict[str, list[Any]] = {
         "certified-returns": PATH,
         "posterior": [{"share": 0.1, "temperature": 2.0, "slack": 0.2}, {"share": 0.9}],
     }
-    together = calibrate_side_by_side(policies(), TASKS, paths, **{**given, "jobs": 2})
+    together = calibrate_side_by_side(policies(), TASKS, paths, **given)
     assert together == {
         name: sf.calibrate(policies(), TASKS, method=name, path=path, **given) for name, path in paths.items()
     }
