@@ -76,8 +76,8 @@ def test_fits_know_how_far_off_they_are() -> None:
     assert smooth[quiet].mean() < smooth[~quiet].mean() / 1.5
 
 
-def test_a_coordinate_may_number_things_that_have_nothing_in_common() -> None:
-    """Thirty of them, each with a level of its own: a fit that took neighbours for alike would miss by 0.55."""
+def test_a_coordinate_may_be_a_category() -> None:
+    """Thirty of them, each with a level of its own: smooth kernels alone miss by 0.55."""
     rng = np.random.default_rng(0)
     level = rng.normal(size=30)
 

@@ -212,8 +212,9 @@ def test_streams_that_are_shared_have_the_episodes_of_each_alone() -> None:
         found, expected = shared[index].episodes(0, 200), alone.episodes(0, 200)
         assert np.array_equal(found.sums, expected.sums)
         assert np.array_equal(found.watched().observations, expected.watched().observations)
-    assert 1 in shared
-    assert 2 not in shared
+    assert shared.holds(1, policies[1])
+    assert not shared.holds(0, policies[1]), "a learner's own policy of that number"
+    assert not shared.holds(2, SETTINGS.scaled(1.5))
 
 
 def test_a_day_can_be_cut_short() -> None:

@@ -23,11 +23,11 @@ from surefoot.arrays import Floats, Integers
 
 KNOTS = 33  # of each coordinate's distribution function
 
-# Length scales in parts of the range of a coordinate; and how many times as long along all coordinates but one. Along
-# one whose values repeat, since it numbers things such as patients, neighbours are hardly alike: scales along it, and
-# along the others.
+# Length scales in parts of the range of a coordinate; and how many times as long along all coordinates but one.
 LENGTH_SCALES, ANISOTROPY = (0.1, 0.2, 0.4, 0.8, 1.6), 4.0
-APART, ALIKE = (0.0125, 0.05), (0.4, 1.6)
+# A coordinate whose values repeat is a category, such as the number of a patient, and neighbours in it have little in
+# common: length scales along it, and along the others.
+CATEGORY_SCALES, OTHER_SCALES = (0.0125, 0.05), (0.4, 1.6)
 # Variance of the noise, in parts of that of the process.
 NOISE_LEVELS = 10.0 ** np.arange(-5, 2)
 LEAST_NOISE = 1e-3  # of a task, in parts of the mean over all tasks
@@ -113,9 +113,9 @@ class TrainingInputs:
         d = self.at.shape[1]
         alone = np.eye(d, dtype=bool) if d > 1 else np.empty((0, d), dtype=bool)
         smooth = [length * each for length in LENGTH_SCALES for each in (np.ones(d), *np.where(alone, 1.0, ANISOTROPY))]
-        numbers = [each for each in alone if len(np.unique(self.at[:, each])) < len(self.at) / 2]
-        apart = [np.where(each, short, long) for short in APART for long in ALIKE for each in numbers]
-        return [2 * np.sqrt(d) * scales for scales in (*smooth, *apart)]
+        categories = [each for each in alone if len(np.unique(self.at[:, each])) < len(self.at) / 2]
+        rough = [np.where(each, own, other) for own in CATEGORY_SCALES for other in OTHER_SCALES for each in categories]
+        return [2 * np.sqrt(d) * scales for scales in (*smooth, *rough)]
 
     @cached_property
     def _gram(self) -> list[Floats]:

@@ -80,13 +80,14 @@ class SharedStreams:
     def __init__(
         self, task: Task, policies: Sequence[Policy], *, steps: int, episodes: int, seed: int, transitions: bool
     ) -> None:
-        self._simulated = [task.episodes(policy, steps) for policy in policies]
+        self._policies, self._simulated = policies, [task.episodes(policy, steps) for policy in policies]
         self._rngs = [policy_rng(seed, index) for index in range(len(policies))]
         self._order, self._transitions = np.arange(episodes), transitions
         self._streams: dict[int, EpisodeStream] = {}
 
-    def __contains__(self, index: int) -> bool:
-        return index < len(self._simulated)
+    def holds(self, index: int, policy: Policy) -> bool:
+        """Whether that is the policy of this number here: a learner may have others of its own."""
+        return index < len(self._policies) and self._policies[index] is policy
 
     def __getitem__(self, index: int) -> EpisodeStream:
         first = self._simulated[0]

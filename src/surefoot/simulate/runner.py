@@ -96,10 +96,12 @@ def simulate(
 
     @lru_cache(KEPT_STREAMS)
     def stream(index: int) -> EpisodeStream:
-        if shared is not None and index in shared:
+        policy = learner.policy(index)
+        if shared is not None and shared.holds(index, policy):
             return shared[index]
-        simulated = task.episodes(learner.policy(index), steps)
-        return EpisodeStream(simulated, policy_rng(seed, index), growing_chunks(), transitions=not sums_only)
+        return EpisodeStream(
+            task.episodes(policy, steps), policy_rng(seed, index), growing_chunks(), transitions=not sums_only
+        )
 
     lost: Integers = np.empty(0, dtype=np.int64)
     if abandoned:

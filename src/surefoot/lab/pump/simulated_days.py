@@ -62,12 +62,12 @@ class Lanes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DaySimulator(Generic[D]):
-    """A patient.
+    """Simulates days of one patient.
 
     Attributes:
-        sample: n fresh days, arrays [..., n].
-        wake: a body that lives through them.
-        lanes: days side by side.
+        sample: draws n days: meals, errors of the sensor and whatever else is random, arrays [..., n].
+        wake: makes the patient's bodies for such days, one in each lane.
+        lanes: days simulated side by side at most.
     """
 
     sample: Callable[[int, np.random.Generator], D]

@@ -127,8 +127,7 @@ def available_contenders(
 # --------------------------------------------------------------------------- one patient: what was deployed day by day
 
 
-# Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is: days below
-# range are rare, and a few hundred of them have told the wrong side at three standard errors.
+# Within a point of the budget values are wanted to 0.1 points (two standard errors), however clear it is.
 NEAR, PRECISE = 0.01, 0.0005
 
 
