@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from surefoot.cmdp.wording import number
 from surefoot.confidence import mixture_boundary
 from surefoot.deploy.history import LEVEL, History, RunningMean, Stretch
-from surefoot.deploy.status import Status, policy_name, possible_in_words
+from surefoot.deploy.status import SAFE, Status, policy_name, possible_in_words
 
 if TYPE_CHECKING:
     from surefoot.deploy.verify import Possible
@@ -107,7 +107,7 @@ def orders_card(history: History, status: Status) -> Card:
     often = [policy for policy, _ in history.ordered.most_common(MOST_POLICIES)]
     rows = sorted(often)
     rest = sum(history.ordered.values()) - sum(history.ordered[policy] for policy in rows)
-    names = [*map(policy_name, rows), *(["others"] if rest else [])]
+    names = [*(policy_name(policy, status.names) for policy in rows), *(["others"] if rest else [])]
     shown = Frame(max(history.order.get("episode", 0) + 1.0, 1.0), 0.0, max(len(names), 1))
     marks = []
     for place, stretch in enumerate(history.stretches):
@@ -116,9 +116,9 @@ def orders_card(history: History, status: Status) -> Card:
         for row, share in enumerate(_shares(stretch, rows, total)):
             if share:
                 up = (len(names) - row - 0.82, len(names) - row - 0.18)
-                marks.append(block(shown, across, up, share, "safe" if names[row] == "safe" else "other"))
-    ticks = [(len(names) - row - 0.5, name) for row, name in enumerate(names)]
-    counts = ", ".join(f"{policy_name(policy)}: {history.ordered[policy]:,}" for policy in rows)
+                marks.append(block(shown, across, up, share, "safe" if rows[row : row + 1] == [SAFE] else "other"))
+    ticks = [(len(names) - row - 0.5, name if len(name) <= 12 else f"{name[:11]}…") for row, name in enumerate(names)]
+    counts = ", ".join(f"{name}: {history.ordered[policy]:,}" for policy, name in zip(rows, names, strict=False))
     label = (
         f"How often each policy was ordered: {counts}{f', others: {rest:,}' if rest else ''}."
         if counts
@@ -126,7 +126,8 @@ def orders_card(history: History, status: Status) -> Card:
     )
     picture = chart(label, shown, [*marks, *_alarms(history, shown)], ticks or [(0.5, "none")])
     key = (("safe", "safe policy"), ("other", "another; darker: more often"))
-    return Card("Policies ordered", picture, key, f"{label} Policy numbers are those of the policy set.")
+    caption = label if status.names else f"{label} Policy numbers are those of the policy set."
+    return Card("Policies ordered", picture, key, caption)
 
 
 def possible_card(history: History, status: Status) -> Card:
@@ -228,7 +229,7 @@ def _cost_in_words(history: History, status: Status, k: int, claimed: Sequence[P
 # -------------------------------------------------------------------------------------------------------------- drawing
 
 WIDTH, HEIGHT = 480, 230  # of a chart in its own units; text is 12 of them high
-LEFT, RIGHT, TOP, BOTTOM = 60, 14, 10, 34
+LEFT, RIGHT, TOP, BOTTOM = 84, 14, 10, 34
 
 Point = tuple[float, float]
 

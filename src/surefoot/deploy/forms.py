@@ -22,7 +22,7 @@ FIRST_VERSION, FORMAT_VERSION = [1, 0], [1, 1]
 # That the safe policy is feasible was taken for granted then; since, it is paid for or said in so many words.
 ASSUMED, ASSUMING = "assume_safe", ("safe-only", "paper", "certified-model-free")
 # What row 0 and the settings in it cannot have held then: who puts the old label on a new journal hides nothing.
-LATER = frozenset({"key", "task_horizon", "reward_sum_range", "cost_sum_range"})
+LATER = frozenset({"key", "names", "task_horizon", "reward_sum_range", "cost_sum_range"})
 LATER_SETTINGS = frozenset({ASSUMED, "shift", "calibration", "split", "by_prior", "declared"})
 
 Check = Callable[[Any], bool]
@@ -145,6 +145,7 @@ FORMS: dict[str, dict[str, Check]] = {
         "settings": _settings,
         "discount": lambda value: _number(value) and 0 < value <= 1,
         "budget": _numbers,
+        "names": _maybe(lambda value: isinstance(value, list) and all(map(_text, value))),
         "task_horizon": _maybe(lambda value: _count(value) and value > 0),
         "key": _maybe(_key_name),
     },

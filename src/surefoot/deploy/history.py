@@ -25,7 +25,7 @@ from surefoot.cmdp.units import Units
 from surefoot.confidence import mixture_boundary
 from surefoot.deploy.chain import STRANGE, Damaged, JournalRow, RawRow, decode_row
 from surefoot.deploy.forms import check_payload
-from surefoot.deploy.status import Ends, Status, Tally
+from surefoot.deploy.status import SAFE, Ends, Status, Tally
 from surefoot.deploy.sums import sums_of
 from surefoot.errors import InvalidInput, SurefootError
 
@@ -68,6 +68,18 @@ class Stretch:
         return Stretch(self.ordered + other.ordered, self.reward + other.reward, self.told + other.told)
 
 
+@dataclass
+class Earned:
+    """Rewards of some episodes."""
+
+    episodes: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.episodes)
+
+
 class Thinned(Generic[T]):
     """Ever more values in bounded space: neighbours become one by `merge`."""
 
@@ -104,6 +116,7 @@ class History:
         standing: "running" if the safe policy is left now and then, "safe" if hardly or never, "alarm" if never again.
         since: the episode since which that is so.
         ordered: how often each policy was ordered.
+        earned: rewards told of episodes of the safe policy, and of all others.
         stretches, stretch: consecutive runs of episodes, and how many episodes each has.
     """
 
@@ -118,6 +131,8 @@ class History:
         self.stretches: list[Stretch] = []
         self.stretch = 1
         self.ordered: Counter[int] = Counter()
+        self.earned = Earned(), Earned()
+        self._untold: dict[int, int] = {}  # policies by their episodes
         self.abandoned: Ends[dict[str, Any]] = Ends()
         self.standing: Standing = "safe"
         self.since = 0
@@ -137,12 +152,14 @@ class History:
             case "order":
                 self.order = data
                 self.ordered[data["policy"]] += 1
+                self._untold[data["episode"]] = data["policy"]
                 self._stretch_of(data["episode"]).ordered[data["policy"]] += 1
             case "outcome":
                 self._tell(row, data)
                 self._stand(data["episode"] + 1)  # a breach is an alarm before its event is there
             case "abandoned":
                 self.abandoned.add(data)
+                self._untold.pop(data["episode"], None)
 
     def extend(self, rows: Sequence[RawRow], where: Path) -> None:
         """Add these rows. Of orders and outcomes, which a long journal is made of, whole columns are taken in at once;
@@ -203,7 +220,15 @@ class History:
             raise Damaged(f"row {row.n} must tell sums whose squares are finite, found {values}", row.n)
         stretch = self._stretch_of(data["episode"])
         stretch.reward, stretch.told = stretch.reward + values[0], stretch.told + 1
+        self._earn([data["episode"]], values[:1])
         self.means.add(Means(data["episode"] + 1, self.reward, tuple(self.costs)))
+
+    def _earn(self, episodes: Sequence[int], rewards: Sequence[float]) -> None:
+        for episode, reward in zip(episodes, rewards, strict=True):
+            policy = self._untold.pop(episode, None)
+            if policy is not None:
+                earned = self.earned[policy != SAFE]
+                earned.episodes, earned.total = earned.episodes + 1, earned.total + reward
 
     def _stand(self, episode: int) -> None:
         """Take note of when the standing changed."""
@@ -243,6 +268,7 @@ class History:
     def _order_all(self, orders: OrderColumns) -> None:
         if not orders.rows:
             return
+        self._untold.update(zip(orders.episodes.tolist(), orders.policies, strict=True))
         self._stretch_of(int(orders.episodes.max()))
         for stretch, part in self._runs(orders.episodes):
             counts = Counter(orders.policies[part])
@@ -268,6 +294,7 @@ class History:
             reward, *costs = means(told)
             self.means.add(Means(int(outcomes.episodes[told - 1]) + 1, reward, tuple(costs)), number)
         self.reward, *self.costs = means(told)
+        self._earn(outcomes.episodes.tolist(), outcomes.sums[:, 0].tolist())
         self._stretch_of(int(outcomes.episodes.max()))
         for stretch, part in self._runs(outcomes.episodes):
             some = outcomes.sums[part, 0]

@@ -1,4 +1,4 @@
-"""A deployment as one HTML page: the verdict, four large figures, then charts, events and settings.
+"""A deployment as one HTML page: the verdict, five large figures, then charts, events and settings.
 
 The same page is a file (`surefoot report JOURNAL`) and is served while rows are written (`surefoot watch JOURNAL`).
 """
@@ -94,7 +94,13 @@ def view(name: str, history: History, possible: Possible | None = None) -> View:
         word,
         tone,
         _verdict(history, status),
-        (_margin(status), _cost_figure(history, status), _order(history, status), _alarms(history, status)),
+        (
+            _margin(status),
+            _cost_figure(history, status),
+            _gained(history),
+            _order(history, status),
+            _alarms(history, status),
+        ),
         tuple(cards(history, status, possible)),
         _events(history),
         facts(status),
@@ -194,16 +200,31 @@ def _cost_figure(history: History, status: Status) -> Answer:
     return Answer(name, number(seen.mean), beside, "bad" if low > status.budget[k] else "")
 
 
+def _gained(history: History) -> Answer:
+    """Over the safe policy, as far as its own episodes tell."""
+    safe, others = history.earned
+    if not others.episodes:
+        return Answer("Gained", "nothing", "only the safe policy has been run so far")
+    if not safe.episodes:
+        return Answer("Gained", "unknown", "there is no episode of the safe policy to compare with")
+    gained = others.mean - safe.mean
+    beside = (
+        f"of reward an episode: {number(others.mean)} in {others.episodes:,} of other policies, {number(safe.mean)} in "
+        f"{safe.episodes:,} of the safe one"
+    )
+    return Answer("Gained", f"{'+' if gained > 0 else ''}{number(gained)}", beside)
+
+
 def _order(history: History, status: Status) -> Answer:
     if status.outstanding is not None:
-        name = policy_name(history.order["policy"])
+        name = policy_name(history.order["policy"], status.names)
         return Answer("Next order", name, f"episode {status.outstanding:,}: ordered, its outcome is awaited")
     if not status.next_order:
         return Answer("Next order", "none", "nothing was ordered yet")
-    likeliest = policy_name(status.next_order[0][0])
+    likeliest = policy_name(status.next_order[0][0], status.names)
     if len(status.next_order) == 1:
         return Answer("Next order", likeliest, f"for episode {status.episodes:,}")
-    mixed = order_in_words(status.next_order)
+    mixed = order_in_words(status.next_order, status.names)
     return Answer("Next order", likeliest, f"most likely for episode {status.episodes:,}: {mixed}")
 
 

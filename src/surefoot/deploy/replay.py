@@ -87,6 +87,7 @@ def header(learner: Learner, key: str | None = None) -> dict[str, Any]:
             **({} if units.horizon is None else {"task_horizon": units.horizon}),
             **({} if units.reward_sum_range is None else {"reward_sum_range": list(units.reward_sum_range)}),
             **({} if units.cost_sum_range is None else {"cost_sum_range": units.cost_sum_range.tolist()}),
+            **({} if policies is None or policies.names is None else {"names": list(policies.names)}),
             "key": key,
         }
     )
@@ -125,6 +126,8 @@ def check_header(found: Any, learner: Learner, where: str, key: str | None) -> N
     told, made = (each["settings"].get("calibration") for each in (found, expected))
     if isinstance(told, Mapping) and isinstance(made, Mapping) and "standing" not in told:
         expected["settings"]["calibration"] = {name: made[name] for name in made if name in told}
+    if "names" not in found:  # journals did not always have them
+        expected.pop("names", None)
     if version == FIRST_VERSION:
         expected["settings"].pop(ASSUMED, None)
         del expected["key"]  # some of them do not have, or have less of, the risk's split

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,7 @@ SAFE = 0  # number of the safe policy
 BREACHED = "a value outside its declared range was observed: certificate void, safe policy from now on"
 
 Chances = tuple[tuple[int, float], ...]  # policies and their probabilities
+Names = Sequence[str] | None  # of the policies, if the policy set has some
 T = TypeVar("T")
 
 
@@ -36,6 +37,7 @@ class Status:
     surviving, total: cells or candidates that are still possible, and all.
     margin: [m] what the method says of the mixture: a lower bound if certified.
     budget: [m], and `kind` of cost that it is on, in words.
+    names: of the policies, as orders have them.
     alarms: messages; of very many the first and the last.
     rows, head: of the journal; the head is the hash of its last row.
     assumptions: what the certificate rests on, in sentences.
@@ -62,6 +64,7 @@ class Status:
     settings: dict[str, Any]
     budget: list[float]
     kind: str
+    names: Names
     assumptions: tuple[Fact, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def certificate_in_words(promised: bool, certified: bool) -> str:
 
 
 def _next_order_in_words(status: Status) -> str:
-    words = order_in_words(status.next_order)
+    words = order_in_words(status.next_order, status.names)
     if status.state == "fault":
         return f"{words}, as a fallback"
     if status.outstanding is not None:
@@ -113,16 +116,18 @@ def _next_order_in_words(status: Status) -> str:
     return f"episode {status.episodes:,}: {words}"
 
 
-def order_in_words(chances: Chances, most: int = 4) -> str:
+def order_in_words(chances: Chances, names: Names = None, most: int = 4) -> str:
     """The likeliest policies of an order."""
     if not chances:
         return "unknown"
     if len(chances) == 1:
-        return policy_name(chances[0][0])
-    return ", ".join(f"{policy_name(policy)} {share(chance)}" for policy, chance in chances[:most])
+        return policy_name(chances[0][0], names)
+    return ", ".join(f"{policy_name(policy, names)} {share(chance)}" for policy, chance in chances[:most])
 
 
-def policy_name(policy: int) -> str:
+def policy_name(policy: int, names: Names = None) -> str:
+    if names is not None and policy < len(names):
+        return names[policy]
     return "safe" if policy == SAFE else f"no. {policy}"
 
 
@@ -253,6 +258,7 @@ class Tally:
             opened["settings"],
             opened["budget"],
             kind_of_cost(opened["discount"], opened.get("task_horizon")),
+            opened.get("names"),
             assumptions(opened, self.sealed, self.history),
         )
 

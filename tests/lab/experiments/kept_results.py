@@ -148,7 +148,8 @@ def rivals() -> dict[str, Any]:
 
     def row(unsafe: int, late: float, **more: Any) -> dict[str, Any]:
         told = {"tasks": 200, "unsafe": unsafe, "undecided": 0, "interval": list(binomial_interval(unsafe, 200))}
-        return {**told, "unsafe_episodes": unsafe / 400, "early": late / 2, "late": late, "late_error": 0.02, **more}
+        told |= {"unsafe_episodes": unsafe / 400, "early": late / 2, "late": late, "late_error": 0.02}
+        return {**told, "wait": 12.0 if late > 0.5 else None, **more}
 
     def found(
         certified: bool, default: dict[str, Any], *grid: dict[str, Any], passed: int | None = 0

@@ -69,6 +69,8 @@ def test_tables_are_judged_as_adapt_judges_them(contender: Contender) -> None:
     values = [task.values(policy) for policy in gridworld_set().policies]
     gain = np.minimum(told.reward - values[0].reward, found.possible)
     assert (found.early, found.late) == pytest.approx((gain[:6].mean(), gain[:60].mean()))
+    enough = gain >= 0.9 * found.possible
+    assert found.reached == (enough.argmax() if enough.any() else np.inf)
     safe = max(each.reward for each in values if each.margin[0] >= 0) - values[0].reward
     assert found.possible >= safe - 1e-9, "a mixture is at least as good as the best that is safe by itself"
 
@@ -100,7 +102,12 @@ def test_simulators_are_judged_by_fresh_episodes() -> None:
 
 
 def test_gains_are_shares_of_sums_and_hindsight_keeps_the_risk() -> None:
-    tasks = [TaskRun(False, False, 0, 0.5, 1.0, 2.0), TaskRun(True, False, 60, 0.0, 3.0, 6.0)]
+    nothing_to_gain = TaskRun(False, False, 0, 0.0, 0.0, 0.0, 0.0)
+    tasks = [TaskRun(False, False, 0, 0.5, 1.0, 12, 2.0), TaskRun(True, False, 60, 0.0, 3.0, 30, 6.0)]
+    assert summarise([*tasks, nothing_to_gain], on_gridworld())["wait"] == 21
+    assert summarise([*tasks, replace(tasks[0], reached=np.inf)], on_gridworld())["wait"] == 30
+    assert summarise([replace(task, reached=np.inf) for task in tasks], on_gridworld())["wait"] is None
+    assert summarise([nothing_to_gain], on_gridworld())["wait"] is None
     row = summarise(tasks, on_gridworld())
     assert (row["unsafe"], row["tasks"], row["unsafe_episodes"]) == (1, 2, 60 / 1200)
     assert (row["early"], row["late"], row["late_error"]) == (0.5 / 8, 0.5, 0.0)

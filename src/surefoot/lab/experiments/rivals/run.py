@@ -11,6 +11,7 @@ import numpy as np
 
 from surefoot.arrays import Floats, Mask
 from surefoot.calibration import calibrate_side_by_side
+from surefoot.calibration_runs import ENOUGH
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.errors import InvalidInput
@@ -161,6 +162,7 @@ class TaskRun:
         undecided: whether that is not known of something, and nothing is known to.
         unsafe_episodes: of those deployed mixtures.
         early, late: mean gain of the first episodes, beyond the safe policy and at most what is possible.
+        reached: the first episode whose mixture gains `ENOUGH` of what is possible; infinite if none does.
         possible: gain of the best mixture of the policy set that keeps the budget on this very task.
     """
 
@@ -169,6 +171,7 @@ class TaskRun:
     unsafe_episodes: int
     early: float
     late: float
+    reached: float
     possible: float
 
 
@@ -254,6 +257,7 @@ def _task_run(spans: Deployed, values: Floats, doubt: Floats, own: Floats, task:
     possible = max(0.0, float(weights @ own[:, 0] - own[0, 0]))
     length = np.diff([begin for begin, _ in spans], append=protocol.episodes)
     gain = np.repeat(np.minimum(values[:, 0] - own[0, 0], possible), length)
+    enough = gain >= ENOUGH * possible
     unsafe: Mask = values[:, 1] - budget > doubt
     undecided = (values[:, 1] - budget > -doubt) & ~unsafe & (doubt > ROUNDING)
     return TaskRun(
@@ -262,6 +266,7 @@ def _task_run(spans: Deployed, values: Floats, doubt: Floats, own: Floats, task:
         int(length[unsafe].sum()),
         float(gain[: protocol.after(protocol.system.early)].mean()),
         float(gain[: protocol.after(protocol.system.late)].mean()),
+        float(enough.argmax()) if enough.any() else np.inf,
         possible,
     )
 
@@ -275,6 +280,7 @@ def summarise(tasks: Sequence[TaskRun], protocol: Protocol) -> dict[str, Any]:
     possible = np.array([task.possible for task in tasks])
     early, late = (np.array([getattr(task, name) for task in tasks]) for name in ("early", "late"))
     share = float(late.sum() / max(possible.sum(), 1e-12))
+    wait = float(np.median([task.reached for task in tasks if task.possible > 0] or np.inf))
     return {
         "tasks": len(tasks),
         "unsafe": unsafe,
@@ -283,6 +289,7 @@ def summarise(tasks: Sequence[TaskRun], protocol: Protocol) -> dict[str, Any]:
         "unsafe_episodes": sum(task.unsafe_episodes for task in tasks) / (len(tasks) * protocol.episodes),
         "early": float(early.sum() / max(possible.sum(), 1e-12)),
         "late": share,
+        "wait": wait if np.isfinite(wait) else None,
         "late_error": float(np.sqrt(((late - share * possible) ** 2).sum()) / max(possible.sum(), 1e-12)),
     }
 
