@@ -80,6 +80,7 @@ MOTORS_CALIBRATION = {
     "method": SIGNALS,
     "path": [{"width": width, "evidence_width": 2 * width, "level": 0.1, "slack": 0.1} for width in (0.2, 0.1, 0.05)],
     "judged_on": 300,
+    "attempt": 0,
 }
 
 # What is deployed is close to its budget, which only many episodes show, and is off by what simulation leaves open of

@@ -132,7 +132,6 @@ class History:
         self.stretch = 1
         self.ordered: Counter[int] = Counter()
         self.earned = Earned(), Earned()
-        self._untold: dict[int, int] = {}  # policies by their episodes
         self.abandoned: Ends[dict[str, Any]] = Ends()
         self.standing: Standing = "safe"
         self.since = 0
@@ -152,14 +151,12 @@ class History:
             case "order":
                 self.order = data
                 self.ordered[data["policy"]] += 1
-                self._untold[data["episode"]] = data["policy"]
                 self._stretch_of(data["episode"]).ordered[data["policy"]] += 1
             case "outcome":
                 self._tell(row, data)
                 self._stand(data["episode"] + 1)  # a breach is an alarm before its event is there
             case "abandoned":
                 self.abandoned.add(data)
-                self._untold.pop(data["episode"], None)
 
     def extend(self, rows: Sequence[RawRow], where: Path) -> None:
         """Add these rows. Of orders and outcomes, which a long journal is made of, whole columns are taken in at once;
@@ -180,6 +177,7 @@ class History:
             self.add(decode_row(wider, where))
             self.extend(rows[place + 1 :], where)
             return
+        self._earn_all(found)
         self._order_all(found.orders)
         self._tell_all(found.outcomes, paths)
         last = {some[-1]: len(some) for some in (found.orders.rows, found.outcomes.rows) if some}
@@ -220,15 +218,14 @@ class History:
             raise Damaged(f"row {row.n} must tell sums whose squares are finite, found {values}", row.n)
         stretch = self._stretch_of(data["episode"])
         stretch.reward, stretch.told = stretch.reward + values[0], stretch.told + 1
-        self._earn([data["episode"]], values[:1])
+        if self.order.get("episode") == data["episode"]:
+            self._earn(self.order["policy"] == SAFE, values[:1])
         self.means.add(Means(data["episode"] + 1, self.reward, tuple(self.costs)))
 
-    def _earn(self, episodes: Sequence[int], rewards: Sequence[float]) -> None:
-        for episode, reward in zip(episodes, rewards, strict=True):
-            policy = self._untold.pop(episode, None)
-            if policy is not None:
-                earned = self.earned[policy != SAFE]
-                earned.episodes, earned.total = earned.episodes + 1, earned.total + reward
+    def _earn(self, safe: bool, rewards: Sequence[float] | Floats) -> None:
+        earned = self.earned[not safe]
+        earned.episodes += len(rewards)
+        earned.total = float(np.cumsum(np.concatenate([[earned.total], rewards]))[-1])  # one after the other
 
     def _stand(self, episode: int) -> None:
         """Take note of when the standing changed."""
@@ -265,10 +262,19 @@ class History:
         ]
         return min(firsts, default=None)
 
+    def _earn_all(self, found: Columns) -> None:
+        """Each outcome belongs to the last order before it, if they are of one episode."""
+        orders, outcomes = found.orders, found.outcomes
+        last = np.searchsorted([row[0] for row in orders.rows], [row[0] for row in outcomes.rows])
+        episodes = np.array([self.order.get("episode", -1), *orders.episodes.tolist()])[last]
+        policies = np.array([self.order.get("policy", -1), *orders.policies])[last]
+        for safe in (True, False):
+            theirs = (episodes == outcomes.episodes) & ((policies == SAFE) == safe)
+            self._earn(safe, outcomes.sums[theirs, 0])
+
     def _order_all(self, orders: OrderColumns) -> None:
         if not orders.rows:
             return
-        self._untold.update(zip(orders.episodes.tolist(), orders.policies, strict=True))
         self._stretch_of(int(orders.episodes.max()))
         for stretch, part in self._runs(orders.episodes):
             counts = Counter(orders.policies[part])
@@ -294,7 +300,6 @@ class History:
             reward, *costs = means(told)
             self.means.add(Means(int(outcomes.episodes[told - 1]) + 1, reward, tuple(costs)), number)
         self.reward, *self.costs = means(told)
-        self._earn(outcomes.episodes.tolist(), outcomes.sums[:, 0].tolist())
         self._stretch_of(int(outcomes.episodes.max()))
         for stretch, part in self._runs(outcomes.episodes):
             some = outcomes.sums[part, 0]
