@@ -196,7 +196,7 @@ def test_a_breach_counts_before_what_follows_from_it_is_there(tmp_path: Path, le
     assert (status.state, status.weight, status.surviving, status.margin) == ("safe", 0.0, 0, None)
     assert (status.breaches, len(status.alarms)) == (1, 1)
     page = view("journal", read_history(path))
-    assert (page.word, page.tone, page.answers[3].value) == ("Safe", "bad", "1")
+    assert (page.word, page.tone, page.answers[4].value) == ("Safe", "bad", "1")
     assert page.verdict.startswith("Only the safe policy is ordered, since episode 4:")
     Deployment.open(path, fresh()).close()  # which writes what is missing, as if it had never been
     assert [(row.kind, row.payload) for row in read(path)] == rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,19 @@ import deployments
 import numpy as np
 import pytest
 from deployments import fresh
+from views import VIEWS
 
 from surefoot.deploy import history
 from surefoot.deploy.chain import read
 from surefoot.deploy.charts import Frame, cards, nice
 from surefoot.deploy.history import Decided, Thinned
 from surefoot.deploy.page import deployment_page, read_history, render_page, share, view
+from surefoot.deploy.replay import check_header, header
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import Possible
 from surefoot.errors import ArtifactError
+from surefoot.learning.learner import Learner
+from surefoot.methods import learner
 
 VOID = {"meta", "link", "path"}
 
@@ -87,20 +92,69 @@ def test_the_verdict_and_the_figures(tmp_path: Path) -> None:
             "Adapting since episode 0: the safe policy is still used in under 0.1 % of episodes"
         )
         names = [each.name for each in page.answers]
-        assert names == ["Certified cost", "Observed cost", "Next order", "Alarms"]
+        assert names == ["Certified cost", "Observed cost", "Gained", "Next order", "Alarms"]
         assert re.match(r"at most, of the budget \S+, .*, sure to \d+ %", page.answers[0].beside)
-        assert page.answers[2].value == f"no. {order.policy_index}"
-        assert page.answers[3].value == "0"
+        assert page.answers[3].value == f"no. {order.policy_index}"
+        assert page.answers[4].value == "0"
         deployment.tell(order, reward=99.0, cost=0.5, first_state=0, breach=True)
         deployment.ask()
     page = view("journal", read_history(tmp_path / "journal"))
     assert (page.word, page.tone) == ("Safe", "bad")
     assert page.verdict.startswith("Only the safe policy is ordered, since episode 11:")
     assert "certificate void" in page.verdict
-    assert (page.answers[2].value, page.answers[3].value) == ("safe", "1")
+    assert (page.answers[3].value, page.answers[4].value) == ("safe", "1")
     text = render_page(page)
     assert '<td class="bad">alarm</td>' in text
     assert text.count('<path class="alarm"') == len(page.cards)
+
+
+def test_what_was_gained_is_told_by_the_episodes_of_the_safe_policy(tmp_path: Path) -> None:
+    deployments.deployed(tmp_path / "safe", 5, "safe-only")
+    assert view("", read_history(tmp_path / "safe")).answers[2].value == "nothing"
+    deployments.deployed(tmp_path / "journal", 3)
+    assert view("", read_history(tmp_path / "journal")).answers[2].value == "unknown", "it was never run"
+    deployments.deployed(tmp_path / "mixed", 500, "paper")
+    rows = [(row.kind, row.data) for row in read(tmp_path / "mixed")]
+    ordered = {data["episode"]: data["policy"] for kind, data in rows if kind == "order"}
+    discount = 0.1
+    earned: dict[bool, list[float]] = {True: [], False: []}
+    for kind, data in rows:
+        if kind == "outcome":
+            rewards = np.array(data["rewards"])
+            earned[ordered[data["episode"]] == 0].append(float(rewards @ discount ** np.arange(len(rewards))))
+    gained = np.mean(earned[False]) - np.mean(earned[True])
+    answer = view("", read_history(tmp_path / "mixed")).answers[2]
+    assert float(answer.value.replace("−", "-")) == pytest.approx(gained, abs=1e-3)
+    assert f"in {len(earned[False]):,} of other policies" in answer.beside
+    assert f"in {len(earned[True]):,} of the safe one" in answer.beside
+
+
+def named(*names: str) -> Learner:
+    return learner(replace(deployments.tiny_set(), names=names), method="certified-returns", risk=0.3, seed=5)
+
+
+def test_policies_have_their_names_everywhere(tmp_path: Path) -> None:
+    made = ["rest", "<b>fast</b> and bold", "slow", "middling"]
+    many = len(deployments.tiny_set().policies)
+    names = [*made, *(f"p{k}" for k in range(len(made), many))][:many]
+    path = tmp_path / "journal"
+    with Deployment.open(path, named(*names)) as deployment:
+        for _ in range(8):
+            order = deployment.ask()
+            deployment.tell(order, reward=0.5, cost=0.1, first_state=0)
+        order = deployment.ask()
+    for name, reader in VIEWS.items():
+        if name not in ("deployment", "protocol"):
+            assert reader(path, None, lambda: named(*names)).next_order == order.policy_name, name
+    text = deployment_page(path)
+    assert "<b>fast" not in text
+    assert "Policy numbers" not in text
+    assert "safe: " not in text
+    opened = dict(header(named(*names)))
+    with pytest.raises(ArtifactError, match="was begun with names"):
+        check_header({**opened, "names": ["another", *names[1:]]}, named(*names), "", None)
+    del opened["names"]  # as journals were before
+    check_header(opened, named(*names), "", None)
 
 
 def test_the_interval_of_few_episodes_does_not_flatten_the_cost(tmp_path: Path) -> None:

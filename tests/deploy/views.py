@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ Maker = Callable[[], Learner]
 
 def of_deployment(path: Path, deployment: Deployment, maker: Maker) -> Seen:
     status = deployment.status()
-    return Seen(str(facts(status)), order_in_words(status.next_order), status.certified)
+    return Seen(str(facts(status)), order_in_words(status.next_order, status.names), status.certified)
 
 
 def of_protocol(path: Path, deployment: Deployment, maker: Maker) -> Seen:
@@ -68,7 +69,8 @@ def of_verify(path: Path, deployment: Deployment | None, maker: Maker) -> Seen:
     assert verdict.holds, verdict.reason
     text = "\n".join(_verdict_lines(path, made, verdict))
     assert ("with a certificate" in text) == verdict.certified
-    return Seen(text, order_in_words(verdict.next_order), verdict.certified)
+    next_order = re.search("^next order: (.*)$", text, re.MULTILINE)
+    return Seen(text, str(next_order and next_order[1]), verdict.certified)
 
 
 def followed(path: Path, key: bytes | None = None) -> Follower:
@@ -84,11 +86,11 @@ VIEWS: dict[str, Callable[..., Seen]] = {"deployment": of_deployment, "protocol"
 
 def _of_json(status: dict[str, Any]) -> Seen:
     order = tuple((policy, chance) for policy, chance in status["next_order"])
-    return Seen(json.dumps(status), order_in_words(order), status["certified"])
+    return Seen(json.dumps(status), order_in_words(order, status["names"]), status["certified"])
 
 
 def _of_view(shown: View, text: str) -> Seen:
-    margin, _, order, _ = shown.answers
+    margin, _, _, order, _ = shown.answers
     certified = margin.name == "Certified cost"
     assert certified == ("with a certificate" in str(shown.facts))
     assert certified or "is certified to stay" not in text

@@ -175,7 +175,8 @@ def _verdict_lines(path: Path, made: Learner, verdict: Verification) -> Iterator
     yield ", ".join(f"{name} {count:,}" for name, count in (*counts, ("alarms", len(verdict.alarms))))
     for alarm in verdict.alarms[-MOST_ALARMS:]:
         yield f"alarm: {alarm}"
-    yield f"next order: {order_in_words(verdict.next_order)}"
+    names = None if made.method.policies is None else made.method.policies.names
+    yield f"next order: {order_in_words(verdict.next_order, names)}"
     computed = "weights, margins and signals" if made.method.observes == "signals" else "weights and margins"
     yield f"{computed} agree to {verdict.rounding:.1g}; whether the outcomes are true cannot be seen from here"
 
