@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.arrays import check_int, check_unit_interval
+from surefoot.arrays import check_int, check_unit_interval, number
+from surefoot.bounds.time_limit import measure_speed
 from surefoot.calibration_runs import BATCH, PILOT, CalibrationRuns, Kept, Record, TaskOutcomes, run_side_by_side
 from surefoot.cmdp.task import ReadableTask, Task
 from surefoot.cmdp.wording import setting_in_words
@@ -32,11 +33,13 @@ from surefoot.methods import spec_of
 from surefoot.policyset.certifiable import advice
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
+from surefoot.simulate.pool import FIRST_CHUNK
 from surefoot.tasks.task_distribution import TaskDistribution
 
 ROUND = 100  # runs after which it is looked whether there are too many
 JUDGE_SHARE = 0.1  # of the risk, for judging where values are not exact
-JUDGED_ON = 8000  # fresh episodes of each policy, at the most
+RUNS, JUDGED_ON = 600, 8000  # fresh episodes of each policy, at the most
+FEWER = (JUDGED_ON, 4000, 2000, 1000, 500, 250)  # where there is little time
 
 
 def calibrate(
@@ -46,12 +49,13 @@ def calibrate(
     method: str | MethodSpec,
     episodes: int,
     risk: float = 0.05,
-    runs: int = 600,
+    runs: int | None = None,
     path: Sequence[Setting] | None = None,
     levels: Sequence[float] | None = None,
     error: float = 0.0,
     attempt: int = 1,
-    judged_on: int = JUDGED_ON,
+    judged_on: int | None = None,
+    minutes: float | None = None,
     abandoned: float = 0.0,
     reserve: float = 0.0,
     seed: int,
@@ -71,15 +75,18 @@ def calibrate(
     Args:
         tasks: that the system at hand is drawn from, in the units of the policy set; others than in training will do.
         method, horizon, options: as for `learner`; a method of one's own has a `path`, or one is given here.
-        runs: fresh simulated tasks at each setting; more of them let bolder settings pass (`Calibration.allowed`).
+        runs: fresh simulated tasks at each setting, 600 unless said otherwise; more of them let bolder settings pass
+            (`Calibration.allowed`).
         path: settings from cautious to bold, nominal levels or options by name; by default the method's own.
         levels: a path of nominal levels, increasing.
         error: part of the risk, for one calibration that serves many deployments: with probability 1 - error over it
             alone each of them has a risk of at most risk - error. 0 for the joint promise.
         attempt: 1, and one more each time, with fewer unsafe tasks allowed; 0 if there will be no other, whatever
             this one says.
-        judged_on: where values cannot be read, the most fresh episodes of each policy on which a task is judged; what
-            they do not show to be safe counts as unsafe.
+        judged_on: where values cannot be read, the most fresh episodes of each policy on which a task is judged, 8,000
+            unless said otherwise; what they do not show to be safe counts as unsafe.
+        minutes: about how long it may take, instead of `runs` and `judged_on`: the numbers that it decides on make the
+            same calibration again.
         abandoned: share of the episodes without an outcome; without it the first such ends in the safe policy.
         reserve: part of the risk for the method as it is proved, which takes over after the last episode.
         record: file to which runs are written as they come, for `report.calibration_page` too; those that are in it
@@ -88,13 +95,48 @@ def calibrate(
     check_jobs(jobs)
     spec = spec_of(advice(policies).method if method == "certified" else method)
     parts = {"error": error, "abandoned": abandoned, "reserve": reserve}
-    counts = {"runs": runs, "attempt": attempt, "seed": seed, "judged_on": judged_on}
+    counts = {
+        "runs": RUNS if runs is None else runs,
+        "attempt": attempt,
+        "seed": seed,
+        "judged_on": JUDGED_ON if judged_on is None else judged_on,
+    }
     untried = _untried(spec, policies, tasks, episodes, risk, policies.units.steps(horizon), options, parts, counts)
+    if minutes is not None:
+        if (runs, judged_on) != (None, None):
+            raise InvalidInput(f"minutes must be given without runs and judged_on, which it decides on, got {minutes}")
+        untried = fit_to_time(untried, policies, tasks, minutes, jobs)
     own, chosen = method if isinstance(method, MethodSpec) else spec.name, _path(spec, policies, risk, path, levels)
     trial = CalibrationRuns(own, policies, tasks, untried, chosen, possible=record is not None)
     trial.check_settings()
     with workers(jobs) as ready:
         return _count(trial, ready, Record(record, trial), progress or silent)
+
+
+def fit_to_time(
+    found: Calibration, policies: PolicyValueSet, tasks: TaskDistribution, minutes: float, jobs: int
+) -> Calibration:
+    """With runs for which so many minutes are enough if every policy is deployed on every task: judged on as many
+    episodes as leave twice the runs of which one may be unsafe."""
+    if not number("minutes", minutes) > 0:
+        raise InvalidInput(f"minutes must be positive, got {minutes}")
+    if found.judge_error == 0:
+        raise InvalidInput(f"minutes must be left out for tasks whose values are read, got {minutes}: runs decide")
+    speed = measure_speed(tasks, policies.policies, observed=True)
+    own, enough = max(FIRST_CHUNK, found.episodes), 2 * fewest_runs(found, 1)
+    for judged_on in FEWER:
+        each = speed.seconds(len(policies.policies), own + judged_on) / jobs
+        if 60 * minutes >= each * enough:
+            break
+    least, runs = fewest_runs(found, 0), min(RUNS, int(60 * minutes / each))
+    if runs < least:
+        raise InvalidInput(f"minutes must be at least {math.ceil(least * each / 60)} for these tasks, got {minutes:g}")
+    return replace(found, runs=runs, judged_on=judged_on)
+
+
+def fewest_runs(found: Calibration, unsafe: int) -> int:
+    """With which a setting passes with so many unsafe tasks."""
+    return bisect_left(range(1, MOST_RUNS), True, key=lambda runs: replace(found, runs=runs).passes(unsafe)) + 1
 
 
 def _count(trial: CalibrationRuns, ready: Workers, record: Record, show: Progress) -> Calibration:
@@ -357,7 +399,7 @@ def _untried(
         **{**parts, **counts, "judged_on": 0 if exact else judged_on},  # type: ignore[arg-type]
     )
     if not found.passes(0):
-        least = bisect_left(range(1, MOST_RUNS), True, key=lambda runs: replace(found, runs=runs).passes(0)) + 1
+        least = fewest_runs(found, 0)
         raise InvalidInput(f"runs must be at least {least:,}, or not even 0 unsafe tasks would do, got {found.runs:,}")
     return found
 

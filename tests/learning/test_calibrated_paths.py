@@ -15,7 +15,9 @@ from contracts.spending import HORIZON, Spending, spending_set
 from contracts.test_own_method import HALFWAY, Halfway
 from guarantees import mutants
 from shown_wheel import shown_set, shown_wheels
-from surefoot.calibration import calibrate_side_by_side
+from surefoot import calibration
+from surefoot.bounds.time_limit import Speed
+from surefoot.calibration import FEWER, JUDGED_ON, RUNS, calibrate_side_by_side, fewest_runs, fit_to_time
 from surefoot.deploy.status import read_status
 from surefoot.errors import InvalidInput
 from surefoot.learning.calibrated import Calibration, parse_calibration
@@ -188,6 +190,30 @@ def test_a_setting_may_be_a_word() -> None:
 def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         sf.calibrate(policies(), TASKS, method="certified-returns", **{**GIVEN, "path": PATH, **changed})
+
+
+def test_time_decides_on_numbers_that_make_the_same_calibration_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = Speed(begin=0.0, episode=1e-3, steps=HORIZON)
+    monkeypatch.setattr(calibration, "measure_speed", lambda *_, **__: speed)
+    given = {**GIVEN, "method": "certified-returns", "path": PATH[:1], "runs": None, "judged_on": None}
+    untried = replace(found(), level=None, counts=(), unsafe_runs=None, gains=None)
+    several = len(policies().policies)
+    for minutes in (0.5, 1.0, 5.0, 1e4):
+        planned = fit_to_time(untried, policies(), TASKS, minutes, jobs=2)
+        assert planned.runs * several * (128 + planned.judged_on) * 1e-3 <= 2 * 60 * minutes
+        assert planned.allowed >= 0
+        enough = planned.runs >= 2 * fewest_runs(untried, 1)
+        assert enough or planned.judged_on == FEWER[-1], "first fewer episodes, then fewer tasks"
+    assert (planned.runs, planned.judged_on) == (RUNS, JUDGED_ON)
+    assert replace(untried, runs=(few := fewest_runs(untried, 1))).allowed == 1
+    assert replace(untried, runs=few - 1).allowed == 0
+    timed = sf.calibrate(policies(), TASKS, minutes=0.2, **given)
+    assert timed == sf.calibrate(policies(), TASKS, **{**given, "runs": timed.runs, "judged_on": timed.judged_on})
+    with pytest.raises(InvalidInput, match="minutes must be given without runs and judged_on"):
+        sf.calibrate(policies(), TASKS, minutes=0.2, **{**given, "runs": 20})
+    monkeypatch.setattr(calibration, "measure_speed", lambda *_, **__: replace(speed, episode=10.0))
+    with pytest.raises(InvalidInput, match=r"minutes must be at least \d+ for these tasks, got 2"):
+        sf.calibrate(policies(), TASKS, minutes=2, **given)
 
 
 def test_side_by_side_they_are_what_each_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,8 @@ class Prospects:
         return (
             f"{first}; the cost bound of {names[self.limiting]!r} limits it most. About {minutes:,} minute(s) more of "
             f"simulation, {times} times as many episodes, would give {self.after(times):.0%} (an estimate)",
+            "a calibration needs no such bounds: surefoot.calibrate(policies, tasks, method='posterior', episodes=…, "
+            "minutes=2, seed=…) counts on simulated tasks how bold a learner may be",
         )
 
     def _share(self, margin: Floats) -> float:

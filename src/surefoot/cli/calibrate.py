@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.bounded_json import parse_strictly
-from surefoot.calibration import JUDGED_ON, calibrate, choose_path
+from surefoot.calibration import JUDGED_ON, RUNS, calibrate, choose_path
 from surefoot.calibration import recount as count_runs
 from surefoot.calibration_runs import TaskOutcomes
 from surefoot.cli.journals import read_key
@@ -61,7 +61,9 @@ def calibrate_command(
         str, typer.Option(help=f"One of {', '.join(CALIBRATED)}, or certified for the strongest.")
     ] = "certified",
     risk: Risk = 0.05,
-    runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each setting.")] = 600,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help=f"Simulated tasks at each setting; {RUNS} by default.")
+    ] = None,
     attempt: Attempt = 1,
     seed: Seed = 0,
     key: SealingKey = None,
@@ -82,7 +84,7 @@ def calibrate_command(
     serve for many deployments, set a part of the risk aside with --error: what is promised then holds for each.
     Whoever calibrates again after seeing the result makes another --attempt, for which less may be unsafe.
     """
-    page, file, pilot, record = (options.pop(name) for name in ("page", "path", "pilot", "record"))
+    page, file, pilot, record, minutes = (options.pop(name) for name in ("page", "path", "pilot", "record", "minutes"))
     places = [out] if page is None else [out, page]
     for place in places:
         check_file(place)
@@ -95,7 +97,7 @@ def calibrate_command(
         if pilot is not None:
             settings = choose_path(policies, family, settings, runs=pilot, progress=report, **shared)
         found = calibrate(
-            policies, family, runs=runs, attempt=attempt, path=settings,
+            policies, family, runs=runs, minutes=minutes, attempt=attempt, path=settings,
             levels=None if levels is None else numbers("levels", levels), progress=report,
             record=record or (rows if page else None), **shared, **drop_none(**options),
         )  # fmt: skip
@@ -113,6 +115,7 @@ def calibrate_command(
 CALIBRATION_OPTIONS = {
     "error": optional(float, help="Part of the risk for a calibration that goes wrong; 0, the joint promise alone."),
     "judged_on": optional(int, min=1, help=f"The most episodes to judge a policy on a simulator; {JUDGED_ON:,}."),
+    "minutes": optional(float, help="About how long it may take on a simulator, instead of --runs and --judged-on."),
     "abandoned": optional(float, help="Share of the episodes that have no outcome; 0."),
     "reserve": optional(float, help="Part of the risk for the method as it is proved, after the last episode; 0."),
     "record": optional(str, metavar="FILE", help="Runs as they come; with it an interrupted calibration goes on."),
