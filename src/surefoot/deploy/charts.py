@@ -117,7 +117,7 @@ def orders_card(history: History, status: Status) -> Card:
             if share:
                 up = (len(names) - row - 0.82, len(names) - row - 0.18)
                 marks.append(block(shown, across, up, share, "safe" if rows[row : row + 1] == [SAFE] else "other"))
-    ticks = [(len(names) - row - 0.5, name if len(name) <= 12 else f"{name[:11]}…") for row, name in enumerate(names)]
+    ticks = [(len(names) - row - 0.5, name if len(name) <= 11 else f"{name[:10]}…") for row, name in enumerate(names)]
     counts = ", ".join(f"{name}: {history.ordered[policy]:,}" for policy, name in zip(rows, names, strict=False))
     label = (
         f"How often each policy was ordered: {counts}{f', others: {rest:,}' if rest else ''}."
