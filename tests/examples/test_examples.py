@@ -20,6 +20,7 @@ from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.testing import learner_suite
+from trained_gridworld import gridworld_set
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = ["cartpole", "pendulum", "frozen_lake"]
@@ -255,6 +256,17 @@ def test_four_winds(capsys: pytest.CaptureFixture[str]) -> None:
     assert split == pytest.approx(run.regret[-1], abs=0.1)
     assert max(split, whole) < never / 2
     assert example.promise(2, 100) <= 1
+
+
+def test_overshoot_shrinks_and_the_best_bets_are_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    found = import_module("overshoot").main(gridworld_set(), episodes=600, tasks=1, slacks=(0.2,))
+    when, beyond = found["certified-likelihood"]
+    assert 0 < beyond[when >= 50].mean() < beyond[when < 50].mean()
+    present, best = found["waits"].mean(axis=1)
+    assert best < present
+    mixed, followed, best = found["0.2"]
+    assert best < min(mixed, followed)
+    assert f"20% below the budget: {mixed:.0f} days" in capsys.readouterr().out
 
 
 def test_the_other_simulators_cost_more_in_the_same_units() -> None:
