@@ -18,7 +18,7 @@ from xdist.scheduler import LoadFileScheduling
 
 # Derandomised: a property test is the same test on every run. No deadline: shared machines stall. More examples in the
 # long run.
-EXAMPLES = int(os.environ.get("SUREFOOT_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("SUREFOOT_EXAMPLES", "6"))
 settings.register_profile("surefoot", derandomize=True, deadline=None, max_examples=EXAMPLES)
 settings.load_profile("surefoot")
 

@@ -192,7 +192,7 @@ def huge(rng: np.random.Generator) -> bytes:
 @pytest.mark.parametrize(
     ("lines", "seed"),
     [
-        pytest.param(30, 0, id="240 lines"),
+        pytest.param(15, 0, id="120 lines"),
         pytest.param(7_500, 1, id="60000 lines", marks=pytest.mark.long),
     ],
 )

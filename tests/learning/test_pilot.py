@@ -38,6 +38,7 @@ def test_where_nothing_passes_the_least_unsafe_path_is_taken() -> None:
     assert sf.choose_path(POLICIES, TASKS, paths, **GIVEN) == paths[1]
 
 
+@pytest.mark.long
 def test_equal_paths_from_one_process_and_from_two() -> None:
     paths = [CAUTIOUS, BETTER]
     with joblib.parallel_config(backend="threading"):
