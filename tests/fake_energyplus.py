@@ -53,14 +53,13 @@ class EnergyPlusAPI:
         if capacity > 9:
             (folder / "eplusout.err").write_text("   ** Severe  ** capacity is out of reach\\n")
             return 1
-        air, heat = (next(each for each in objects if name in each) for name in ("INFIL_QUARTER_ON_SCH", "HTGSETP_SCH"))
-        block = heat[heat.index("For: Weekdays") :]
-        hour = int(block[1][7:9]) if block[2] == "15.6" else 0
-        leaks = float(air[air.index("For: Weekdays") + 2 * bool(hour)]) if hour else float(air[-1])
+        heat, air = ([each for each in objects if name in each][0] for name in ("HTGSETP_SCH", "INFIL_QUARTER_ON_SCH"))
+        _, until, setpoint = heat[heat.index("For: Weekdays") :][:3]
+        hour, leaks = int(until[7:9]) if setpoint == "15.6" else 0, float(air[-1])
         wanted = [each[1:3] for each in objects if each[0] in ("Output:Variable", "Output:Meter")]
         lines = ["Program Version,none", "1,5,Environment Title[],Latitude[deg]", "2,8,Day of Simulation[],DayType"]
         lines += [f"{k + 7},1,{','.join(each)} !TimeStep" for k, each in enumerate(wanted)]
-        lines = [line.replace(":NaturalGas", ":NaturalGas [J]").replace(":Electricity", ":Electricity [J]") for line in lines]
+        lines = [line.replace(",Timestep", " [J]") for line in lines]
         lines += ["End of Data Dictionary", "1,WINTER, 41.98"]
         room = 15.6
         for day in range(days):
@@ -70,9 +69,8 @@ class EnergyPlusAPI:
                 power = min(40.0 * capacity, max(0.0, 20.0 * ((21.0 if warm else 15.6) - room)))  # kW
                 room += 0.1 * power - 0.01 * (1 + leaks) * (room - outdoors)
                 lines.append(f"2,{day + 1}, 1,{day % 31 + 1:2d}, 0,{step // 4 + 1:2d},0.00,15.00,{kind}")
-                for k, (key, name) in enumerate(wanted):
-                    value = {"Hall": room, "Loft": room + 1.0, "*": outdoors, "Heating:NaturalGas": power * 9e5}.get(key, 0.0)
-                    lines.append(f"{k + 7},{value!r}")
+                now = {"Hall": room, "Loft": room + 1.0, "*": outdoors, "Heating:NaturalGas": 9e5 * power}
+                lines += [f"{k + 7},{now.get(key, 0.0)!r}" for k, (key, _) in enumerate(wanted)]
         (folder / "eplusout.eso").write_text("\\n".join([*lines, "End of Data", ""]))
         return 0
 """

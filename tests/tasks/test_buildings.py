@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_energyplus import BUILDING, write_package
 
 import surefoot as sf
+from fake_energyplus import BUILDING, write_package
 from surefoot.errors import InvalidInput
 from surefoot.lab.buildings import office
 from surefoot.lab.buildings.family import BUDGET, WORKING_HOURS, BuildingTask, _remember_winter
-from surefoot.lab.buildings.office import change_building, read_objects, restart_schedule, simulate_winter
+from surefoot.lab.buildings.office import change_building, change_schedule, read_objects, simulate_winter
 from surefoot.lab.buildings.settings import CANDIDATES, SAFE, RestartHour
 from surefoot.policyset.stored_arrays import DECODERS
 
@@ -77,7 +77,7 @@ def test_a_building_is_changed_where_it_should_be() -> None:
         *("For: SummerDesignDay", "Until: 06:00", "0.0", "Until: 22:00", "1.0", "Until: 24:00", "0.0", "For: Weekdays")
     ]
     assert by_name["INFIL_QUARTER_ON_SCH"][11:18] == [
-        *("For: Weekdays", "Until: 07:00", "2.0", "Until: 22:00", "0.5", "Until: 24:00", "2.0")
+        *("For: Weekdays", "Until: 06:00", "2.0", "Until: 22:00", "0.5", "Until: 24:00", "2.0")
     ]
     sizing = next(each for each in objects if each[0] == "Sizing:System")
     assert sizing[33:] == ["FractionOfAutosizedHeatingCapacity", "", "", "0.5", "VAV"]
@@ -89,7 +89,7 @@ def test_a_building_is_changed_where_it_should_be() -> None:
 
 def test_from_midnight_on_there_is_no_night_before() -> None:
     schedule = next(each for each in read_objects(BUILDING) if "HTGSETP_SCH" in each)
-    assert restart_schedule(schedule, 0)[4:7] == ["For: Weekdays", "Until: 22:00", "21.0"]
+    assert change_schedule(schedule, hour=0)[4:7] == ["For: Weekdays", "Until: 22:00", "21.0"]
 
 
 def test_a_winter_is_read_by_the_hour(fake: None) -> None:
@@ -117,9 +117,10 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
     (tmp_path / "pyenergyplus.py").write_text("raise ImportError('nothing of the kind')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv(office.PYTHON, sys.executable)
-    with pytest.raises(
-        InvalidInput, match=r"^pyenergyplus-lbnl must be .*'surefoot\[buildings\]'.*nothing of the kind"
-    ):
+    with pytest.raises(InvalidInput, match=r"^pyenergyplus-lbnl must be .*surefoot\[buildings\].*nothing of the kind"):
+        sf.tasks.buildings().digest()
+    monkeypatch.setenv(office.PYTHON, str(tmp_path / "none"))
+    with pytest.raises(InvalidInput, match=r"^pyenergyplus-lbnl must be .*No such file"):
         sf.tasks.buildings().digest()
 
 
@@ -190,7 +191,7 @@ def test_a_restart_hour_is_stored_as_a_number() -> None:
         RestartHour.from_arrays({"hour": np.ones(2)})
 
 
-@pytest.mark.parametrize(("parameter", "days"), [([0.0, 1.0], 31), ([0.8], 31), ([0.5, 1.0], 3)])
+@pytest.mark.parametrize(("parameter", "days"), [([0.0, 1.0], 31), ([0.8], 31), ([1.2, 1.0], 31), ([0.5, 1.0], 3)])
 def test_a_building_has_two_positive_numbers_and_a_winter(parameter: list[float], days: int) -> None:
     with pytest.raises(InvalidInput, match=r"^(parameter|winter_days) must"):
         BuildingTask(np.array(parameter), days)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_energyplus import write_package
 
+from fake_energyplus import write_package
 from surefoot.errors import InvalidInput
 from surefoot.lab.buildings import office
 from surefoot.lab.buildings.family import _remember_winter

@@ -23,14 +23,14 @@ from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.files import write_file
 from surefoot.lab.buildings import office
-from surefoot.lab.buildings.office import HOURS, OCCUPIED, Winter, building_digest, simulate_winter
+from surefoot.lab.buildings.office import HOURS, OCCUPIED, Winter, building_digest, simulate_winter, winter_digest
 from surefoot.lab.buildings.settings import RestartHour
 from surefoot.tasks.distribution import Finite, Uniform
 from surefoot.tasks.task_distribution import TaskDistribution
 
 WORKING_HOURS = OCCUPIED[1] - OCCUPIED[0]
 BUDGET = 0.03
-MOST_POWER = 100.0  # kW: of all coils and fans
+MOST_POWER = 72.0  # kW: of coils at all of their capacity, and of fans
 JANUARY = 31  # days
 FEWEST_DAYS, MOST_DAYS = 8, 90
 MOST_GRID = 100
@@ -125,8 +125,11 @@ class BuildingTask:
 
     def __post_init__(self) -> None:
         parameter = finite_array("parameter", self.parameter)
-        if parameter.shape != (2,) or not (parameter > 0).all():
-            raise InvalidInput(f"parameter must be [capacity, infiltration], both positive, got {parameter.tolist()}")
+        if parameter.shape != (2,) or not (parameter > 0).all() or parameter[0] > 1:
+            raise InvalidInput(
+                "parameter must be [capacity, infiltration], both positive and the first at most 1, got "
+                f"{parameter.tolist()}"
+            )
         if not FEWEST_DAYS <= check_int("winter_days", self.winter_days) <= MOST_DAYS:
             raise InvalidInput(f"winter_days must lie within {FEWEST_DAYS} and {MOST_DAYS}, got {self.winter_days}")
         assign(self, parameter=parameter)
@@ -194,8 +197,7 @@ class DrawnDays:
 def _remember_winter(capacity: float, infiltration: float, hour: int, days: int, keep: str) -> Winter:
     if not keep:
         return simulate_winter(capacity, infiltration, hour, days)
-    told = json.dumps([building_digest(), *(format_digits([capacity, infiltration, hour, days]))])
-    place = Path(keep) / f"{hashlib.sha256(told.encode()).hexdigest()[:24]}.npz"
+    place = Path(keep) / f"{winter_digest(capacity, infiltration, hour, days)[:24]}.npz"
     if not place.exists():
         made, file = simulate_winter(capacity, infiltration, hour, days), BytesIO()
         np.savez(file, seen=made.seen, cold=made.cold)

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, format_digits
 from surefoot.errors import InvalidInput
 
 INSTALL = "pip install 'surefoot[buildings]'"
@@ -38,9 +38,8 @@ JOULES = 3.6e6  # in a kWh
 NO_LEAP_YEAR = 2023
 
 BUILDING, WEATHER = "small_office", "usa_il_chicago"  # as pyenergyplus names them
-# Schedules of the building that begin its day: heating, fans, and infiltration, which is less while fans run.
-AIR, MORNING = "INFIL_QUARTER_ON_SCH", "Until: 06:00"
-RESTARTED = ("HTGSETP_SCH", "HVACOperationSchd", AIR)
+# Schedules of the building: heating and fans, which restart together, and infiltration.
+RESTARTED, AIR, MORNING = ("HTGSETP_SCH", "HVACOperationSchd"), "INFIL_QUARTER_ON_SCH", "Until: 06:00"
 METERS = ("Heating:NaturalGas", "Heating:Electricity", "Fans:Electricity")
 # Of no use here: reports and tariffs. What follows is said anew.
 LEFT_OUT = ("output", "utilitycost", "environmentalimpactfactors", "fuelfactors", "currencytype", "lifecyclecost")
@@ -86,10 +85,9 @@ def simulate_winter(capacity: float, infiltration: float, hour: int, days: int) 
         hour: of the restart.
         days: working or not.
     """
-    building, weather = _files()
-    objects = change_building(read_objects(building.read_text("latin-1")), capacity, infiltration, hour, days)
+    weather = _files()[1]
     with tempfile.TemporaryDirectory(prefix="surefoot-buildings-") as folder:
-        (Path(folder) / "in.idf").write_text(";\n".join(map(",".join, objects)) + ";\n", "latin-1")
+        (Path(folder) / "in.idf").write_text(_input(capacity, infiltration, hour, days), "latin-1")
         done = _run_python(_RUN, "-w", str(weather), "-d", folder, str(Path(folder) / "in.idf"), cwd=folder)
         report = Path(folder) / "eplusout.eso"
         if done.returncode or not report.exists():
@@ -99,6 +97,18 @@ def simulate_winter(capacity: float, infiltration: float, hour: int, days: int) 
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
+
+
+def winter_digest(capacity: float, infiltration: float, hour: int, days: int) -> str:
+    """SHA-256 of all that a winter is made from."""
+    told = [_input(capacity, infiltration, hour, days), building_digest(), format_digits(TOO_COLD), OCCUPIED]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _input(capacity: float, infiltration: float, hour: int, days: int) -> str:
+    """The file that EnergyPlus is given."""
+    objects = read_objects(_files()[0].read_text("latin-1"))
+    return ";\n".join(map(",".join, change_building(objects, capacity, infiltration, hour, days))) + ";\n"
 
 
 def read_objects(text: str) -> list[Object]:
@@ -117,7 +127,9 @@ def change_building(
             case "sizing:system", _:
                 changed.append([*each[:33], "FractionOfAutosizedHeatingCapacity", "", "", repr(capacity), *each[37:]])
             case "schedule:compact", name if name in RESTARTED:
-                changed.append(restart_schedule(each, hour, infiltration if name == AIR else 1.0))
+                changed.append(change_schedule(each, hour=hour))
+            case "schedule:compact", name if name == AIR:
+                changed.append(change_schedule(each, factor=infiltration))
             case _:
                 changed.append(each)
     last = date(NO_LEAP_YEAR, 1, 1) + timedelta(days - 1)
@@ -126,25 +138,14 @@ def change_building(
         *changed,
         ["SimulationControl", "Yes", "Yes", "Yes", "No", "Yes"],
         ["Timestep", str(QUARTERS)],
-        [
-            "RunPeriod",
-            "Winter",
-            "1",
-            "1",
-            "",
-            str(last.month),
-            str(last.day),
-            "",
-            "Sunday",
-            *(["No"] * 3 + ["Yes"] * 2),
-        ],
+        f"RunPeriod,Winter,1,1,,{last.month},{last.day},,Sunday,No,No,No,Yes,Yes".split(","),
         ["Output:Variable", "*", "Site Outdoor Air Drybulb Temperature", "Timestep"],
         *(["Output:Variable", room, "Zone Mean Air Temperature", "Timestep"] for room in rooms),
         *(["Output:Meter", meter, "Timestep"] for meter in METERS),
     ]
 
 
-def restart_schedule(fields: Object, hour: int, factor: float = 1.0) -> Object:
+def change_schedule(fields: Object, *, hour: int | None = None, factor: float = 1.0) -> Object:
     """A Schedule:Compact whose working days begin at another hour, with values times a factor; design days stay."""
     blocks: list[list[str]] = []
     for field in fields[4:]:
@@ -158,7 +159,7 @@ def restart_schedule(fields: Object, hour: int, factor: float = 1.0) -> Object:
         design = [name for name in names if name.endswith("DesignDay")]
         other = [name for name in names if name not in design]
         times, values = rest[::2], [repr(factor * float(value)) for value in rest[1::2]]
-        if "Weekdays" in names:
+        if hour is not None and "Weekdays" in names:
             times = [f"Until: {hour:02}:00" if time == MORNING else time for time in times]
         pairs = [pair for pair in zip(times, values, strict=True) if pair[0] != "Until: 00:00"]
         made += [f"For: {' '.join(design)}", *rest] if design else []
@@ -207,9 +208,12 @@ def numbers() -> dict[str, ArrayLike]:
 @cache
 def _files() -> tuple[Path, Path]:
     """The building's and the weather's, in the package."""
-    done = _run_python(_WHERE.format(BUILDING, WEATHER))
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    try:
+        done = _run_python(_WHERE.format(BUILDING, WEATHER))
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1] if done.returncode else ""
+    except OSError as error:
+        why = str(error)
+    if why:
         raise InvalidInput(
             f"pyenergyplus-lbnl must be installed for buildings: {INSTALL}, or {PYTHON} name a Python that has it, "
             f"got {_python()}: {why}"

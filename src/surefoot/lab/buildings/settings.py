@@ -57,4 +57,4 @@ class RestartHour(Predicting):
 
 # Rooms that were heated since midnight are warm at 8:00 in the worst building of the family (docs/buildings.md).
 SAFE = RestartHour(0)
-CANDIDATES = {f"restart {hour}:00": RestartHour(hour) for hour in (8, 7, 6, 4)}
+CANDIDATES = {f"restart {hour}:00": RestartHour(hour) for hour in (8, 7, 5)}

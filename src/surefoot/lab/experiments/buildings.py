@@ -148,15 +148,15 @@ def page(results: Results) -> Report:
 
 _LEAD = (
     "Nobody knows what the heating of an old building can still do, nor how much air its walls let through. Rooms that "
-    "are heated from midnight on are warm in the morning everywhere, and waste energy in most buildings; a restart that "
-    "is early enough for one is too late for another. Heating may restart later only once the days that were seen show, "
+    "are heated from midnight on are warm in the morning everywhere, and waste energy in most buildings; a restart "
+    "early enough for one is too late for another. Heating may restart later only once the days that were seen show, "
     "up to a risk chosen beforehand, that rooms are too cold for at most 3 % of the working hours. The buildings are "
     "DOE’s small reference office in EnergyPlus."
 )
 _CAPTION = (
     "Left: share of the energy that can be saved, on each day, over all buildings; a day counts at most what is safely "
-    "possible. Dashed: without a certificate. Right: the buildings, and the best of the single restart hours that keeps "
-    "the 3 % there: nobody tells which building it is."
+    "possible. Dashed: without a certificate. Right: the buildings, and the best of the single restart hours that "
+    "keeps the 3 % there: nobody tells which building it is."
 )
 
 
@@ -169,9 +169,9 @@ def _about(results: Results) -> Section:
         "What is simulated",
         paragraphs=(
             "EnergyPlus computes rooms, fans and gas furnaces of DOE’s small reference office in Chicago, as "
-            "pyenergyplus-lbnl brings it along, through a January of the typical year. Buildings differ in the capacity "
-            "of the furnaces and in the infiltration of all rooms. A day is one of the working days of a January in "
-            "which heating restarts at the same hour every day, drawn at random.",
+            "pyenergyplus-lbnl brings it along, through the beginning of a typical year. Buildings differ in the "
+            "capacity of the furnaces and in the infiltration of all rooms. A day is one of the working days of a "
+            "winter in which heating restarts at the same hour every day, drawn at random.",
             f"Restart hours to choose from: {', '.join(results['policies'])}, where safe is {SAFE.hour}:00. Each day’s "
             "is drawn from a mixture. What the certificate rests on is that the building at hand is one of the "
             "simulated family: docs/buildings.md.",

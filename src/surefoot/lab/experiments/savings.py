@@ -294,9 +294,10 @@ def judge_results(words: Words, results: Results) -> Verdict:
 
 def facts(words: Words, results: Results, trained_on: str = "") -> list[tuple[str, str]]:
     settings, bounds = results["settings"], results["bounds"]
+    held_out = f"one for each {words.task}" if settings.get("grid") else f"{settings['holdout']} held-out {words.tasks}"
     made = (
-        f"{bounds['cells']} cells, {settings['holdout']} held-out {words.tasks}, {settings['episodes']} days on average "
-        f"per {words.task} and {words.policy}{trained_on}; {bounds['uncovered']:.2g} uncovered"
+        f"{bounds['cells']} cells, {held_out}, {settings['episodes']} days on average per {words.task} and "
+        f"{words.policy}{trained_on}; {bounds['uncovered']:.2g} uncovered"
     )
     return [("bounds", made)]
 
@@ -328,9 +329,9 @@ def calibration_section(words: Words, name: str, plain: Mapping[str, Any]) -> Se
     return Section(
         f"How bold simulated {words.tasks} allow ‘{name}’ to be",
         paragraphs=(
-            f"At each setting {found.runs} further {words.tasks} live {found.episodes} days, and whichever is not shown "
-            f"to keep the {words.limit} throughout, by a test on fresh days, counts as unsafe. The promise is about a "
-            f"{words.task} drawn like these, and lasts for as many days.",
+            f"At each setting {found.runs} further {words.tasks} live {found.episodes} days, and whichever is not "
+            f"shown to keep the {words.limit} throughout, by a test on fresh days, counts as unsafe. The promise is "
+            f"about a {words.task} drawn like these, and lasts for as many days.",
         ),
         figure=svg(settings_figure(found)),
         table=settings_table(found),

@@ -118,8 +118,8 @@ def bound_speeds(settings: WaterSettings, bench: Bench) -> PolicyValueSet:
 def page(results: Results) -> Report:
     figure, trained_on = gain_and_towns(results), results["settings"]["trained_on"]
     rests = (
-        f"Bounds and signals were made on {trained_on}, the towns have Net3: what is proved of one network says nothing "
-        "of another, and only the calibrated rows, counted on Net3, have a certificate."
+        f"Bounds and signals were made on {trained_on}, the towns have Net3: what is proved of one network says "
+        "nothing of another, and only the calibrated rows, counted on Net3, have a certificate."
     )
     notes = savings.method_notes(WORDS, results, *([rests] if trained_on != NETWORKS[0] else []))
     return frame.report(
