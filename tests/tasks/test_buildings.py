@@ -14,7 +14,7 @@ from fake_energyplus import BUILDING, write_package
 from surefoot.errors import InvalidInput
 from surefoot.lab.buildings import office
 from surefoot.lab.buildings.family import BUDGET, WORKING_HOURS, BuildingTask, _remember_winter
-from surefoot.lab.buildings.office import change_building, change_schedule, read_objects, simulate_winter
+from surefoot.lab.buildings.office import change_building, read_objects, restart_schedule, simulate_winter
 from surefoot.lab.buildings.settings import CANDIDATES, SAFE, RestartHour
 from surefoot.policyset.stored_arrays import DECODERS
 
@@ -77,7 +77,7 @@ def test_a_building_is_changed_where_it_should_be() -> None:
         *("For: SummerDesignDay", "Until: 06:00", "0.0", "Until: 22:00", "1.0", "Until: 24:00", "0.0", "For: Weekdays")
     ]
     assert by_name["INFIL_QUARTER_ON_SCH"][11:18] == [
-        *("For: Weekdays", "Until: 06:00", "2.0", "Until: 22:00", "0.5", "Until: 24:00", "2.0")
+        *("For: Weekdays", "Until: 07:00", "2.0", "Until: 22:00", "0.5", "Until: 24:00", "2.0")
     ]
     sizing = next(each for each in objects if each[0] == "Sizing:System")
     assert sizing[33:] == ["FractionOfAutosizedHeatingCapacity", "", "", "0.5", "VAV"]
@@ -89,7 +89,7 @@ def test_a_building_is_changed_where_it_should_be() -> None:
 
 def test_from_midnight_on_there_is_no_night_before() -> None:
     schedule = next(each for each in read_objects(BUILDING) if "HTGSETP_SCH" in each)
-    assert change_schedule(schedule, hour=0)[4:7] == ["For: Weekdays", "Until: 22:00", "21.0"]
+    assert restart_schedule(schedule, 0)[4:7] == ["For: Weekdays", "Until: 22:00", "21.0"]
 
 
 def test_a_winter_is_read_by_the_hour(fake: None) -> None:

@@ -38,8 +38,10 @@ JOULES = 3.6e6  # in a kWh
 NO_LEAP_YEAR = 2023
 
 BUILDING, WEATHER = "small_office", "usa_il_chicago"  # as pyenergyplus names them
-# Schedules of the building: heating and fans, which restart together, and infiltration.
-RESTARTED, AIR, MORNING = ("HTGSETP_SCH", "HVACOperationSchd"), "INFIL_QUARTER_ON_SCH", "Until: 06:00"
+# Schedules of the building that begin its day: heating, fans, and infiltration, which the file has less of while fans
+# run.
+AIR, MORNING = "INFIL_QUARTER_ON_SCH", "Until: 06:00"
+RESTARTED = ("HTGSETP_SCH", "HVACOperationSchd", AIR)
 METERS = ("Heating:NaturalGas", "Heating:Electricity", "Fans:Electricity")
 # Of no use here: reports and tariffs. What follows is said anew.
 LEFT_OUT = ("output", "utilitycost", "environmentalimpactfactors", "fuelfactors", "currencytype", "lifecyclecost")
@@ -127,9 +129,7 @@ def change_building(
             case "sizing:system", _:
                 changed.append([*each[:33], "FractionOfAutosizedHeatingCapacity", "", "", repr(capacity), *each[37:]])
             case "schedule:compact", name if name in RESTARTED:
-                changed.append(change_schedule(each, hour=hour))
-            case "schedule:compact", name if name == AIR:
-                changed.append(change_schedule(each, factor=infiltration))
+                changed.append(restart_schedule(each, hour, infiltration if name == AIR else 1.0))
             case _:
                 changed.append(each)
     last = date(NO_LEAP_YEAR, 1, 1) + timedelta(days - 1)
@@ -145,7 +145,7 @@ def change_building(
     ]
 
 
-def change_schedule(fields: Object, *, hour: int | None = None, factor: float = 1.0) -> Object:
+def restart_schedule(fields: Object, hour: int, factor: float = 1.0) -> Object:
     """A Schedule:Compact whose working days begin at another hour, with values times a factor; design days stay."""
     blocks: list[list[str]] = []
     for field in fields[4:]:
@@ -159,7 +159,7 @@ def change_schedule(fields: Object, *, hour: int | None = None, factor: float = 
         design = [name for name in names if name.endswith("DesignDay")]
         other = [name for name in names if name not in design]
         times, values = rest[::2], [repr(factor * float(value)) for value in rest[1::2]]
-        if hour is not None and "Weekdays" in names:
+        if "Weekdays" in names:
             times = [f"Until: {hour:02}:00" if time == MORNING else time for time in times]
         pairs = [pair for pair in zip(times, values, strict=True) if pair[0] != "Until: 00:00"]
         made += [f"For: {' '.join(design)}", *rest] if design else []
