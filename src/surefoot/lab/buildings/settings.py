@@ -55,6 +55,6 @@ class RestartHour(Predicting):
         return cls(int(hour) if hour.is_integer() else hour)  # type: ignore[arg-type]  # which is refused
 
 
-# Rooms that were heated since midnight are warm at 8:00 in the worst building of the family (docs/buildings.md).
+# Safe in the office with the weakest plant and the most leaks (docs/buildings.md).
 SAFE = RestartHour(0)
 CANDIDATES = {f"restart {hour}:00": RestartHour(hour) for hour in (8, 7, 5)}
