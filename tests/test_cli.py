@@ -184,6 +184,8 @@ def test_the_options_of_a_family_are_its_arguments(name: str) -> None:
     default = {option: FAMILIES[name].default(option) for option in FAMILIES[name].options}
     if name == "water":
         pytest.importorskip("wntr", reason="needs surefoot[water]")
+    if name == "buildings":
+        pytest.importorskip("pyenergyplus", reason="needs surefoot[buildings]")
     assert build_family(name, default).digest() == FAMILIES[name].make().digest()
 
 

@@ -69,6 +69,9 @@ class Stream(IntEnum):
     WATER_TOWNS = 43
     WATER_RUNS = 44
     WATER_EVALUATION = 45
+    BUILDINGS_TASKS = 46
+    BUILDINGS_RUNS = 47
+    BUILDINGS_EVALUATION = 48
 
     # suites for authors of worlds and oracles
     SUITE_WORLD_EPISODES = 1

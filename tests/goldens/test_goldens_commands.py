@@ -31,7 +31,7 @@ COMMANDS = (
 )
 EXPERIMENTS = (
     *("gridworld", "promise", "shift", "families", "baselines", "glucose", "locomotion", "calibration", "covering"),
-    *("lower-bound", "regret", "tail", "rivals", "water"),
+    *("lower-bound", "regret", "tail", "rivals", "water", "buildings"),
 )
 PACKAGES = ("surefoot", *(f"surefoot.{name}" for name in ("tasks", "deploy", "report", "oracles")))
 JOURNAL, SET = ASSETS / "journal-1.0-returns.journal", ASSETS / "journal-1.0-returns.policyset"

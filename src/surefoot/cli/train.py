@@ -57,6 +57,7 @@ FAMILIES: Mapping[str, Family] = {
     "glucose": Family("surefoot.lab.pump.family", "glucose"),
     "simglucose": Family("surefoot.lab.simglucose.family", "simglucose"),
     "water": Family("surefoot.lab.water.family", "water"),
+    "buildings": Family("surefoot.lab.buildings.family", "buildings"),
     "two-walls": Family("surefoot.lab.families.two_walls", "two_walls"),
 }
 

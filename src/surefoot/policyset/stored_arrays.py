@@ -47,7 +47,7 @@ from surefoot.tabular.transition_model import LARGEST_TABLE, TransitionModel, st
 
 
 def _decode_settings(kind: str, arrays: Arrays) -> Policy:
-    """Settings of the laboratory's pumps, whose module is imported when a set holds some."""
+    """Settings of the laboratory's systems, whose module is imported when a set holds some."""
     decode: Callable[[Arrays], Policy] = pkgutil.resolve_name(f"surefoot.lab.{kind}.from_arrays")
     return decode(arrays)
 
@@ -58,6 +58,7 @@ DECODERS: dict[str, Callable[[Arrays], Policy]] = {
     "mlp": MLPPolicy.from_arrays,
     "categorical-mlp": CategoricalPolicy.from_arrays,
     "insulin": partial(_decode_settings, "pump.settings:InsulinSettings"),
+    "restart-hour": partial(_decode_settings, "buildings.settings:RestartHour"),
     "pump-speed": partial(_decode_settings, "water.settings:PumpSpeed"),
 }
 

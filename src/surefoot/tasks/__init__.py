@@ -13,6 +13,8 @@ from surefoot.tasks.layered_tasks import layered
 from surefoot.tasks.task_distribution import TaskDistribution, family, from_arrays
 
 if TYPE_CHECKING:
+    from surefoot.lab.buildings.family import buildings
+    from surefoot.lab.buildings.settings import RestartHour
     from surefoot.lab.families.dope_benchmarks import factored, inventory, media
     from surefoot.lab.families.hard_instance import HardInstances
     from surefoot.lab.families.maintenance import maintenance
@@ -36,6 +38,8 @@ else:  # families of the laboratory, imported when they are first used
     __getattr__, __dir__ = lazy_attributes(
         __name__,
         {
+            "surefoot.lab.buildings.family": "buildings",
+            "surefoot.lab.buildings.settings": "RestartHour",
             "surefoot.lab.families.dope_benchmarks": "factored inventory media",
             "surefoot.lab.families.hard_instance": "HardInstances",
             "surefoot.lab.families.maintenance": "maintenance",
@@ -60,10 +64,12 @@ __all__ = [
     "LogUniform",
     "Normal",
     "PumpSpeed",
+    "RestartHour",
     "Tail",
     "TailEnv",
     "TaskDistribution",
     "Uniform",
+    "buildings",
     "cost_distribution",
     "cost_in_info",
     "cvar",

@@ -191,8 +191,24 @@ def water() -> dict[str, Any]:
     }
 
 
+def buildings() -> dict[str, Any]:
+    """As of the towns, with less energy."""
+    towns = water()
+    settings = {key: value for key, value in towns["settings"].items() if key not in ("towns", "trained_on")}
+    found = [
+        {"parameter": [0.4, 2.5], "energy": [330.0, 280.0, 290.0], "below": [0.01, 0.07, 0.02], "possible": 285.0},
+        {"parameter": [0.7, 1.0], "energy": [240.0, 205.0, 215.0], "below": [0.0, 0.01, 0.0], "possible": 205.0},
+        {"parameter": [0.4, 1.0], "energy": [240.0, 206.0, 215.0], "below": [0.0, 0.04, 0.01], "possible": 209.0},
+    ]
+    shared = {key: towns[key] for key in ("methods", "refused", "calibrations", "cell_known", "bounds", "judged")}
+    return {
+        **{"experiment": "buildings", "version": "0", "seconds": 60.0, **shared, "buildings": found},
+        **{"policies": ["safe", "restart 7:00", "restart 6:00"], "settings": {**settings, "buildings": 3}},
+    }
+
+
 BY_HAND: dict[str, Callable[[], dict[str, Any]]] = {
-    each.__name__: each for each in (families, baselines, promise, covering, glucose, rivals, water)
+    each.__name__: each for each in (families, baselines, promise, covering, glucose, rivals, water, buildings)
 }
 
 

@@ -98,6 +98,7 @@ UNSAFE: dict[str, dict[tuple[str | int, ...], dict[str, Any]]] = {
     "glucose": {("methods", "certified-signals"): {"unsafe_tasks": 2}},
     "locomotion": {("methods", "certified-signals"): {"unsafe_tasks": 2}},
     "water": {("methods", "certified-signals"): {"unsafe_tasks": 2}},
+    "buildings": {("methods", "certified-signals"): {"unsafe_tasks": 2}},
     "adapt": {("methods", "certified"): {"unsafe_tasks": 1, "unsafe_episodes": 5}},
     "families": {("families", "windy", "methods", "certified-ball"): {"unsafe_tasks": 1}},
     "baselines": {("benchmarks", "media", "methods", "certified-likelihood"): {"unsafe_tasks": 1}},

@@ -11,7 +11,8 @@ import pytest
 
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments import frame
-from surefoot.lab.experiments.water import DEFAULT_METHODS, EXPERIMENT, QUICK, WaterSettings, page, tables
+from surefoot.lab.experiments.savings import DEFAULT_METHODS
+from surefoot.lab.experiments.water import EXPERIMENT, QUICK, WaterSettings, page, tables
 from surefoot.lab.water.network import open_network
 from surefoot.report.page import render
 

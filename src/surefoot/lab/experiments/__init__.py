@@ -24,6 +24,7 @@ HELPS: Mapping[str, str] = {
     "baselines": "Every baseline on its authors' own benchmark: regret, its growth, and safety.",
     "glucose": "The insulin pump of a new patient: time in range gained, and who was ever below range for too long.",
     "water": "The pumps of a town in EPANET: energy saved, and whose tanks were ever below their reserve for too long.",
+    "buildings": "The heating of a building in EnergyPlus: energy saved, and who was ever too cold for too long.",
     "locomotion": (
         "Figure 4 of the paper: robots whose motors or target velocity nobody tells, reward and cost while adapting."
     ),

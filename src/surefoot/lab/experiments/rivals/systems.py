@@ -5,13 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from surefoot.errors import InvalidInput
 from surefoot.interrupts import defer_sigint
+from surefoot.lab.buildings.family import buildings
 from surefoot.lab.experiments.adapting import Clock
+from surefoot.lab.experiments.buildings import QUICK as BUILDINGS_QUICK
+from surefoot.lab.experiments.buildings import BuildingsSettings, bound_restarts
 from surefoot.lab.experiments.frame import Bench
 from surefoot.lab.experiments.glucose.run import train_pump_policies
 from surefoot.lab.experiments.glucose.settings import QUICK as GLUCOSE_QUICK
@@ -29,6 +33,8 @@ from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.train import train
+
+BUILDINGS_GRID = 5  # capacities and infiltrations
 
 # (tasks, seed, whether it is for a first look, bench) -> the policy set
 Train: TypeAlias = Callable[[TaskDistribution, int, bool, Bench], PolicyValueSet]
@@ -94,6 +100,12 @@ def _train_water(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) 
     return bound_speeds(WaterSettings(**(WATER_QUICK if small else {}), seed=seed), bench)  # type: ignore[arg-type]
 
 
+def _train_buildings(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+    """As `surefoot reproduce buildings` does, but on a grid: every process simulates the winters that it needs."""
+    sizes: dict[str, Any] = {**(BUILDINGS_QUICK if small else {}), "grid": BUILDINGS_GRID}
+    return bound_restarts(BuildingsSettings(**sizes, seed=seed), bench)
+
+
 def _load_motors(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
     return load_shipped("half-cheetah-motors").policies
 
@@ -106,6 +118,15 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
             "an insulin pump on patients of simglucose", simglucose, _train_simglucose, (90, 40), 30, 90, (500, 4000)
         ),
         "water": System("the pumps of a town, by EPANET", water, _train_water, (60, 20), 14, 60, (500, 4000)),
+        "buildings": System(
+            "the heating of an office, by EnergyPlus",
+            partial(buildings, grid=BUILDINGS_GRID),
+            _train_buildings,
+            (60, 20),
+            14,
+            60,
+            (4000, 16_000),
+        ),
         "motors": System(
             "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (600, 60), 0.1, 1.0, (60, 240)
         ),
