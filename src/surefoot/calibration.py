@@ -49,12 +49,12 @@ def calibrate(
     method: str | MethodSpec,
     episodes: int,
     risk: float = 0.05,
-    runs: int | None = None,
+    runs: int = RUNS,
     path: Sequence[Setting] | None = None,
     levels: Sequence[float] | None = None,
     error: float = 0.0,
     attempt: int = 1,
-    judged_on: int | None = None,
+    judged_on: int = JUDGED_ON,
     minutes: float | None = None,
     abandoned: float = 0.0,
     reserve: float = 0.0,
@@ -65,8 +65,7 @@ def calibrate(
     record: Kept = None,
     **options: Any,
 ) -> Calibration:
-    """The boldest of some settings at which a method keeps its promise on simulated tasks, for `calibration=` of
-    `learner` and `adapt`.
+    """The boldest setting at which a method keeps its promise on simulated tasks, for `calibration=` of `learner`.
 
     Promised, jointly over the calibration, a task drawn from `tasks` and at most `episodes` episodes on it: with
     probability at least 1 - risk nothing unsafe is deployed. Everything here must be chosen before anything of the
@@ -75,18 +74,16 @@ def calibrate(
     Args:
         tasks: that the system at hand is drawn from, in the units of the policy set; others than in training will do.
         method, horizon, options: as for `learner`; a method of one's own has a `path`, or one is given here.
-        runs: fresh simulated tasks at each setting, 600 unless said otherwise; more of them let bolder settings pass
-            (`Calibration.allowed`).
+        runs: fresh simulated tasks at each setting; more of them let bolder settings pass (`Calibration.allowed`).
         path: settings from cautious to bold, nominal levels or options by name; by default the method's own.
         levels: a path of nominal levels, increasing.
         error: part of the risk, for one calibration that serves many deployments: with probability 1 - error over it
             alone each of them has a risk of at most risk - error. 0 for the joint promise.
         attempt: 1, and one more each time, with fewer unsafe tasks allowed; 0 if there will be no other, whatever
             this one says.
-        judged_on: where values cannot be read, the most fresh episodes of each policy on which a task is judged, 8,000
-            unless said otherwise; what they do not show to be safe counts as unsafe.
-        minutes: about how long it may take, instead of `runs` and `judged_on`: the numbers that it decides on make the
-            same calibration again.
+        judged_on: where values cannot be read, the most fresh episodes of each policy on which a task is judged; what
+            they do not show to be safe counts as unsafe.
+        minutes: about how long it may take; decides on `runs` and `judged_on`, which make the same calibration again.
         abandoned: share of the episodes without an outcome; without it the first such ends in the safe policy.
         reserve: part of the risk for the method as it is proved, which takes over after the last episode.
         record: file to which runs are written as they come, for `report.calibration_page` too; those that are in it
@@ -95,16 +92,9 @@ def calibrate(
     check_jobs(jobs)
     spec = spec_of(advice(policies).method if method == "certified" else method)
     parts = {"error": error, "abandoned": abandoned, "reserve": reserve}
-    counts = {
-        "runs": RUNS if runs is None else runs,
-        "attempt": attempt,
-        "seed": seed,
-        "judged_on": JUDGED_ON if judged_on is None else judged_on,
-    }
+    counts = {"runs": runs, "attempt": attempt, "seed": seed, "judged_on": judged_on}
     untried = _untried(spec, policies, tasks, episodes, risk, policies.units.steps(horizon), options, parts, counts)
     if minutes is not None:
-        if (runs, judged_on) != (None, None):
-            raise InvalidInput(f"minutes must be given without runs and judged_on, which it decides on, got {minutes}")
         untried = fit_to_time(untried, policies, tasks, minutes, jobs)
     own, chosen = method if isinstance(method, MethodSpec) else spec.name, _path(spec, policies, risk, path, levels)
     trial = CalibrationRuns(own, policies, tasks, untried, chosen, possible=record is not None)
@@ -120,6 +110,8 @@ def fit_to_time(
     episodes as leave twice the runs of which one may be unsafe."""
     if not number("minutes", minutes) > 0:
         raise InvalidInput(f"minutes must be positive, got {minutes}")
+    if found.runs != RUNS or found.judged_on not in (0, JUDGED_ON):
+        raise InvalidInput(f"minutes must be given without runs and judged_on, which it decides on, got {minutes}")
     if found.judge_error == 0:
         raise InvalidInput(f"minutes must be left out for tasks whose values are read, got {minutes}: runs decide")
     speed = measure_speed(tasks, policies.policies, observed=True)

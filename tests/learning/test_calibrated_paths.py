@@ -195,8 +195,9 @@ def test_what_is_refused(changed: dict[str, Any], message: str) -> None:
 def test_time_decides_on_numbers_that_make_the_same_calibration_again(monkeypatch: pytest.MonkeyPatch) -> None:
     speed = Speed(begin=0.0, episode=1e-3, steps=HORIZON)
     monkeypatch.setattr(calibration, "measure_speed", lambda *_, **__: speed)
-    given = {**GIVEN, "method": "certified-returns", "path": PATH[:1], "runs": None, "judged_on": None}
-    untried = replace(found(), level=None, counts=(), unsafe_runs=None, gains=None)
+    given = {name: value for name, value in GIVEN.items() if name not in ("runs", "judged_on")}
+    given |= {"method": "certified-returns", "path": PATH[:1]}
+    untried = replace(found(), level=None, counts=(), unsafe_runs=None, gains=None, runs=RUNS, judged_on=JUDGED_ON)
     several = len(policies().policies)
     for minutes in (0.5, 1.0, 5.0, 1e4):
         planned = fit_to_time(untried, policies(), TASKS, minutes, jobs=2)

@@ -61,9 +61,7 @@ def calibrate_command(
         str, typer.Option(help=f"One of {', '.join(CALIBRATED)}, or certified for the strongest.")
     ] = "certified",
     risk: Risk = 0.05,
-    runs: Annotated[
-        int | None, typer.Option(min=1, help=f"Simulated tasks at each setting; {RUNS} by default.")
-    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Simulated tasks at each setting.")] = RUNS,
     attempt: Attempt = 1,
     seed: Seed = 0,
     key: SealingKey = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -188,7 +189,8 @@ def _verdict(results: Results) -> Verdict:
 TICKS = (0, 1, 5, 10, 25, 50, 75, 100)
 NEAR = ((8, 8), (8, -8), (-8, 8), (-8, -8), (0, 13), (0, -13))  # where a name goes, in points
 FAR = tuple((x, y) for y in (20, -20, 32, -32, 44, -44, 56, -56, 68, 80) for x in (9, -9, 40, -40, 70, 100))
-CLOSE = 8.0  # pixels within which points are as good as one
+CLOSE = 12.0  # pixels within which points are as good as one
+WIDEST_NAME = 56  # characters in a line
 
 
 def gain_and_risk(system: Mapping[str, Any], risk: float) -> Figure:
@@ -259,27 +261,31 @@ def _name_points(figure: Figure, axes: Axes, drawn: Sequence[tuple[str, str, boo
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     pixels = {_place(row): axes.transData.transform(_place(row)) for *_, row in drawn}
-    names: dict[tuple[float, float], list[str]] = {}
+    names: dict[tuple[float, float], dict[str, str]] = {}
     for method, which, _, row in drawn:
         near = (place for place in names if np.abs(pixels[place] - pixels[_place(row)]).max() < CLOSE)
-        names.setdefault(next(near, _place(row)), []).append(method if which == DEFAULT else f"{method}, calibrated")
+        together = names.setdefault(next(near, _place(row)), {})
+        told = f"{method}, calibrated" if which == CALIBRATED else method
+        together[method] = f"{method} (also calibrated)" if method in together else told
     size = 5 * figure.dpi / 72
     taken = [Bbox.from_extents(*(pixel - size), *(pixel + size)) for pixel in pixels.values()]
     for place, together in names.items():
-        taken.append(_name_point(axes, place, " · ".join(together), taken))
+        name = textwrap.fill(" · ".join(together.values()), WIDEST_NAME, break_on_hyphens=False)
+        taken.append(_name_point(axes, place, name, taken))
 
 
 def _name_point(axes: Axes, place: tuple[float, float], name: str, taken: Sequence[Bbox]) -> Bbox:
     """The box of the name, in pixels."""
-    within, box = axes.get_window_extent(), Bbox.null()
-    for offset in (*NEAR, *FAR):
+    within, places = axes.get_window_extent(), (*NEAR, *FAR)
+    for offset in places:
         side: Any = "left" if offset[0] > 0 else "right" if offset[0] < 0 else "center"
         text = axes.annotate(
             name, place, xytext=offset, textcoords="offset points", fontsize=8.5, ha=side, va="center", zorder=5,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.6},
         )  # fmt: skip
         box = text.get_window_extent()
-        if _lies_in(box, within) and not any(box.overlaps(other) for other in taken):
+        free = _lies_in(box, within) and not any(box.overlaps(other) for other in taken)
+        if free or offset == places[-1]:
             if offset in FAR:
                 leader: Any = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6}
                 axes.annotate("", place, xytext=offset, textcoords="offset points", arrowprops=leader)
