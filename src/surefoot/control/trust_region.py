@@ -21,6 +21,8 @@ from surefoot.control.networks import Actor, divergence, log_probability
 
 Accept = Callable[[Actor], bool]
 
+HALVINGS = 20  # of a step, at most
+
 
 @dataclass(frozen=True)
 class Region:
@@ -84,17 +86,23 @@ def conjugate_gradient(
     actor: Actor, inputs: jax.Array, vector: jax.Array, damping: float, iterations: int
 ) -> jax.Array:
     """[p] (H + damping)⁻¹ vector, by conjugate gradients."""
-    flat, restore = ravel_pytree(actor)
-
-    def mean_divergence(changed: jax.Array) -> jax.Array:
-        return jnp.mean(divergence(actor, restore(changed), inputs))
 
     def product(v: jax.Array) -> jax.Array:
-        curvature: jax.Array = jax.jvp(jax.grad(mean_divergence), (flat,), (v,))[1]
-        return curvature + damping * v
+        return curvature_product(actor, inputs, v) + damping * v
 
     found: jax.Array = cg(product, vector, maxiter=iterations, tol=1e-8)[0]  # type: ignore[no-untyped-call]
     return found
+
+
+def curvature_product(actor: Actor, inputs: jax.Array, v: jax.Array) -> jax.Array:
+    """[p] H·v."""
+    flat, restore = ravel_pytree(actor)
+
+    def apart(changed: jax.Array) -> jax.Array:
+        return jnp.mean(divergence(actor, restore(changed), inputs))
+
+    product: jax.Array = jax.jvp(jax.grad(apart), (flat,), (v,))[1]
+    return product
 
 
 def apply_step(actor: Actor, step: jax.Array | Floats) -> Actor:
@@ -111,6 +119,38 @@ def line_search(actor: Actor, step: jax.Array | Floats, region: Region, accept: 
         if accept(tried):
             return tried
     return None
+
+
+def scale_to_divergence(actor: Actor, direction: jax.Array, inputs: jax.Array, limit: float | None) -> jax.Array:
+    """How far along a direction [p] the divergence stays within the limit by its quadratic model: √(2δ/dᵀHd), without
+    end if there is no limit. A constant to derivatives."""
+    if limit is None:
+        return jnp.asarray(jnp.inf)
+    actor, direction = jax.lax.stop_gradient((actor, direction))
+    curvature = direction @ curvature_product(actor, inputs, direction)
+    return jnp.sqrt(2 * limit / jnp.maximum(curvature, 1e-20))
+
+
+def backtrack(
+    actor: Actor,
+    step: jax.Array,
+    inputs: jax.Array,
+    limit: float | None,
+    accept: Callable[[Actor, jax.Array], jax.Array] = lambda tried, scale: jnp.array(True),
+) -> jax.Array:
+    """[p] the step, half of it, ... whatever first is within the divergence and accepted, or 0: a line search that can
+    be compiled. `accept` also gets the part of the step that is tried; that part is a constant to derivatives."""
+    begun, full = jax.lax.stop_gradient((actor, step))
+
+    def refuse(scale: jax.Array) -> jax.Array:
+        tried = apply_step(begun, scale * full)
+        accepted = accept(tried, scale)
+        if limit is not None:
+            accepted &= jnp.mean(divergence(begun, tried, inputs)) <= limit
+        return ~accepted & (scale > 2.0**-HALVINGS)
+
+    scale = jax.lax.while_loop(refuse, lambda scale: scale / 2, jnp.array(1.0))
+    return jnp.where(scale > 2.0**-HALVINGS, scale, 0.0) * step
 
 
 @jax.jit

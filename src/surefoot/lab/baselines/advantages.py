@@ -34,7 +34,7 @@ class Samples(NamedTuple):
         inputs: [n, o] normalised observations.
         actions: [n, k] or [n].
         acted: [n] their log probabilities under the policy that acted.
-        advantages: [n, 1+m] of reward and costs, in the user's units, centred.
+        advantages: [n, 1+m] of reward and costs, centred; in the user's units, or in those of their spread.
         excess: [m] mean cost of its episodes over the budget, per step: in the units of the costs' advantages.
     """
 
@@ -74,7 +74,7 @@ def rollout_samples(
     advantages, _ = advantages_and_targets(critics, *seen)
     n = len(inputs) if len(inputs) < 10 * GRAIN else len(inputs) // GRAIN * GRAIN
     excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.paid[:, 1:], told.sums, told.steps)
-    return samples_of(actor, inputs[:n], told.actions[:n], advantages[:n], excess)
+    return samples_of(actor, inputs[:n], told.actions[:n], advantages[:n], excess, rules.standardised)
 
 
 def rollout_steps(told: RolloutBuffer, horizon: int) -> Steps:
@@ -87,8 +87,19 @@ def rollout_steps(told: RolloutBuffer, horizon: int) -> Steps:
     return Steps(before, after, ended & np.repeat(told.steps < horizon, told.steps), ended)
 
 
-def samples_of(actor: Actor, inputs: Floats, actions: NDArray[Any], advantages: Floats, excess: Floats) -> Samples:
-    """Of one task: arrays [n, ...], all in the precision that networks are trained in."""
+def samples_of(
+    actor: Actor,
+    inputs: Floats,
+    actions: NDArray[Any],
+    advantages: Floats,
+    excess: Floats,
+    standardised: bool = False,
+) -> Samples:
+    """Of one task: arrays [n, ...], all in the precision that networks are trained in; reward and costs perhaps in
+    units of the spread of their advantages."""
+    if standardised:
+        spread = advantages.std(axis=0) + 1e-8
+        advantages, excess = advantages / spread, excess / spread[1:]
     taken = jnp.asarray(actions) if actor.discrete else jnp.asarray(actions, jnp.float32)
     seen = jnp.asarray(inputs, jnp.float32)
     centred = jnp.asarray(advantages - advantages.mean(axis=0), jnp.float32)

@@ -3,9 +3,11 @@ them is made and not before."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any
 
 from surefoot.arrays import check_int, number
@@ -25,11 +27,16 @@ class BatchRules:
     Attributes:
         batch: episodes of an adaptation; 40 of 200 steps are the published 8,000 steps.
         discount, trace: γ and λ of the advantages.
+        divergence: largest mean divergence KL(old‖new) of one adaptation, if it is limited. A length in parameters
+            means little by itself: what it changes grows as action noise falls, like 1/σ².
+        standardised: whether penalties are in units of the advantages' spread, or in the user's.
     """
 
     batch: int = 40
     discount: float = 0.99
     trace: float = 0.95
+    divergence: float | None = 0.03
+    standardised: bool = True
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -38,52 +45,60 @@ class BatchRules:
 
 @dataclass(frozen=True)
 class CpoRules(BatchRules):
-    """Of CPO: δ, and the damping of the curvature."""
+    """Of CPO: the damping of the curvature. Its steps are in the metric of the divergence, which must be limited."""
 
-    divergence: float = 0.01
     damping: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.divergence is None:
+            raise InvalidInput("divergence must be a positive number for CPO, got None")
 
 
 @dataclass(frozen=True)
 class MetaCpoRules(BatchRules):
-    """Of meta-CPO: an inner step x has ½‖x‖² ≤ `divergence`, and no meta-update diverges further."""
+    """Of meta-CPO: the length of an inner step in parameters, if it is limited."""
 
-    divergence: float = 0.01
+    length: float | None = None
 
 
 @dataclass(frozen=True)
 class PenaltyRules(BatchRules):
-    """Of MAML: the advantage is A_r - penalty·Σ A_c over its standard deviation, and one step of size `rate` goes up
-    its surrogate."""
+    """Of MAML: the advantage is A_r - penalty·Σ A_c over its standard deviation; one step up its surrogate, at most
+    `rate` times the gradient."""
 
     penalty: float = 0.5
-    rate: float = 0.1
+    rate: float | None = None
 
 
 @dataclass(frozen=True)
 class SafeMetaRules(BatchRules):
-    """Of SafeMeta, in the user's units.
+    """Of SafeMeta.
 
     Attributes:
         reward_penalty, cost_penalty: λ, and λ_c of every constraint.
-        steps, rate: of Adam.
+        steps: of Adam, at most.
+        rate: of Adam; by default such that about ten steps lead out of the divergence.
         dual_step, most: size of the step on the multipliers after each of Adam's, and the largest multiplier.
-        divergence: mean divergence after which no further step is taken.
         saturating: whether ratios ρ of probabilities count as 2σ(2ρ-2), which no ratio drives far, or as they are.
     """
 
     reward_penalty: float = 1.0
     cost_penalty: float = 0.0
     steps: int = 100
-    rate: float = 1e-3
+    rate: float | None = None
     dual_step: float = 1.0
     most: float = 8.0
-    divergence: float = 3.0
     saturating: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.divergence is None and self.rate is None:
+            raise InvalidInput("divergence or rate must be a positive number, got None for both")
 
 
 def _check_rule(name: str, value: Any) -> None:
-    """Counts, parts of 1, penalties that may be 0, and the rest, which is positive."""
+    """Counts, parts of 1, penalties that may be 0, limits that there need not be, and the rest, which is positive."""
     if name in ("batch", "steps"):
         check_int(name, value)
     elif name in ("discount", "trace"):
@@ -92,8 +107,23 @@ def _check_rule(name: str, value: Any) -> None:
     elif name in ("penalty", "cost_penalty"):
         if not number(name, value) >= 0:
             raise InvalidInput(f"{name} must not be negative, got {value!r}")
-    elif name != "saturating" and not number(name, value) > 0:
+    elif name in ("saturating", "standardised"):
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} must be True or False, got {value!r}")
+    elif not (value is None and name in ("divergence", "length", "rate")) and not number(name, value) > 0:
         raise InvalidInput(f"{name} must be positive, got {value!r}")
+
+
+# As their authors have them, for networks that begin with action noise σ = 1. Cho and Sun's line search accepts no step
+# that is longer than 0.01.
+PUBLISHED: Mapping[str, BatchRules] = MappingProxyType(
+    {
+        "safe-meta-control": SafeMetaRules(divergence=3.0, rate=1e-3, standardised=False),
+        "meta-cpo": MetaCpoRules(divergence=None, length=0.01, standardised=False),
+        "maml-penalty": PenaltyRules(divergence=None, rate=0.1, standardised=False),
+        "cpo-online": CpoRules(divergence=0.01, standardised=False),
+    }
+)
 
 
 # ------------------------------------------------------------------------------------------------------------- by name

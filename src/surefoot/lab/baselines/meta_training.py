@@ -189,7 +189,7 @@ class _TaskRunner:
         parts = []
         for actor, lanes, over in zip(each, self.lanes, excess, strict=True):
             shown, taken, weights = (_of_lanes(part, lanes) for part in (inputs, batch.actions, advantages))
-            parts.append(samples_of(actor, shown, taken, weights, over))
+            parts.append(samples_of(actor, shown, taken, weights, over, self.rules.standardised))
         return jax.tree.map(lambda *all_parts: jnp.stack(all_parts), *parts), np.stack(sums)
 
     def normalise(self) -> None:

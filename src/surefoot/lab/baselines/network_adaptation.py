@@ -2,14 +2,18 @@
 
 - CPO online (Achiam, Held, Tamar and Abbeel 2017): one update of `control.cpo`, in the metric of the divergence.
 - Meta-CPO (Cho and Sun 2024): an inner constrained step that can be differentiated. For slopes g of the reward and b of
-  the cost and an excess c over the budget it solves max gᵀx subject to c + bᵀx ≤ 0 and ½‖x‖² ≤ δ, and descends the cost
-  where no such x exists. With parameters themselves for a metric that has a closed form, whose derivative JAX knows.
+  the cost and an excess c over the budget it solves max gᵀx subject to c + bᵀx ≤ 0 and ‖x‖ ≤ radius, and descends the
+  cost where no such x exists. With parameters themselves for a metric that has a closed form, whose derivative JAX
+  knows. Half of the step, and so on, until reward and cost change by at least a tenth of what g and b say.
 - MAML with a constraint penalty (Finn, Abbeel and Levine 2017): reward and costs become one advantage,
   A = (A_r - penalty·Σ A_c)/its standard deviation, and θ' = θ + rate·∇ E[2σ(2ρ - 2)·A] with ρ = π_θ/π_acted.
 - SafeMeta (Xu and Zhu, NeurIPS 2025): maximise E[A_r] - λ·KL(π‖π_φ) subject to excess + E[A_c] + λ_c·KL ≤ 0, all per
   step. For multipliers u the solution is π ∝ π_φ·exp{(A_r - Σ u_i A_ci)/η_u} with η_u = λ + Σ u_i λ_c, which
   `safe_meta` computes for tables; a network comes near it by steps of Adam on KL - E[ρ(A_r - Σ u_i A_ci)]/η_u, with a
   step of the dual after each of them.
+
+No adaptation goes further than its rules' divergence, whatever the action noise of the policy: the length of a step is
+chosen in the metric of the divergence, and a line search holds it to that.
 """
 
 from __future__ import annotations
@@ -31,8 +35,11 @@ from surefoot.control.networks import Actor, actor_of, divergence, log_probabili
 from surefoot.control.trust_region import (
     Region,
     apply_step,
+    backtrack,
     line_search,
     natural_gradient_ascent,
+    scale_to_divergence,
+    subsample,
     surrogate,
     trpo_update,
 )
@@ -45,6 +52,8 @@ from surefoot.learning.spec import MethodArgs
 from surefoot.policyset.policy_value_set import PolicyValueSet
 
 REMEMBERED = 10  # iterations over which a budget must be broken on average, besides in the last one
+LEAST_RATIO = 0.1  # of a change to what its slope says, in meta-CPO's line search
+ADAM_STEPS = 10  # of SafeMeta in one direction, until the divergence ends
 
 
 def network_method(
@@ -80,7 +89,8 @@ def network_method(
 
 
 def cpo_adapt(actor: Actor, samples: Samples, rules: CpoRules) -> Actor:
-    region = Region(divergence=rules.divergence, damping=rules.damping)
+    # CPO allows half as much again of a region; rules allow no more than they say.
+    region = Region(divergence=(rules.divergence or 0.0) / 1.5, damping=rules.damping)
     return cpo_update(actor, advantage_batch(samples, np.zeros(samples.excess.shape)), region)
 
 
@@ -105,19 +115,30 @@ def advantage_batch(samples: Samples, budget: Floats) -> AdvantageBatch:
 
 @partial(jax.jit, static_argnames=("rules",))
 def meta_cpo_adapt(actor: Actor, samples: Samples, rules: MetaCpoRules) -> Actor:
-    return apply_step(actor, inner_step(*slopes(actor, samples), rules.divergence))
+    g, b, c = slopes(actor, samples)
+    step = inner_step(g, b, c, radius(actor, g, samples, rules))
+    reward, cost = surrogate_of(samples, 0), surrogate_of(samples, pressing_cost(samples))
+    begun, gain, dearer = jax.lax.stop_gradient((actor, g @ step, b @ step))
+
+    def as_expected(tried: Actor, scale: jax.Array) -> jax.Array:
+        gain_ratio = (reward(tried) - reward(begun)) / (scale * gain)
+        return (gain_ratio > LEAST_RATIO) & ((cost(tried) - cost(begun)) / (scale * dearer) > LEAST_RATIO)
+
+    return apply_step(actor, backtrack(actor, step, samples.inputs, rules.divergence, as_expected))
 
 
 def meta_cpo_update(
     meta: Actor, seen: Experience, memory: None, rules: MetaCpoRules, settings: MetaSettings
 ) -> tuple[Actor | None, None]:
     """The mean of the next steps of the adapted policies, shortened until the policy is near."""
-    inputs = pool_samples(seen.before[0]).inputs
+    inputs, limit = pool_samples(seen.before[0]).inputs, settings.region.divergence
+    step = meta_step(meta, seen.before, seen.after, rules)
 
     def near(tried: Actor) -> bool:
-        return bool(mean_divergence(meta, tried, inputs) <= rules.divergence)
+        return bool(mean_divergence(meta, tried, inputs) <= limit)
 
-    return line_search(meta, meta_step(meta, seen.before, seen.after, rules), settings.region, near), None
+    longest = jnp.minimum(1.0, scale_to_divergence(meta, step, subsample(inputs, settings.region), limit))
+    return line_search(meta, longest * step, settings.region, near), None
 
 
 @partial(jax.jit, static_argnames=("rules",))
@@ -133,37 +154,52 @@ def meta_step(meta: Actor, before: tuple[Samples, ...], after: Samples, rules: M
             return ravel_pytree(actor)[0]
 
         final, back = jax.vjp(adapt, flat)
-        step: jax.Array = back(inner_step(*slopes(restore(final), after), rules.divergence))[0]
+        adapted = restore(final)
+        g, b, c = slopes(adapted, after)
+        step: jax.Array = back(inner_step(g, b, c, radius(adapted, g, after, rules)))[0]
         return step
 
     return jnp.mean(jax.vmap(pull_back)(before, after), axis=0)
 
 
 def slopes(actor: Actor, samples: Samples) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """g [p], b [p] and c: of the reward, and of the cost most above its budget in units of its spread, by surrogates
-    that follow the policy."""
-    spread = samples.advantages[:, 1:].std(axis=0) + 1e-8
-    pressing = 1 + jnp.argmax(samples.excess / spread)
-
-    def surrogate_of(tried: Actor, column: Any) -> jax.Array:
-        advantages = jnp.take(samples.advantages, column, axis=1)
-        return surrogate(tried, samples.inputs, samples.actions, advantages, samples.acted)
-
-    g = jax.grad(surrogate_of)(actor, 0)
-    dearer, b = jax.value_and_grad(surrogate_of)(actor, pressing)
+    """g [p], b [p] and c: of the reward, and of the most pressing cost, by surrogates that follow the policy."""
+    pressing = pressing_cost(samples)
+    g = jax.grad(surrogate_of(samples, 0))(actor)
+    dearer, b = jax.value_and_grad(surrogate_of(samples, pressing))(actor)
     return ravel_pytree(g)[0], ravel_pytree(b)[0], samples.excess[pressing - 1] + dearer
 
 
-def inner_step(g: jax.Array, b: jax.Array, c: jax.Array, delta: float) -> jax.Array:
+def pressing_cost(samples: Samples) -> jax.Array:
+    """The column of the advantages whose cost is most above its budget in units of its spread."""
+    return 1 + jnp.argmax(samples.excess / (samples.advantages[:, 1:].std(axis=0) + 1e-8))
+
+
+def surrogate_of(samples: Samples, column: Any) -> Callable[[Actor], jax.Array]:
+    """Of the reward, column 0, or of a cost."""
+
+    def mean(tried: Actor) -> jax.Array:
+        advantages = jnp.take(samples.advantages, column, axis=1)
+        return surrogate(tried, samples.inputs, samples.actions, advantages, samples.acted)
+
+    return mean
+
+
+def radius(actor: Actor, g: jax.Array, samples: Samples, rules: MetaCpoRules) -> jax.Array:
+    """Of the ball of steps: the length up g at which the divergence ends, or that of the rules if it is shorter."""
+    longest = jnp.inf if rules.length is None else rules.length
+    return jnp.minimum(longest, scale_to_divergence(actor, _direction(g), samples.inputs, rules.divergence))
+
+
+def inner_step(g: jax.Array, b: jax.Array, c: jax.Array, radius: jax.Array) -> jax.Array:
     """[p] the solution: straight up g, or if that costs too much along the edge of the constraint, or down b.
 
-    On the edge x = -(c/‖b‖)·b̂ + √(2δ - c²/‖b‖²)·ĝ⊥, ĝ⊥ the direction of g across b.
+    On the edge x = -(c/‖b‖)·b̂ + √(radius² - c²/‖b‖²)·ĝ⊥, ĝ⊥ the direction of g across b.
     """
-    radius = np.sqrt(2 * delta)
     up, dear = _direction(g), _direction(b)
     needed = c / _norm(b)  # how far down b the constraint begins
     on_edge = jnp.abs(needed) < radius
-    depth = jnp.sqrt(jnp.where(on_edge, 2 * delta - needed**2, 1.0))
+    depth = jnp.sqrt(jnp.where(on_edge, radius**2 - needed**2, 1.0))
     edge = -needed * dear + depth * _direction(up - (up @ dear) * dear)
     return jnp.where(radius * (up @ dear) <= -needed, radius * up, jnp.where(on_edge, edge, -radius * dear))
 
@@ -187,8 +223,10 @@ def maml_adapt(actor: Actor, samples: Samples, rules: PenaltyRules) -> Actor:
     def gain(tried: Actor) -> jax.Array:
         return jnp.mean(saturating_ratio(tried, samples) * advantages)
 
-    adapted: Actor = jax.tree.map(lambda value, slope: value + rules.rate * slope, actor, jax.grad(gain)(actor))
-    return adapted
+    slope = ravel_pytree(jax.grad(gain)(actor))[0]
+    rate = jnp.inf if rules.rate is None else rules.rate
+    step = jnp.minimum(rate, scale_to_divergence(actor, slope, samples.inputs, rules.divergence)) * slope
+    return apply_step(actor, backtrack(actor, step, samples.inputs, rules.divergence))
 
 
 def maml_update(
@@ -243,12 +281,14 @@ def safe_meta_adapt(actor: Actor, samples: Samples, rules: SafeMetaRules) -> Act
 @partial(jax.jit, static_argnames=("rules",))
 def adapt_with_dual(actor: Actor, samples: Samples, rules: SafeMetaRules) -> tuple[Actor, jax.Array]:
     """The adapted policy, and its multipliers [m]."""
-    adam = optax.adam(rules.rate)
 
     def loss(tried: Actor, multipliers: jax.Array) -> jax.Array:
         gain, spent, apart = surrogates(actor, tried, samples, rules)
         temperature = rules.reward_penalty + rules.cost_penalty * multipliers.sum()
         return apart - (gain - multipliers @ spent) / temperature
+
+    none = jnp.zeros(samples.excess.shape)
+    adam = optax.adam(_adam_rate(actor, jax.grad(loss)(actor, none), samples, rules))
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         tried, optimiser, multipliers, near = carry
@@ -257,12 +297,22 @@ def adapt_with_dual(actor: Actor, samples: Samples, rules: SafeMetaRules) -> tup
         spent, apart = surrogates(actor, further, samples, rules)[1:]
         room = -(samples.excess + spent + rules.cost_penalty * apart)
         follow = jnp.clip(multipliers - rules.dual_step * room, 0.0, rules.most)
-        after = (further, stepped, follow, near & (apart <= rules.divergence))
-        return jax.tree.map(lambda new, old: jnp.where(near, new, old), after, carry), None
+        if rules.divergence is not None:
+            near &= jnp.mean(divergence(actor, further, samples.inputs)) <= rules.divergence
+        after = (further, stepped, follow, near)
+        return jax.tree.map(lambda new, old: jnp.where(near, new, old), after, (*carry[:3], near)), None
 
-    begun = (actor, adam.init(actor), jnp.zeros(samples.excess.shape), jnp.array(True))
+    begun = (actor, adam.init(actor), none, jnp.array(True))
     (adapted, _, multipliers, _), _ = jax.lax.scan(step, begun, None, length=rules.steps)
     return adapted, multipliers
+
+
+def _adam_rate(actor: Actor, gradient: Actor, samples: Samples, rules: SafeMetaRules) -> jax.Array | float:
+    """Adam's steps are about as long in every parameter, at first along the signs of the gradient."""
+    if rules.rate is not None:
+        return rules.rate
+    signs = jnp.sign(ravel_pytree(gradient)[0])
+    return scale_to_divergence(actor, signs, samples.inputs, rules.divergence) / ADAM_STEPS
 
 
 def safe_meta_update(
