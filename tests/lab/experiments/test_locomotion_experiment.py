@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.baselines.rollout_buffer import safe_network
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.judging import best
-from surefoot.lab.experiments.locomotion import figure, page, policy_sets, run
+from surefoot.lab.experiments.locomotion import figure, page, policy_sets, run, tuning
 from surefoot.lab.experiments.locomotion.policy_sets import (
     HELD_OUT,
     SAMPLE,
@@ -436,8 +436,15 @@ def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> 
             for name in names
         ]
         assert page._meta_policy_sentences(results) == said
-    assert "were not tuned" in page._step_size_sentence(results, list(NETWORKS))
-    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in page._step_size_sentence(results, list(NETWORKS))
+    networks = list(NETWORKS)
+    assert "In both families the steps of methods that train networks were not tuned" in page._step_size_sentence(
+        results, networks
+    )
+    results["families"]["runner"]["origin"]["tuning"] = {name: {"divergence": 0.1, "steps": 2} for name in networks}
+    said = page._step_size_sentence(results, networks)
+    assert "diverges by at most 0.1 (‘safe-meta-control’), 0.1 (‘meta-cpo’)" in said
+    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in said
+    assert f"In {results['families']['again']['title']} the steps" in said
     del results["families"]["runner"]["unmoved"]
     assert "is not told by the version that wrote these results" in page._meta_policy_sentences(results)[0]
 
@@ -455,10 +462,14 @@ def test_retraining_leaves_the_set_and_its_origin(
 
     meta = replace(safe_network(policies()), clip=3.0)
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_policies", train_policies)
-    monkeypatch.setattr(
-        "surefoot.lab.experiments.locomotion.training.meta_policies",
-        lambda *given, **words: {"maml-penalty": MetaTrained(meta, (), 7)},
-    )
+    tuned = {"maml-penalty": tuning.Tuning((0.1, 0.3), (1.0, 2.0), (0, 1), 0.1, 48)}
+    monkeypatch.setattr(tuning, "tune_baselines", lambda *given, **words: tuned)
+
+    def meta_policies(family: Any, safe: Any, divergences: Any, **words: Any) -> Any:
+        assert divergences == {"maml-penalty": 0.1}
+        return {"maml-penalty": MetaTrained(meta, (), 7)}
+
+    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policies", meta_policies)
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     said: list[Any] = []
     results = run.EXPERIMENT.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
@@ -467,9 +478,11 @@ def test_retraining_leaves_the_set_and_its_origin(
     assert asked == {"family": FAMILY, "seed": 3, "jobs": 1, "share": 0.5}
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
     origin = json.loads((tmp_path / "runner.json").read_text())
-    assert origin == results["families"]["runner"]["origin"]
+    assert origin == json.loads(json.dumps(results["families"]["runner"]["origin"]))
     assert origin["steps"] == 2250
     assert origin["accepted"] == {"maml-penalty": 7}
+    assert origin["tuning"] == json.loads(json.dumps({"maml-penalty": asdict(tuned["maml-penalty"])}))
+    assert "--retrain-baselines --share 0.5 --seed 3" in origin["baselines"]
     assert origin["meta_steps"] == 50 * 2 * 6 * 2000  # updates, before and after, tasks, steps on each
     assert "--share 0.5" in origin["command"]
     monkeypatch.setattr(policy_sets, "TRAINED", tmp_path)  # what is left can be shipped
@@ -477,9 +490,29 @@ def test_retraining_leaves_the_set_and_its_origin(
     assert found.origin.steps == 2250
     assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
     assert found.starts["maml-penalty"].clip == 3.0
+    assert run._options(found, "maml-penalty")["divergence"] == 0.1
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
         load_shipped("runner")
+
+
+@pytest.mark.long
+def test_steps_are_tuned_on_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot in one line: CPO gains from its batches, and more of it within a larger divergence."""
+    pytest.importorskip("jax")
+    monkeypatch.setattr(tuning, "CONTROL_METHODS", {"cpo-online": KNOWN["cpo-online"]})
+    monkeypatch.setattr(tuning, "DIVERGENCES", (1e-4, 0.3))
+    found = tuning.tune_baselines(FAMILY.tasks(), policies(), seed=0, jobs=1)["cpo-online"]
+    assert found.gains[1] > found.gains[0] + 0.005
+    assert found.divergence == 0.3 or found.unsafe[1] > found.unsafe[0]
+    assert found.steps == 2 * 6 * 6 * 40 * policies().units.episode_length
+    assert tuning.tune_baselines(FAMILY.tasks(), policies(), seed=0, jobs=1)["cpo-online"] == found
+
+
+def test_what_is_unsafe_on_fewer_tasks_goes_before_what_gains_more() -> None:
+    gains = np.array([1.0, 3.0, 2.0, 9.0])
+    assert tuning.choose_divergence((0.01, 0.03, 0.1, 0.3), gains, [0, 0, 0, 1]) == 0.03
+    assert tuning.choose_divergence((0.01, 0.03, 0.1, 0.3), gains, [2, 2, 1, 1]) == 0.3
 
 
 def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +522,7 @@ def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatc
         raise InvalidInput("line search accepted no step")
 
     monkeypatch.setattr(training, "train_policies", lambda *given, **words: policies())
-    monkeypatch.setattr(training, "meta_policies", fails)
+    monkeypatch.setattr(tuning, "tune_baselines", fails)
     with pytest.raises(InvalidInput, match="no step"):
         run.EXPERIMENT.reproduce(small(retrain=True, methods=("safe-only",), tasks=1), tmp_path, jobs=1)
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()

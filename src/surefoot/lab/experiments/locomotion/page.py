@@ -231,31 +231,30 @@ def _meta_policy_sentences(results: Results) -> list[str]:
 
 
 def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
-    """How the steps of methods that train networks were chosen."""
-    families = [family for family in results["families"].values() if "own_steps" in family]
-    published = [family for family in families if not set(family["own_steps"]) & set(networks)]
-    chosen = [family for family in families if family not in published]
-    words = ["The step sizes of methods that train networks were not tuned, so their order says little."]
-    if published:
-        titles = _of_all([family["title"] for family in published], len(results["families"]))
-        words.append(
-            f"In {titles} MAML’s and meta-CPO’s are sizes in parameters, meant for networks whose actions vary with "
-            f"σ = 1; {_noise(published)}."
-        )
-    words += [
-        f"In {family['title']} those of {join_words([f'‘{name}’' for name in family['own_steps']])} are the largest of "
-        "a few tried after which hardly any robot fell."
-        for family in chosen
+    """How far one adaptation of a method that trains networks goes, and how that was chosen."""
+    families = results["families"].values()
+    tuned = [family for family in families if set(networks) <= set(family["origin"].get("tuning", {}))]
+    others = [family["title"] for family in families if family not in tuned]
+    words = [
+        f"In {family['title']} one adaptation diverges by at most "
+        + join_words([f"{family['origin']['tuning'][name]['divergence']:g} (‘{name}’)" for name in networks])
+        + f", chosen on validation tasks; {_noise([family])}."
+        for family in tuned
     ]
+    if others:
+        words.append(
+            f"In {_of_all(others, len(families))} the steps of methods that train networks were not tuned, so their "
+            "order says little."
+        )
     return " ".join(words)
 
 
 def _noise(families: Sequence[Mapping[str, Any]]) -> str:
     known = [family["noise"] for family in families if family["noise"]]
     if not known:
-        return "here they begin with the safe policy’s"
+        return "they begin with the safe policy’s action noise"
     low, high = min(ends[0] for ends in known), max(ends[1] for ends in known)
-    return f"here they begin with the safe policy’s σ = {low:.2g} to {high:.2g}"
+    return f"they begin with the safe policy’s action noise, σ = {low:.2g} to {high:.2g}"
 
 
 def _of_all(titles: Sequence[str], families: int) -> str:
@@ -296,6 +295,8 @@ def _steps_in_words(family: Mapping[str, Any]) -> str:
         return "Steps of bounds and signals were not counted by the version that wrote these results."
     parts = join_words([f"{what} {_millions(steps)}" for what, steps in simulated.items()])
     meta = f", each meta-policy {_millions(origin['meta_steps'])}" if origin["meta_steps"] else ""
+    tuned = next(iter(origin.get("tuning", {}).values()), None)
+    meta += f", tuning of each baseline {_millions(tuned['steps'])}" if tuned else ""
     return (
         f"Simulator steps, in millions: experts and the safe policy {_millions(origin['steps'])} as planned (who fails "
         f"a test is trained further; tests are not counted){meta}; for certified methods bounds, and for "

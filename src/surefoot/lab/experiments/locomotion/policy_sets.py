@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ TRAINED = Path(__file__).parent / "trained"
 LIMITS = Limits(size=2**16, values=1000, depth=4)
 MOST_BYTES = 2**22  # of a meta-policy
 SAMPLE, HELD_OUT, SIGNALS = "first sample", "held-out tasks", "signals"  # what steps are simulated for
-OPTIONAL = {"steps", "meta_steps", "starts", "accepted", "simulated"}  # in the file of an origin
+OPTIONAL = {"steps", "baselines", "meta_steps", "starts", "accepted", "tuning", "simulated"}  # in the file of an origin
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Origin:
         meta_steps: of training each of the meta-policies, from the safe policy on.
         starts: SHA-256 of each file with a meta-policy, by method.
         accepted: updates of each of these that its meta-training accepted, where that is known.
+        tuning: how the step of each baseline was chosen (`Tuning`), where it was.
         simulated: steps of bounds and signals (`simulated_steps`).
+        baselines: the command that tuned and meta-trained the baselines, where it is known.
     """
 
     command: str
@@ -61,7 +63,9 @@ class Origin:
     meta_steps: int = 0
     starts: Mapping[str, str] = field(default_factory=dict)
     accepted: Mapping[str, int] = field(default_factory=dict)
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     simulated: Mapping[str, int] = field(default_factory=dict)
+    baselines: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,33 +108,63 @@ def load_shipped(name: str) -> FamilyPolicies:
 def train_from_scratch(
     name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent
 ) -> FamilyPolicies:
-    """Algorithm 1 on a family, then the meta-learners; all of it is left in `out`."""
+    """Algorithm 1 on a family, then its baselines; all of it is left in `out`."""
     # Imported when it is needed: training takes JAX, adapting does not.
-    from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps, train_policies
+    from surefoot.lab.experiments.locomotion.training import train_policies
 
     began = time.perf_counter()
     policies = train_policies(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
     with defer_sigint():  # before meta-training, which may fail
         policies.save(out / f"{name}.policyset")
-    learned = meta_policies(FAMILIES[name], safe_network(policies), seed=seed, share=share, progress=progress)
-    stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
     origin = _origin(
         FAMILIES[name],
         policies,
         share,
-        command=f"surefoot reproduce locomotion --families {name} --retrain --share {share:g} --seed {seed} --out DIR",
+        command=_command(name, "--retrain", share, seed),
         seed=seed,
         digest=policies.digest(),
         version=__version__,
         seconds=time.perf_counter() - began,
+    )
+    return train_baselines(name, policies, origin, out, seed=seed, share=share, jobs=jobs, progress=progress)
+
+
+def train_baselines(
+    name: str,
+    policies: PolicyValueSet,
+    origin: Origin,
+    out: Path,
+    *,
+    seed: int,
+    share: float,
+    jobs: int,
+    progress: Progress = silent,
+) -> FamilyPolicies:
+    """Baselines of the policy set of a family: steps tuned on validation tasks, then meta-policies."""
+    from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps
+    from surefoot.lab.experiments.locomotion.tuning import tune_baselines
+
+    family = FAMILIES[name]
+    tuning = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
+    divergences = {method: found.divergence for method, found in tuning.items()}
+    learned = meta_policies(family, safe_network(policies), divergences, seed=seed, share=share, progress=progress)
+    stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
+    origin = replace(
+        origin,
+        baselines=_command(name, "--retrain-baselines", share, seed),
         meta_steps=meta_steps(policies.units.episode_length, share),
         starts={method: sha256(content).hexdigest() for method, content in stored.items()},
         accepted={method: found.accepted for method, found in learned.items()},
+        tuning={method: asdict(found) for method, found in tuning.items()},
     )
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
     with defer_sigint():
         files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
     return FamilyPolicies(policies, {method: found.policy for method, found in learned.items()}, origin)
+
+
+def _command(name: str, what: str, share: float, seed: int) -> str:
+    return f"surefoot reproduce locomotion --families {name} {what} --share {share:g} --seed {seed} --out DIR"
 
 
 def _file(name: str, method: str) -> str:

@@ -23,6 +23,7 @@ from surefoot.lab.experiments.locomotion.policy_sets import (
     FamilyPolicies,
     load_shipped,
     steps_before,
+    train_baselines,
     train_from_scratch,
 )
 from surefoot.lab.experiments.locomotion.settings import FAMILIES, KNOWN, NETWORKS, QUICK, LocomotionSettings
@@ -45,11 +46,14 @@ def run(settings: LocomotionSettings, bench: Bench) -> dict[str, Any]:
 
 
 def family_policies(name: str, settings: LocomotionSettings, bench: Bench) -> FamilyPolicies:
-    if not settings.retrain:
-        return load_shipped(name)
-    return train_from_scratch(
-        name, bench.out, seed=settings.seed, share=settings.share, jobs=bench.jobs, progress=bench.progress
-    )
+    how: dict[str, Any] = {"seed": settings.seed, "share": settings.share}
+    how |= {"jobs": bench.jobs, "progress": bench.progress}
+    if settings.retrain:
+        return train_from_scratch(name, bench.out, **how)
+    shipped = load_shipped(name)
+    if settings.retrain_baselines:
+        return train_baselines(name, shipped.policies, shipped.origin, bench.out, **how)
+    return shipped
 
 
 def adapt_family(name: str, trained: FamilyPolicies, settings: LocomotionSettings, bench: Bench) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def adapt_to_task(
     task, policies = FAMILIES[family].tasks().task(parameter), trained.policies
     source = SharedEpisodes(task, policies, settings, [settings.seed, Stream.LOCOMOTION_LEARNING, number])
     mixtures = {
-        name: run_method(policies, KNOWN[name], source, settings, number, _options(trained, family, name))
+        name: run_method(policies, KNOWN[name], source, settings, number, _options(trained, name))
         for name in methods
         if name not in NETWORKS or number < settings.network_tasks
     }
@@ -139,11 +143,11 @@ def adapt_to_task(
     return TaskRuns(parameter, judge.mean, judge.error, judge.count, possible, deployed, expert)
 
 
-def _options(trained: FamilyPolicies, family: str, method: str) -> dict[str, Any]:
-    """Of a method that trains networks: what it begins with, and how it adapts to tasks of this family."""
-    rules = FAMILIES[family].rules.get(method)
-    options: dict[str, Any] = {} if rules is None else asdict(rules)
-    return {**options, "start": trained.starts[method]} if method in trained.starts else options
+def _options(trained: FamilyPolicies, method: str) -> dict[str, Any]:
+    """Of a method that trains networks: what it begins with, and how far it adapts to tasks of this family."""
+    tuning, start = trained.origin.tuning.get(method), trained.starts.get(method)
+    options = {} if tuning is None else {"divergence": tuning["divergence"]}
+    return options if start is None else {**options, "start": start}
 
 
 def _best_of(mean: Floats, task: Task) -> Floats:
@@ -264,7 +268,8 @@ def summarise_family(
         made = learner(policies, method=KNOWN[method], episodes=settings.episodes, risk=settings.risk)
         learned = learning_episodes(policies, KNOWN[method], settings)
         own = summary(tasks, method, budget, certified=made.certified, learned=learned)
-        training_steps = origin.steps + (origin.meta_steps if method in trained.starts else 0)
+        tuned = origin.tuning.get(method, {"steps": 0})["steps"]
+        training_steps = origin.steps + tuned + (origin.meta_steps if method in trained.starts else 0)
         steps = steps_before(KNOWN[method], training_steps, origin.simulated)
         found[method] = {**own, "training_steps": training_steps, "simulator_steps": steps}
     return {
@@ -280,7 +285,6 @@ def summarise_family(
         "uncovered": policies.safe_risk,
         "origin": asdict(origin),
         "unmoved": trained.unchanged_starts,
-        "own_steps": list(FAMILIES[name].rules),
         "noise": action_noise(policies),
         "methods": found,
     }

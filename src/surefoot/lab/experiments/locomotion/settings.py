@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
 from surefoot.lab.experiments.frame import (
     Applies,
     ExperimentSettings,
@@ -50,7 +49,6 @@ class LocomotionFamily:
         loosened: multiples of the budget to which an expert trained from nothing keeps first.
         least_length: part of the horizon that an expert's episodes must last. Where missing steps are paid for, sums
             tell what a fall is worth, and it matters less.
-        rules: how methods that train networks adapt to a task, and are trained to, where it is not their default.
     """
 
     title: str
@@ -65,7 +63,6 @@ class LocomotionFamily:
     holdout: int = 140
     loosened: tuple[float, ...] = ()
     least_length: float = 0.9
-    rules: Mapping[str, BatchRules] = field(default_factory=dict)
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
@@ -81,8 +78,6 @@ class LocomotionFamily:
         return LearnedSignals(tasks=SIGNAL_TASKS, episodes=SIGNAL_EPISODES, paid=self.tasks().shared_costs)
 
 
-# The usual steps make Hoppers fall: theirs are the largest of a few tried that hardly ever do. On Half-Cheetah nobody
-# tuned them for policies as little noisy as these.
 FAMILIES: Mapping[str, LocomotionFamily] = {
     "half-cheetah-motors": LocomotionFamily(
         "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2
@@ -98,7 +93,6 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
         0.2,
         loosened=(4.0, 2.0, 1.4),
         least_length=0.7,
-        rules={"maml-penalty": PenaltyRules(rate=1e-3), "meta-cpo": MetaCpoRules(divergence=1e-5)},
     ),
     "half-cheetah": LocomotionFamily(
         "Half-Cheetah, unknown target velocity",
@@ -121,11 +115,6 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
         300_000,
         episodes=50,
         holdout=156,
-        rules={
-            "maml-penalty": PenaltyRules(rate=3e-4),
-            "meta-cpo": MetaCpoRules(divergence=1e-6),
-            "safe-meta-control": SafeMetaRules(rate=3e-4),
-        },
     ),
 }
 
@@ -143,7 +132,9 @@ EPISODES = 6000  # of the runs behind the paper's figure of Hopper
 # Where the axis of the paper's figure ends. It is one of episodes for the paper's own method only.
 PUBLISHED_AXIS: Mapping[str, int] = MappingProxyType({"hopper": 5000, "half-cheetah": 15000})
 
-RETRAINED = Applies(lambda settings: settings.retrain, "with --retrain")
+RETRAINED = Applies(
+    lambda settings: settings.retrain or settings.retrain_baselines, "with --retrain or --retrain-baselines"
+)
 TRAINED = Applies(lambda settings: not NETWORKS.keys().isdisjoint(settings.methods), "to methods that train networks")
 UNCERTIFIED = Applies(
     lambda settings: any(name in KNOWN and not KNOWN[name].certified for name in settings.methods),
@@ -167,8 +158,8 @@ class LocomotionSettings(ExperimentSettings):
         judged, judged_others, judged_idle: fresh episodes on which each policy is judged that a certified method
             deployed, that others did, that nobody did; twice as many where that leaves open on which side of the
             budget a deployed mixture lies.
-        network_tasks, network_episodes: methods that train networks deploy many, each of which must be judged: on so
-            many tasks only, where they learn from so many episodes and then keep what they deploy.
+        network_tasks, network_episodes: methods that train networks do so on so many tasks, where they learn from so
+            many episodes, 40 of each network, and then keep what they deploy.
         experts: on so many tasks of each family a policy is trained on the task itself; about a minute each.
         share: of the steps of training, where policies are trained anew.
     """
@@ -187,12 +178,13 @@ class LocomotionSettings(ExperimentSettings):
     watched: int = option(40, "Episodes simulated per task and policy, for methods to learn from.", least=1)
     judged: int = option(60, "Fresh episodes to judge each policy on that a certified method deployed.", least=2)
     judged_others: int = option(30, "The same of policies that only others deployed.", least=2, applies=UNCERTIFIED)
-    network_tasks: int = option(2, "Tasks for methods that train networks.", least=0, applies=TRAINED)
-    network_episodes: int = option(80, "Episodes that these learn from on each.", least=1, applies=TRAINED)
+    network_tasks: int = option(20, "Tasks for methods that train networks, at most.", least=0, applies=TRAINED)
+    network_episodes: int = option(400, "Episodes that these learn from on each.", least=1, applies=TRAINED)
     experts: int = option(0, "Tasks on which a policy is trained on the task itself, to compare with.", least=0)
     retrain: bool = option(False, "Train policies anew (hours, or less with --share) instead of loading them.")
+    retrain_baselines: bool = option(False, "Only tune and meta-train the baselines anew, on the shipped policies.")
     share: float = option(1.0, "Of the steps of training, with --retrain.", check=_part, applies=RETRAINED)
     judged_idle: int = setting(20, least=2)
 
 
-QUICK: Mapping[str, Any] = MappingProxyType({"tasks": 3, "network_tasks": 1, "judged_idle": 10})
+QUICK: Mapping[str, Any] = MappingProxyType({"tasks": 3, "network_episodes": 80, "judged_idle": 10})

@@ -4,6 +4,7 @@ do), meta-policies, and experts of single tasks. Takes JAX."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -71,38 +72,42 @@ def train_policies(
 
 # Of meta-training: tasks, spread evenly over the family, and lanes of each.
 META_TASKS, META_LANES = 6, 10
-# Meta-CPO's steps are lengths in parameters. Policies here have so little noise that about a hundredth of one is near
-# enough, and 15 tries of the line search, the usual number, end at a twentieth.
-META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01, tries=30))
+META_SETTINGS = MetaSettings(iterations=100, batch=2_000, region=Region(divergence=0.01))
+META_RULES: Mapping[str, type[BatchRules]] = {
+    "safe-meta-control": SafeMetaRules,
+    "meta-cpo": MetaCpoRules,
+    "maml-penalty": PenaltyRules,
+}
 
 
 def meta_policies(
-    family: LocomotionFamily, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
+    family: LocomotionFamily,
+    safe: NetworkPolicy,
+    divergences: Mapping[str, float],
+    *,
+    seed: int,
+    share: float = 1.0,
+    progress: Progress = silent,
 ) -> dict[str, MetaTrained]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
-    policy on. An error if the meta-training of one of them never moves it."""
+    policy on, with adaptations of these divergences. An error if the meta-training of one of them never moves it."""
     tasks = family.tasks()
     (low, high), *_ = tasks.distribution.support
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
     settings = _meta_settings(share)
-    default: dict[str, BatchRules] = {
-        "safe-meta-control": SafeMetaRules(),
-        "meta-cpo": MetaCpoRules(),
-        "maml-penalty": PenaltyRules(),
-    }
     return {
         name: meta_train(
             world,
             groups,
             META_LEARNERS[name],
             settings=settings,
-            rules=family.rules.get(name, rules),
+            rules=rules(divergence=divergences[name]),
             rng=np.random.default_rng([seed, k]),
             start=safe,
             progress=partial(_show_learner, progress, name),
         )
-        for k, (name, rules) in enumerate(default.items())
+        for k, (name, rules) in enumerate(META_RULES.items())
     }
 
 
