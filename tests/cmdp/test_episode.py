@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from random_tasks import seeds
-from surefoot.cmdp.episode import Outcome, Outcomes, discounted_sum
+from surefoot.cmdp.episode import Observed, Outcome, Outcomes, discounted_sum
 
 
 @given(seed=seeds, steps=st.integers(0, 30), tail=st.sampled_from([(), (3,), (2, 4)]), discount=st.floats(0.01, 0.999))
@@ -38,6 +38,24 @@ def test_a_block_is_its_episodes() -> None:
             assert np.array_equal(getattr(cut, name), getattr(block, name)[part])
     sums_only = Outcomes(block.reward, block.cost)[:2]
     assert (len(sums_only), sums_only.states, sums_only.actions) == (2, None, None)
+
+
+def test_what_was_drawn_is_cut_and_joined_with_what_was_taken() -> None:
+    """Where nothing else is known, what was taken was drawn."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.normal(size=(n, steps, 1)) for n, steps in ((2, 3), (3, 2))]
+    moved, free = (
+        Observed(np.zeros((n, steps + 1, 2)), each.clip(-0.5, 0.5).astype(np.float32), np.full(n, steps), drawn=own)
+        for (n, steps), each, own in zip(((2, 3), (3, 2)), drawn, (drawn[0], None), strict=True)
+    )
+    joined = Observed.joined([moved, free])
+    assert joined.drawn is not None
+    assert joined.drawn.shape == joined.actions.shape == (5, 3, 1)
+    assert np.array_equal(joined.drawn[:2], drawn[0])
+    assert np.array_equal(joined.drawn[2:, :2], free.actions)
+    assert np.array_equal(joined[np.array([4, 1])].as_drawn, joined.drawn[[4, 1]])
+    assert Observed.joined([free, free]).drawn is None
+    assert free[:1].as_drawn.tolist() == free.actions[:1].tolist()
 
 
 def test_a_single_episode_is_a_block_of_one() -> None:

@@ -50,34 +50,44 @@ class Observed:
 
     Attributes:
         observations: [n, H+1, ...] before every step and after the last one; whole numbers [n, H+1] are states.
-        actions: [n, H, ...] that were taken.
+        actions: [n, H, ...] that were taken: as they were executed.
         steps: [n] how many each episode took; what its rows hold after them means nothing.
         paid: [n, H, 1+m] reward and costs of each step, undiscounted, where that was told: those who learn policies by
             gradients want to know.
+        drawn: [n, H, ...] actions as the policy drew them, where others were taken, as in a box that it left; None
+            where these are the same, or where that is unknown. Probabilities under a policy are those of what it drew.
     """
 
     observations: NDArray[Any]
     actions: NDArray[Any]
     steps: Integers
     paid: Floats | None = None
+    drawn: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, part: slice | Integers) -> Observed:
-        paid = None if self.paid is None else self.paid[part]
-        return Observed(self.observations[part], self.actions[part], self.steps[part], paid)
+        paid, drawn = (None if each is None else each[part] for each in (self.paid, self.drawn))
+        return Observed(self.observations[part], self.actions[part], self.steps[part], paid, drawn)
+
+    @property
+    def as_drawn(self) -> NDArray[Any]:
+        """[n, H, ...] actions as the policy drew them, as far as that is known."""
+        return self.actions if self.drawn is None else self.drawn
 
     @classmethod
     def joined(cls, parts: Sequence[Observed]) -> Observed:
         """One after the other; rows are filled up with zeros to the length of the longest."""
         longest = max(part.actions.shape[1] for part in parts)
         paid = [_zero_pad(part.paid, longest) for part in parts if part.paid is not None]
+        differ = any(part.drawn is not None for part in parts)
         return cls(
             np.concatenate([_zero_pad(part.observations, longest + 1) for part in parts]),
             np.concatenate([_zero_pad(part.actions, longest) for part in parts]),
             np.concatenate([part.steps for part in parts]),
             np.concatenate(paid) if len(paid) == len(parts) else None,
+            np.concatenate([_zero_pad(part.as_drawn, longest) for part in parts]) if differ else None,
         )
 
 
@@ -186,6 +196,11 @@ def add_in_order(start: Floats, rows: Floats) -> Floats:
         return np.asarray(start + rows[0])
     total: Floats = np.cumsum(np.concatenate([start[None], rows]), axis=0)[-1]
     return total
+
+
+def drawn_unless_taken(drawn: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any] | None:
+    """For `Observed.drawn`: None where actions are what was drawn, perhaps in a shorter type."""
+    return None if np.array_equal(drawn.astype(actions.dtype), actions) else drawn
 
 
 def _zero_pad(rows: NDArray[Any], length: int) -> NDArray[Any]:

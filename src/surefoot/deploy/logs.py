@@ -174,6 +174,7 @@ def _as_episode(told: Mapping[str, Any], place: str) -> Episode:
 
 
 def _of_outcomes(outcomes: Outcomes) -> Iterator[Episode]:
+    """Actions as they were taken: those who learn from drawn ones take no episodes from elsewhere."""
     for k in range(len(outcomes)):
         told: dict[str, Any] = {"reward": float(outcomes.reward[k]), "cost": outcomes.cost[k].tolist()}
         if outcomes.signals is not None:

@@ -4,7 +4,8 @@
     sequences     the reward and the costs of every step
     transitions   all states and actions, with the rewards and costs of every step or their discounted sums
     observations  all observations and actions, likewise, for methods that read signals from them; or these signals;
-                  with the rewards and costs of every step, for methods that learn networks from them
+                  with the rewards and costs of every step, for methods that learn networks from them, and with the
+                  actions as they were drawn, where others were taken
 
 A record holds what was told, so that a reader of the journal sees it and can compute the rest again. The signals that
 were computed from it stand beside it: what they are decides, and other machines may round them differently.
@@ -30,7 +31,7 @@ from surefoot.learning.checks import check_length, signals_of
 from surefoot.learning.method import Method
 
 TRANSITIONS = ("reward", "cost", "rewards", "costs", "states", "actions")
-KEYS = (*TRANSITIONS, "observations", "signals")
+KEYS = (*TRANSITIONS, "observations", "drawn", "signals")
 LONGEST_REASON = 1000
 FEW = 50_000  # numbers that a row holds however they are written
 # What is written must be read again; the rest of a row is for the signals that are computed from it.
@@ -52,6 +53,7 @@ class Episode(TypedDict, total=False):
     first_state: Any
     observations: Any
     actions: Any
+    drawn: Any
     signals: Any
     breach: bool
 
@@ -83,7 +85,8 @@ def record(episode: Episode, constraints: int, longest: int | None = None) -> di
         )
     plain = _plain_sums(told, constraints) if sums else _plain_sequences(told, constraints)
     read = _indices if told["observations"] is None else _rows
-    for name, reader in (("states", _indices), ("actions", read), ("observations", _rows), ("signals", _fractions)):
+    readers = {"states": _indices, "actions": read, "observations": _rows, "drawn": _rows, "signals": _fractions}
+    for name, reader in readers.items():
         if told[name] is not None:
             plain[name] = reader(name, told[name])
     _check_lengths(plain, longest)
@@ -143,9 +146,10 @@ def outcome_of(plain: Mapping[str, Any], discount: float) -> Outcome:
 
 def _to_observed(plain: Mapping[str, Any]) -> Observed:
     """One episode; what its steps paid is known where it was not told as sums."""
+    drawn = np.array(plain["drawn"])[None] if "drawn" in plain else None
     seen, acted = np.array(plain["states" if "states" in plain else "observations"]), np.array(plain["actions"])
     paid = np.column_stack([plain["rewards"], plain["costs"]])[None] if "rewards" in plain else None
-    return Observed(seen[None], acted[None], np.array([len(acted)]), paid)
+    return Observed(seen[None], acted[None], np.array([len(acted)]), paid, drawn)
 
 
 def breach(plain: Mapping[str, Any], units: Units) -> str | None:
@@ -223,6 +227,8 @@ def _check_told_once(told: Mapping[str, Any]) -> None:
         raise InvalidInput("observations must come with actions, got none")
     if told["actions"] is not None and not observed:
         raise InvalidInput("actions must come with observations, or with states as transitions, got them alone")
+    if told["drawn"] is not None and told["observations"] is None:
+        raise InvalidInput("drawn must come with observations and the actions that were taken, got it without")
     if told["signals"] is not None and told["actions"] is not None:
         raise InvalidInput(f"signals must not be told beside {observed[0]} and actions, which they are computed from")
 
@@ -311,7 +317,7 @@ def _fractions(name: str, value: Any) -> list[float]:
 
 
 def _check_lengths(plain: Mapping[str, Any], longest: int | None) -> None:
-    """One action per step, and one state or observation more; no more steps than an episode takes."""
+    """One action per step, as drawn too, and one state or observation more; no more steps than an episode takes."""
     actions, rewards = plain.get("actions"), plain.get("rewards")
     name = "observations" if "observations" in plain else "states"
     for what, steps in (("rewards", rewards), ("actions", actions)):
@@ -320,6 +326,9 @@ def _check_lengths(plain: Mapping[str, Any], longest: int | None) -> None:
         raise InvalidInput(f"{name} must be one more than actions ({len(actions)}), got {len(plain.get(name, ()))}")
     if actions is not None and rewards is not None and len(actions) != len(rewards):
         raise InvalidInput(f"actions must be as many as rewards ({len(rewards)}), got {len(actions)}")
+    if "drawn" in plain and np.shape(plain["drawn"]) != np.shape(plain["actions"]):
+        right, got = (list(np.shape(plain[each])) for each in ("actions", "drawn"))
+        raise InvalidInput(f"drawn must have the shape of actions, {right}, got {got}")
 
 
 def _check_size(plain: Mapping[str, Any]) -> None:

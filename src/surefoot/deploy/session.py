@@ -167,6 +167,8 @@ class Deployment:
             first_state: where sums and sequences must come with it.
             observations, actions: [H+1, ...] and [H, ...] beside sums or sequences, for methods that read signals from
                 them; or signals: [q] in [0, 1], where those are computed elsewhere.
+            drawn: [H, ...] actions as the policy drew them, beside the actions that were taken, where these differ, as
+                in a box that it left: methods that learn networks learn from what was drawn.
             breach: a value outside the declared ranges is no mistake: record it, void the certificate.
         """
         unknown = episode.keys() - outcomes.FIELDS

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, raise_at
 from surefoot.bounds.cells import Readings
@@ -82,6 +85,8 @@ def _check_paid(outcomes: Outcomes, method: Method, horizon: int | None) -> None
         )
     _check_steps(observed, count, horizon)
     _check_payments(observed, observed.paid, len(method.units.budget))
+    if observed.drawn is not None:
+        _check_drawn(observed, observed.drawn)
 
 
 def _check_payments(observed: Observed, paid: Floats, constraints: int) -> None:
@@ -90,6 +95,14 @@ def _check_payments(observed: Observed, paid: Floats, constraints: int) -> None:
         raise InvalidInput(f"paid must be numbers of shape {list(shape)}, got {paid.dtype} {list(paid.shape)}")
     if not np.isfinite(paid[np.arange(shape[1]) < observed.steps[:, None]]).all():
         raise InvalidInput("paid must be finite, got some that are not")
+
+
+def _check_drawn(observed: Observed, drawn: NDArray[Any]) -> None:
+    shape = observed.actions.shape
+    if drawn.shape != shape or drawn.dtype.kind not in "fiub":
+        raise InvalidInput(f"drawn must be numbers of shape {list(shape)}, got {drawn.dtype} {list(drawn.shape)}")
+    if not np.isfinite(drawn[np.arange(shape[1]) < observed.steps[:, None]]).all():
+        raise InvalidInput("drawn must be finite, got some that are not")
 
 
 def _check_signals(outcomes: Outcomes, method: Method, signals: Signals, horizon: int | None) -> None:

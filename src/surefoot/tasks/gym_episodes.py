@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.arrays import Floats, check_int, generator
-from surefoot.cmdp.episode import Observed, Outcomes, first_breach
+from surefoot.cmdp.episode import Observed, Outcomes, drawn_unless_taken, first_breach
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
@@ -125,10 +125,13 @@ class Recording:
 
     first: NDArray[Any]
     steps: list[tuple[NDArray[Any], NDArray[Any], Floats, NDArray[Any]]] = field(default_factory=list)
+    drawn: list[NDArray[Any]] = field(default_factory=list)  # where actions may be moved into their box
 
     def add(self, lanes: Lanes, step: LaneStep) -> None:
         """A step, the last one of an episode with what the steps pay that it then lacks."""
         self.steps.append((lanes.stack(step.shown), lanes.stack(step.action), step.paid, step.running))
+        if step.drawn is not None:
+            self.drawn.append(lanes.stack(step.drawn))
 
     @property
     def observed(self) -> Observed | None:
@@ -137,8 +140,9 @@ class Recording:
         seen = [self.first, *shown]
         if any(each.dtype.kind not in "biuf" for each in seen):
             return None
-        taken = np.stack(running).sum(axis=0, dtype=np.int64)
-        return Observed(np.stack(seen, axis=1), np.stack(actions, axis=1), taken, np.stack(paid, axis=1))
+        taken, acted = np.stack(running).sum(axis=0, dtype=np.int64), np.stack(actions, axis=1)
+        drawn = drawn_unless_taken(np.stack(self.drawn, axis=1), acted) if self.drawn else None
+        return Observed(np.stack(seen, axis=1), acted, taken, np.stack(paid, axis=1), drawn)
 
 
 def in_range(outcomes: Outcomes, units: Units) -> Outcomes:

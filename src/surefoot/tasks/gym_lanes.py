@@ -24,6 +24,7 @@ class LaneStep(NamedTuple):
     Attributes:
         t: number of the step.
         action: that was taken.
+        drawn: the action before it was moved into the action space; None where it cannot be.
         paid: [n, 1+m] reward and costs, in range where `running`.
         shown: the observation after it, of lanes that ended their last one.
         observation: the observation after it as the environment gave it.
@@ -34,6 +35,7 @@ class LaneStep(NamedTuple):
 
     t: int
     action: Any
+    drawn: Any
     paid: Floats
     shown: Any
     observation: Any
@@ -66,7 +68,8 @@ class SingleLane:
         cost = cost_of(signal, before, taken, self.options.cost, t)
         paid = self.options.ranges.row(signal.reward, cost, t)
         ended, stopped, shown = bool(signal.terminated), bool(signal.truncated), signal.observation
-        return LaneStep(t, taken, paid, shown, shown, FLAG[ended], FLAG[stopped], ended or stopped, running)
+        flags, drawn = (FLAG[ended], FLAG[stopped], ended or stopped), action if self.options.clip_actions else None
+        return LaneStep(t, taken, drawn, paid, shown, shown, *flags, running)
 
     def next_observation(self, step: LaneStep) -> Any:
         """What the policy sees after a step."""
@@ -105,7 +108,8 @@ class VectorLanes:
         self.options.ranges.check(paid[running], t)
         ended, stopped = (_flags(each, self.count, t) for each in (signal.terminated, signal.truncated))
         flags = (ended, stopped, bool((ended | stopped).any()))
-        return LaneStep(t, actions, paid, final.observation, signal.observation, *flags, running)
+        drawn = action if self.options.clip_actions else None
+        return LaneStep(t, actions, drawn, paid, final.observation, signal.observation, *flags, running)
 
     def next_observation(self, step: LaneStep) -> Any:
         """After lanes that ended were reset, where the environment leaves that to us."""

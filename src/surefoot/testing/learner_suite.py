@@ -355,6 +355,9 @@ def _malformed_outcomes(good: Outcome, learner: Learner) -> list[Any]:
         shown, paid = good.observed, good.observed.paid
         others: tuple[Any, ...] = (None, paid[:, :-1], paid[..., :-1], paid[0], np.full_like(paid, np.nan))
         wrong += [replace(good, observed=None), *(replace(good, observed=replace(shown, paid=p)) for p in others)]
+        drawn = shown.as_drawn.astype(np.float64)
+        unlike = (drawn[:, :-1], drawn[0], drawn[None], np.full_like(drawn, np.nan), drawn.astype(str))
+        wrong += [replace(good, observed=replace(shown, drawn=each)) for each in unlike]
     signals = signals_of(learner.method)
     if signals is not None:
         bare = replace(good, states=None, actions=None, observed=None)

@@ -82,6 +82,9 @@ def episodes_stay_in_range(build: Build, policy: Policy, episodes: int = 400, se
             taken = outcomes.actions.shape[1]
             require(outcomes.states.shape[1] == taken + 1, "there must be one state more than actions")
             require(taken <= steps, f"episodes took {taken} steps of at most {steps}")
+        if outcomes.observed is not None and outcomes.observed.drawn is not None:
+            right, got = outcomes.observed.actions.shape, outcomes.observed.drawn.shape
+            require(got == right, f"drawn actions must have the shape of those taken, {right}, got {got}")
 
 
 def values_agree_with_episodes(build: Build, policy: Policy, episodes: int = 400, seed: int = 0) -> None:

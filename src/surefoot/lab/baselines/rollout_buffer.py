@@ -24,7 +24,7 @@ class RolloutBuffer:
 
     Attributes:
         observations: [N+n, o] before every step, and after the last one of each episode.
-        actions: [N, k], or [N] where they are choices.
+        actions: [N, k], or [N] where they are choices; as they were drawn, where others were taken.
         paid: [N, 1+m] reward and costs of each step, undiscounted.
         steps: [n] of each episode.
         sums: [n, 1+m] reward and costs as the budget counts them.
@@ -59,7 +59,7 @@ class RolloutBuffer:
         seen, here = steps <= observed.steps[:, None], steps[:-1] < observed.steps[:, None]
         return RolloutBuffer(
             _append("observations", self.observations, observed.observations[seen]),
-            _append("actions", self.actions, observed.actions[here]),
+            _append("actions", self.actions, observed.as_drawn[here]),
             _append("paid", self.paid, observed.paid[here]),
             _append("steps", self.steps, observed.steps),
             _append("sums", self.sums, outcomes.sums),

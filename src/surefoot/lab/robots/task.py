@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, Mask, assign, check_int, finite_array, format_digits, generator
-from surefoot.cmdp.episode import Observed, Outcomes
+from surefoot.cmdp.episode import Observed, Outcomes, drawn_unless_taken
 from surefoot.cmdp.policy import Policy, check_acts
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Shapes
@@ -214,7 +214,7 @@ class SimulatedEpisodes:
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Sums of `episodes` episodes; if asked for with observations [n, H+1, o], actions [n, H, k] as they were done
-        and what was paid, H being the steps of the longest."""
+        and as they were drawn, and what was paid, H being the steps of the longest."""
         count = check_int("episodes", episodes)
         acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
         sizes = [min(LANES, count - done) for done in range(0, count, LANES)]
@@ -223,18 +223,21 @@ class SimulatedEpisodes:
     def _block(self, lanes: int, rng: np.random.Generator, acting: np.random.Generator, transitions: bool) -> Outcomes:
         world = LocomotionWorld(self.task.system, np.tile(self.task.parameter, (lanes, 1)), self.steps)
         observation, ended = world.begin(np.ones(lanes, np.bool_), rng), np.zeros(lanes, np.bool_)
-        seen, done, paid, steps = [observation], [], [], np.zeros(lanes, np.int64)
+        seen, drawn, done, paid, steps = [observation], [], [], [], np.zeros(lanes, np.int64)
         t = 0
         while not ended.all():
-            actions = world.executable(self.policy.act(observation, t, acting))
+            wanted = self.policy.act(observation, t, acting)
+            actions = world.executable(wanted)
             steps += ~ended
             observation, reward, cost, sums, _, ended = world.step(actions)
             t += 1
             if transitions:
                 seen.append(observation)
+                drawn.append(wanted)
                 done.append(actions)
                 paid.append(np.column_stack([reward, cost]))
         if not transitions:
             return Outcomes(sums[:, 0], sums[:, 1:])
-        watched = Observed(np.stack(seen, axis=1), np.stack(done, axis=1), steps, np.stack(paid, axis=1))
+        told, acted, wants, numbers = (np.stack(each, axis=1) for each in (seen, done, drawn, paid))
+        watched = Observed(told, acted, steps, numbers, drawn_unless_taken(wants, acted))
         return Outcomes(sums[:, 0], sums[:, 1:], observed=watched)
