@@ -5,13 +5,13 @@ Every task can be simulated. Some can also be read (`ReadableTask`): their value
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, check_int, generator
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
@@ -79,7 +79,13 @@ class ReadableTask(Task, Protocol):
 
 @runtime_checkable
 class SideBySide(Protocol):
-    """Episodes that can be simulated beside those of other policies on the same task, which is sooner done."""
+    """Episodes that can be simulated beside those of other policies on the same task, which is sooner done as long as
+    there are lanes left."""
+
+    @property
+    def lanes(self) -> int:
+        """Episodes simulated side by side at most."""
+        ...
 
     def run_beside(
         self, others: Sequence[Any], episodes: int, rngs: Sequence[np.random.Generator], transitions: bool
@@ -100,3 +106,25 @@ def run_policies(
     if simulated and isinstance(simulated[0], SideBySide):
         return simulated[0].run_beside(simulated[1:], episodes, rngs, transitions)
     return [each.run(episodes, rng, transitions=transitions) for each, rng in zip(simulated, rngs, strict=True)]
+
+
+Generators: TypeAlias = Sequence[np.random.Generator]
+# So many episodes of each of these policies in one world, drawn by the first generators and acted by the second.
+Block: TypeAlias = Callable[[Sequence[Policy], int, Generators, Generators], list[Outcomes]]
+
+
+def run_in_lanes(
+    policies: Sequence[Policy], episodes: int, rngs: Generators, lanes: int, block: Block
+) -> list[Outcomes]:
+    """Outcomes of so many episodes of each policy, of as many policies at once as there are lanes for."""
+    count = check_int("episodes", episodes)
+    acting = [np.random.default_rng(generator("rng", rng).integers(2**63, size=2)) for rng in rngs]
+    parts: list[list[Outcomes]] = [[] for _ in policies]
+    for done in range(0, count, lanes):
+        size = min(lanes, count - done)
+        together = max(1, lanes // size)
+        for first in range(0, len(policies), together):
+            some = slice(first, first + together)
+            for own, outcomes in zip(parts[some], block(policies[some], size, rngs[some], acting[some]), strict=True):
+                own.append(outcomes)
+    return [Outcomes.joined(each) for each in parts]

@@ -91,7 +91,8 @@ class SharedStreams:
 
     def __getitem__(self, index: int) -> EpisodeStream:
         first = self._simulated[0]
-        if not self._streams and isinstance(first, SideBySide):
+        # Where one policy leaves most lanes free, the others are at hand for little more: nobody may ever ask for them.
+        if not self._streams and isinstance(first, SideBySide) and first.lanes > 2 * FIRST_CHUNK:
             chunks = first.run_beside(self._simulated[1:], FIRST_CHUNK, self._rngs, self._transitions)
             self._streams = {k: self._stream(k, growing_chunks(2 * FIRST_CHUNK), own) for k, own in enumerate(chunks)}
         if index not in self._streams:

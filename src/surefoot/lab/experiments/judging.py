@@ -25,17 +25,28 @@ class PolicyMeans:
     Policies are judged on the same random numbers, as far as they have as many episodes: what they differ by is known
     better.
 
+    Args:
+        known: outcomes of the first of the policies, where they have been simulated already.
+
     Attributes:
         count: [P] episodes so far.
     """
 
-    def __init__(self, task: Task, policies: Sequence[Policy], seed: list[int], episodes: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        policies: Sequence[Policy],
+        seed: list[int],
+        episodes: int,
+        known: Sequence[Outcomes] = (),
+    ) -> None:
         self.task, self.policies, self.seed = task, policies, seed
         self.count: Integers = np.zeros(len(policies), dtype=np.int64)
         self._rounds = np.zeros(len(policies), dtype=np.int64)
         self._sums, self._squares = np.zeros((2, len(policies), 2))
-        generators = [self._rng(policy) for policy in range(len(policies))]
-        for policy, outcomes in enumerate(run_policies(task, policies, episodes, generators)):
+        generators = [self._rng(policy) for policy in range(len(known), len(policies))]
+        others = run_policies(task, policies[len(known) :], episodes, generators)
+        for policy, outcomes in enumerate([*known, *others]):
             self._add(policy, outcomes)
 
     @property

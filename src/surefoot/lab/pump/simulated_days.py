@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, check_int, generator
+from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
+from surefoot.cmdp.task import Generators, run_in_lanes
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump.days import STEPS
@@ -83,6 +84,10 @@ class SimulatedDays(Generic[D]):
     policy: Policy
     steps: int
 
+    @property
+    def lanes(self) -> int:
+        return self.simulator.lanes
+
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Shares of the readings in and below range; if asked for with observations [n, steps+1, 4] and actions
         [n, steps, 1]."""
@@ -95,21 +100,16 @@ class SimulatedDays(Generic[D]):
         rngs: Sequence[np.random.Generator],
         transitions: bool,
     ) -> list[Outcomes]:
-        """Of the same patient: as many policies at once as there are lanes for."""
-        policies, simulator = [self.policy, *(other.policy for other in others)], self.simulator
-        count = check_int("episodes", episodes)
-        acting = [np.random.default_rng(generator("rng", rng).integers(2**63, size=2)) for rng in rngs]
-        parts: list[list[Outcomes]] = [[] for _ in policies]
-        for done in range(0, count, simulator.lanes):
-            size = min(simulator.lanes, count - done)
-            together = max(1, simulator.lanes // size)
-            for first in range(0, len(policies), together):
-                some = slice(first, first + together)
-                lanes = simulator.wake(_join([simulator.sample(size, rng) for rng in rngs[some]]))
-                outcomes = _run_block(lanes, policies[some], acting[some], size, min(self.steps, STEPS), transitions)
-                for k, own in enumerate(parts[some]):
-                    own.append(outcomes[k * size : (k + 1) * size])
-        return [Outcomes.joined(each) for each in parts]
+        """Of the same patient."""
+        simulator, steps = self.simulator, min(self.steps, STEPS)
+
+        def block(policies: Sequence[Policy], size: int, days: Generators, acting: Generators) -> list[Outcomes]:
+            lanes = simulator.wake(_join([simulator.sample(size, rng) for rng in days]))
+            outcomes = _run_block(lanes, policies, acting, size, steps, transitions)
+            return [outcomes[k * size : (k + 1) * size] for k in range(len(policies))]
+
+        policies = [self.policy, *(other.policy for other in others)]
+        return run_in_lanes(policies, episodes, rngs, self.lanes, block)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order

@@ -7,13 +7,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from surefoot.arrays import Floats, Integers, Mask, assign, check_int, finite_array, format_digits, generator
+from surefoot.arrays import Floats, Integers, Mask, assign, check_int, finite_array, format_digits
 from surefoot.cmdp.episode import Observed, Outcomes, drawn_unless_taken
 from surefoot.cmdp.policy import Policy, check_acts
+from surefoot.cmdp.task import Generators, run_in_lanes
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import Shapes
 from surefoot.errors import InvalidInput
@@ -211,22 +213,37 @@ class SimulatedEpisodes:
     task: LocomotionTask
     policy: Policy
     steps: int
+    lanes: ClassVar[int] = LANES
 
     def run(self, episodes: int, rng: np.random.Generator, transitions: bool = False) -> Outcomes:
         """Sums of `episodes` episodes; if asked for with observations [n, H+1, o], actions [n, H, k] as they were done
         and as they were drawn, and what was paid, H being the steps of the longest."""
-        count = check_int("episodes", episodes)
-        acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
-        sizes = [min(LANES, count - done) for done in range(0, count, LANES)]
-        return Outcomes.joined([self._block(size, rng, acting, transitions) for size in sizes])
+        return self.run_beside([], episodes, [rng], transitions)[0]
 
-    def _block(self, lanes: int, rng: np.random.Generator, acting: np.random.Generator, transitions: bool) -> Outcomes:
+    def run_beside(
+        self, others: Sequence[SimulatedEpisodes], episodes: int, rngs: Generators, transitions: bool
+    ) -> list[Outcomes]:
+        """On the same task, each as if it were alone."""
+        policies = [self.policy, *(other.policy for other in others)]
+        return run_in_lanes(policies, episodes, rngs, LANES, partial(self._block, transitions))
+
+    def _block(
+        self, transitions: bool, policies: Sequence[Policy], size: int, rngs: Generators, acting: Generators
+    ) -> list[Outcomes]:
+        """`size` lanes for each policy, one policy after the other."""
+        lanes = len(policies) * size
+        parts = [slice(first, first + size) for first in range(0, lanes, size)]
         world = LocomotionWorld(self.task.system, np.tile(self.task.parameter, (lanes, 1)), self.steps)
-        observation, ended = world.begin(np.ones(lanes, np.bool_), rng), np.zeros(lanes, np.bool_)
-        seen, drawn, done, paid, steps = [observation], [], [], [], np.zeros(lanes, np.int64)
+        for part, rng in zip(parts, rngs, strict=True):
+            observation = world.begin(_mark(part, lanes), rng)
+        ended, steps = np.zeros(lanes, np.bool_), np.zeros(lanes, np.int64)
+        seen, drawn, done, paid = [observation], [], [], []
         t = 0
         while not ended.all():
-            wanted = self.policy.act(observation, t, acting)
+            wanted = np.zeros((lanes, world.shapes.action))
+            for part, policy, own in zip(parts, policies, acting, strict=True):
+                if not ended[part].all():  # its generator goes on in the next block
+                    wanted[part] = _check_shape(policy.act(observation[part], t, own), wanted[part].shape)
             actions = world.executable(wanted)
             steps += ~ended
             observation, reward, cost, sums, _, ended = world.step(actions)
@@ -237,7 +254,27 @@ class SimulatedEpisodes:
                 done.append(actions)
                 paid.append(np.column_stack([reward, cost]))
         if not transitions:
-            return Outcomes(sums[:, 0], sums[:, 1:])
-        told, acted, wants, numbers = (np.stack(each, axis=1) for each in (seen, done, drawn, paid))
-        watched = Observed(told, acted, steps, numbers, drawn_unless_taken(wants, acted))
-        return Outcomes(sums[:, 0], sums[:, 1:], observed=watched)
+            return [Outcomes(sums[part, 0], sums[part, 1:]) for part in parts]
+        watched = []
+        for part, longest in ((part, steps[part].max()) for part in parts):
+            acted, wants = _rows(done, part, longest), _rows(drawn, part, longest)
+            shown, numbers = _rows(seen, part, longest + 1), _rows(paid, part, longest)
+            watched.append(Observed(shown, acted, steps[part], numbers, drawn_unless_taken(wants, acted)))
+        return [Outcomes(sums[part, 0], sums[part, 1:], observed=own) for part, own in zip(parts, watched, strict=True)]
+
+
+def _mark(part: slice, lanes: int) -> Mask:
+    marked = np.zeros(lanes, np.bool_)
+    marked[part] = True
+    return marked
+
+
+def _check_shape(actions: Any, shape: tuple[int, ...]) -> Floats:
+    if np.shape(actions) != shape:
+        raise InvalidInput(f"actions must have shape {list(shape)}, got {list(np.shape(actions))}")
+    return np.asarray(actions, np.float64)
+
+
+def _rows(steps: Sequence[Floats], part: slice, count: int) -> Floats:
+    """[n, count, ...] of these lanes the first so many steps."""
+    return np.stack([step[part] for step in steps[:count]], axis=1)

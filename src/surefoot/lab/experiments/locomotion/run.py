@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.control.mlp_policy import MLPPolicy
@@ -18,6 +19,7 @@ from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.rollout_buffer import first_network
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
+from surefoot.lab.experiments.locomotion.known_episodes import KnownEpisodes, known_episodes
 from surefoot.lab.experiments.locomotion.page import page, tables
 from surefoot.lab.experiments.locomotion.policy_sets import (
     FamilyPolicies,
@@ -61,7 +63,8 @@ def adapt_family(name: str, trained: FamilyPolicies, settings: LocomotionSetting
     began = time.perf_counter()
     methods, refused = available_methods(trained.policies, settings)
     parameters = FAMILIES[name].tasks().sample(settings.tasks, Stream.LOCOMOTION_TASKS.rng(settings.seed))
-    calls = [(trained, name, methods, parameter, number, settings) for number, parameter in enumerate(parameters)]
+    known = known_episodes(name, trained.policies.policies, parameters, settings, bench)
+    calls = [(trained, name, methods, each, number, settings, known) for number, each in enumerate(parameters)]
     tasks = bench.map(f"adapting, {name}", adapt_to_task, calls)
     return {
         **summarise_family(name, trained, methods, tasks, settings),
@@ -115,10 +118,13 @@ def adapt_to_task(
     parameter: Floats,
     number: int,
     settings: LocomotionSettings,
+    known: Sequence[KnownEpisodes] = (),
 ) -> TaskRuns:
-    """Task `number` with every method, all of which see the same episodes of the same policies."""
+    """Task `number` with every method, all of which see the same episodes of the same policies; `known` are those of
+    the set's."""
     task, policies = FAMILIES[family].tasks().task(parameter), trained.policies
-    source = SharedEpisodes(task, policies, settings, [settings.seed, Stream.LOCOMOTION_LEARNING, number])
+    learned = [each.to_learn_from(task, number, settings) for each in known]
+    source = SharedEpisodes(task, policies, settings, [settings.seed, Stream.LOCOMOTION_LEARNING, number], learned)
     mixtures = {
         name: run_method(policies, KNOWN[name], source, settings, number, _options(trained, name))
         for name in methods
@@ -130,6 +136,7 @@ def adapt_to_task(
         list(source.policies.values()),
         [settings.seed, Stream.LOCOMOTION_EVALUATION, number],
         settings.judged_idle,
+        [each.judged[number] for each in known],
     )
     for name, spans in deployed.items():
         enough = settings.judged if KNOWN[name].certified else settings.judged_others
@@ -176,12 +183,22 @@ class SharedEpisodes:
 
     Of each policy `settings.watched` are simulated; later ones are drawn from these.
 
+    Args:
+        known: those of the policies of the set, where they have been simulated already.
+
     Attributes:
         policies: of the set, and those of a method's own that were deployed so far.
     """
 
-    def __init__(self, task: Task, policies: PolicyValueSet, settings: LocomotionSettings, seed: list[int]) -> None:
-        self.task, self.settings, self.seed = task, settings, seed
+    def __init__(
+        self,
+        task: Task,
+        policies: PolicyValueSet,
+        settings: LocomotionSettings,
+        seed: list[int],
+        known: Sequence[Outcomes] = (),
+    ) -> None:
+        self.task, self.settings, self.seed, self.known = task, settings, seed, known
         self.policies: dict[Key, Policy] = {("", index): policy for index, policy in enumerate(policies.policies)}
         self._streams: dict[Key, EpisodeStream] = {}
 
@@ -206,7 +223,9 @@ class SharedEpisodes:
         size, further = self.settings.watched, max(self.settings.episodes - self.settings.watched, 0)
         order = np.append(np.arange(size), rng.integers(size, size=further))
         chunks = [CHUNK] * (size // CHUNK) + [size % CHUNK]
-        return EpisodeStream(self.task.episodes(policy, self.task.units.episode_length), rng, chunks, order=order)
+        first = self.known[index] if owner == "" and self.known else None
+        playing = self.task.episodes(policy, self.task.units.episode_length)
+        return EpisodeStream(playing, rng, chunks, order=order, first=first)
 
 
 Mixtures: TypeAlias = list[tuple[int, dict[Key, float]]]  # each with the number of episodes before it
@@ -262,7 +281,7 @@ def summarise_family(
     name: str, trained: FamilyPolicies, methods: Sequence[str], tasks: Sequence[TaskRuns], settings: LocomotionSettings
 ) -> dict[str, Any]:
     policies, origin, cells = trained.policies, trained.origin, trained.policies.cells
-    budget = float(policies.units.budget[0])
+    budget, shared = float(policies.units.budget[0]), FAMILIES[name].tasks().shared_costs
     found = {}
     for method in methods:
         made = learner(policies, method=KNOWN[method], episodes=settings.episodes, risk=settings.risk)
@@ -279,7 +298,8 @@ def summarise_family(
         "reward_safe": [float(task.mean[0, 0]) for task in tasks],
         "possible_gain": [task.possible_gain for task in tasks],
         "expert_gain": [task.expert_gain for task in tasks],
-        "judged": int(sum(task.count.sum() for task in tasks)),
+        "judged": judged_episodes(tasks, len(policies.policies), shared),
+        "shared_episodes": shared,
         "policies": len(policies.policies),
         "cells": 0 if cells is None else len(cells),
         "uncovered": policies.safe_risk,
@@ -294,6 +314,12 @@ def action_noise(policies: PolicyValueSet) -> list[float] | None:
     """The least and the largest standard deviation of an action of the safe policy, where it has any."""
     safe = policies.safe_policy
     return np.exp([safe.log_std.min(), safe.log_std.max()]).tolist() if isinstance(safe, MLPPolicy) else None
+
+
+def judged_episodes(tasks: Sequence[TaskRuns], own: int, shared: bool) -> int:
+    """All that were simulated; those of the set's own policies once for all tasks where these share them."""
+    others = sum(task.count[own:].sum() for task in tasks)
+    return int(others + sum(task.count[:own].sum() for task in (tasks[:1] if shared else tasks)))
 
 
 def summary(tasks: Sequence[TaskRuns], method: str, budget: float, *, certified: bool, learned: int) -> dict[str, Any]:
