@@ -52,6 +52,7 @@ from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report.page import render
 from surefoot.simulate.run import Spans
+from surefoot.streams import Stream
 from test_cli import surefoot
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -541,6 +542,22 @@ def test_meta_learners_begin_with_their_own_policy() -> None:
         table = {name: own[steps] for name, own in family["methods"].items()}
         assert table == {"maml-penalty": 6500, "cpo-online": 4500}
     assert family["unmoved"] == ["maml-penalty"]  # another normaliser, the same network
+
+
+@pytest.mark.long
+def test_networks_are_judged_by_the_episodes_in_which_they_were_deployed() -> None:
+    pytest.importorskip("jax")
+    few = small(watched=40, episodes=200, methods=("safe-only", "cpo-online"), network_episodes=80)
+    found = adapt_to_task(trained(), "runner", few.methods, np.array([0.9]), 0, few)
+    first, last = len(policies().policies) + np.arange(2)  # after 40 episodes, and after 80, which nobody saw run
+    assert found.count[first] >= 40
+    assert found.count[last] >= few.judged_others
+    source = SharedEpisodes(Runner(np.array([0.9])), policies(), few, [few.seed, Stream.LOCOMOTION_LEARNING, 0])
+    run.run_method(policies(), KNOWN["cpo-online"], source, few, 0, {})
+    (told,) = source.of_trained_policies().values()
+    assert len(told) == 40
+    if found.count[first] == 40:
+        np.testing.assert_allclose(found.mean[first], [told.reward.mean(), told.cost.mean()])
 
 
 def test_a_policy_trained_on_the_task_is_what_gains_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@ linear in those of its policies, so each is judged once, on fresh episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class PolicyMeans:
     better.
 
     Args:
-        known: outcomes of the first of the policies, where they have been simulated already.
+        known: outcomes of policies, by their index, that were simulated already and had no part in making them.
 
     Attributes:
         count: [P] episodes so far.
@@ -38,15 +39,15 @@ class PolicyMeans:
         policies: Sequence[Policy],
         seed: list[int],
         episodes: int,
-        known: Sequence[Outcomes] = (),
+        known: Mapping[int, Outcomes] = MappingProxyType({}),
     ) -> None:
         self.task, self.policies, self.seed = task, policies, seed
         self.count: Integers = np.zeros(len(policies), dtype=np.int64)
         self._rounds = np.zeros(len(policies), dtype=np.int64)
         self._sums, self._squares = np.zeros((2, len(policies), 2))
-        generators = [self._rng(policy) for policy in range(len(known), len(policies))]
-        others = run_policies(task, policies[len(known) :], episodes, generators)
-        for policy, outcomes in enumerate([*known, *others]):
+        others = [policy for policy in range(len(policies)) if policy not in known]
+        fresh = run_policies(task, [policies[k] for k in others], episodes, [self._rng(k) for k in others])
+        for policy, outcomes in {**known, **dict(zip(others, fresh, strict=True))}.items():
             self._add(policy, outcomes)
 
     @property

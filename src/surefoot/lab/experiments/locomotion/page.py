@@ -205,7 +205,9 @@ def _figure(figure: bytes, results: Results) -> Section:
         ),
         notes=(
             "Every value is that of the deployed policy, estimated on fresh episodes that no method learned from, not "
-            "of single episodes. figure4.svg beside this page is the same figure.",
+            "of single episodes; networks that were trained on a task are judged by the episodes in which they were "
+            "deployed, of which nothing was known when they were made. figure4.svg beside this page is the same "
+            "figure.",
             *([*_meta_policy_sentences(results), _step_size_sentence(results, networks)] if networks else []),
         ),
     )
@@ -391,9 +393,9 @@ def _how(results: Results) -> Section:
         first = "the first task" if tasks == 1 else f"each of the first {tasks} tasks"
         where = f"{first} of a family" if tasks < settings["tasks"] else "the task"
         paragraphs.append(
-            f"{join_words([f'‘{name}’' for name in networks])} train networks from {episodes} episodes of {where}, and "
-            "then keep what they deploy: each network is a policy that must be judged. CPO starts from the safe policy "
-            "of the set, the others from meta-policies, whose training on tasks of the family began with it."
+            f"{join_words([f'‘{name}’' for name in networks])} adapt their network after every 40 of {episodes} "
+            f"episodes on {where}, and then keep what they deploy. CPO starts from the safe policy of the set, the "
+            "others from meta-policies, whose training on tasks of the family began with it."
         )
     ends = {name: end for name, end in PUBLISHED_AXIS.items() if name in results["families"]}
     if ends:

@@ -136,7 +136,7 @@ def adapt_to_task(
         list(source.policies.values()),
         [settings.seed, Stream.LOCOMOTION_EVALUATION, number],
         settings.judged_idle,
-        [each.judged[number] for each in known],
+        {**{index: each.judged[number] for index, each in enumerate(known)}, **source.of_trained_policies()},
     )
     for name, spans in deployed.items():
         enough = settings.judged if KNOWN[name].certified else settings.judged_others
@@ -212,6 +212,15 @@ class SharedEpisodes:
             return self._streams[key]
 
         return EpisodePool(stream, sums_only=learner.method.observes == "sums")
+
+    def of_trained_policies(self) -> dict[int, Outcomes]:
+        """What was seen of policies that methods trained on the task, by their place in `policies`: they are judged by
+        it, since none of it was known when they were made."""
+        return {
+            place: self._streams[key].episodes(0, self.settings.watched)
+            for place, key in enumerate(self.policies)
+            if key[0] and key in self._streams
+        }
 
     def key(self, learner: Learner, index: int) -> Key:
         """Of one of its policies."""
