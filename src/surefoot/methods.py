@@ -82,6 +82,7 @@ _RIVALS = {
         "titration",
         "conformal-policy-control",
         "seldonian",
+        "identify-and-look-up",
     )
 }
 RIVALS = tuple(_RIVALS.values())

@@ -28,7 +28,8 @@ class Settings:
 
     Attributes:
         steps: in all lanes together.
-        batch: steps per update, in all lanes together.
+        batch: steps per update, in all lanes together; at least an episode in each lane, so that no update goes by the
+            cost of an earlier policy.
         discount, trace: γ and λ of the advantages.
         hidden: sizes of the policy's hidden layers.
         log_std: of a new policy's action noise.
@@ -117,16 +118,15 @@ def improve(
     group = np.zeros(world.lanes, np.int64) if groups is None else np.asarray(groups)
     allowed = world.units.budget if budget is None else budget
     now = start or _new(world, settings, rng)
-    collector, length = Collector(world, rng), max(1, settings.batch // world.lanes)
+    collector, length = Collector(world, rng), max(settings.batch // world.lanes, world.units.episode_length)
     history: list[Progress] = []
-    recent = np.zeros((group.max() + 1, len(allowed)))  # until episodes end, as if budgets were just kept
     for _ in range(max(1, settings.steps // (length * world.lanes))):
         batch = collector.collect(now.policy, length)
-        recent = _excess(batch, group, allowed, recent)
-        lesson, targets = _estimate_advantages(batch, now, group, recent, allowed, settings)
+        excess = _excess(batch, group, allowed)
+        lesson, targets = _estimate_advantages(batch, now, group, excess, allowed, settings)
         actor, memory = update(now.actor, lesson, now.memory, rng)
         critics = fit_critics(now.critics, np.asarray(lesson.inputs, np.float64), targets, rng)
-        history.append(_progress(batch, recent, history))
+        history.append(_progress(batch, excess, history))
         now = TrainState(actor, _update_normaliser(now.normaliser, batch, settings), critics, memory, tuple(history))
         if observer is not None:
             observer(history[-1])
@@ -144,10 +144,8 @@ def resume(
 def steps_worth(costs: Floats, sums: Floats, lengths: Integers) -> Floats:
     """[m] what an episode's cost grows by if that of every step does by 1: the number of its steps, or less where a
     budget discounts them. From costs of steps [..., m], and sums [E, 1+m] and lengths [E] of episodes."""
-    steps = np.full(costs.shape[-1], lengths.mean() if lengths.size else 1.0)
+    steps = np.full(costs.shape[-1], lengths.mean())
     paid = costs.reshape(-1, costs.shape[-1]).mean(axis=0)
-    if not len(sums):
-        return steps
     worth = np.where(paid > 1e-9, sums[:, 1:].mean(axis=0) / np.maximum(paid, 1e-9), steps)
     return np.maximum(worth, 1e-9)
 
@@ -165,14 +163,10 @@ def _new_critics(world: World, rng: np.random.Generator) -> Critics:
     return new_critics(world.shapes.observation, 1 + len(world.units.budget), rng)
 
 
-def _excess(batch: Batch, group: Integers, budget: Floats, before: Floats) -> Floats:
-    """[G, m] mean cost of the episodes that ended, over the budget; as before in groups where none did."""
-    excess = before.copy()
-    for g in range(len(before)):
-        here = group[batch.lane] == g
-        if here.any():
-            excess[g] = batch.sums[here, 1:].mean(axis=0) - budget
-    return excess
+def _excess(batch: Batch, group: Integers, budget: Floats) -> Floats:
+    """[G, m] mean cost of the episodes that ended, over the budget."""
+    own = group[batch.lane]
+    return np.stack([batch.sums[own == g, 1:].mean(axis=0) - budget for g in range(group.max() + 1)])
 
 
 def _estimate_advantages(
@@ -209,10 +203,7 @@ def _single(array: Any) -> jax.Array:
 
 
 def _progress(batch: Batch, excess: Floats, history: list[Progress]) -> Progress:
-    before = history[-1] if history else Progress(0, np.full(batch.sums.shape[1], np.nan), np.nan, np.nan)
-    steps = before.steps + batch.reward.size
-    if not len(batch.sums):
-        return before._replace(steps=steps)
+    steps = batch.reward.size + (history[-1].steps if history else 0)
     return Progress(steps, batch.sums.mean(axis=0), float(excess.max()), float(batch.lengths.mean()))
 
 

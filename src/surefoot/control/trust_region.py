@@ -21,7 +21,7 @@ from surefoot.control.networks import Actor, divergence, log_probability
 
 Accept = Callable[[Actor], bool]
 
-HALVINGS = 20  # of a step, at most
+SHRINK, SHORTEST = 0.8, 1e-6  # of a line search that is compiled: from try to try, and at last
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def backtrack(
     limit: float | None,
     accept: Callable[[Actor, jax.Array], jax.Array] = lambda tried, scale: jnp.array(True),
 ) -> jax.Array:
-    """[p] the step, half of it, ... whatever first is within the divergence and accepted, or 0: a line search that can
-    be compiled. `accept` also gets the part of the step that is tried; that part is a constant to derivatives."""
+    """[p] the step, four fifths of it, ... whatever first is within the divergence and accepted, or 0: a line search
+    that can be compiled. `accept` also gets the part of the step that is tried, which is a constant to derivatives."""
     begun, full = jax.lax.stop_gradient((actor, step))
 
     def refuse(scale: jax.Array) -> jax.Array:
@@ -147,10 +147,10 @@ def backtrack(
         accepted = accept(tried, scale)
         if limit is not None:
             accepted &= jnp.mean(divergence(begun, tried, inputs)) <= limit
-        return ~accepted & (scale > 2.0**-HALVINGS)
+        return ~accepted & (scale > SHORTEST)
 
-    scale = jax.lax.while_loop(refuse, lambda scale: scale / 2, jnp.array(1.0))
-    return jnp.where(scale > 2.0**-HALVINGS, scale, 0.0) * step
+    scale = jax.lax.while_loop(refuse, lambda scale: SHRINK * scale, jnp.array(1.0))
+    return jnp.where(scale > SHORTEST, scale, 0.0) * step
 
 
 @jax.jit

@@ -46,6 +46,7 @@ _PLACES = (
     ("#6a9a2d", "#b4e06a"),
     ("#a3508f", "#e08fd0"),
     ("#2f6f9f", "#6fb7ea"),
+    ("#b07a00", "#ffd27a"),
 )
 COLOURS = tuple(light for light, _ in _PLACES)
 MARKERS = ("", "o", "s", "^", "D", "v")

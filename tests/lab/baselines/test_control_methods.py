@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot as sf
@@ -19,14 +20,20 @@ from point_mass import speed
 from surefoot.arrays import Floats
 from surefoot.cmdp.episode import Observed, Outcome, Outcomes
 from surefoot.cmdp.units import Units
-from surefoot.control.critics import advantages_and_targets, new_critics, predict_values
 from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.control.networks import actor_of
 from surefoot.deploy.session import Deployment
 from surefoot.deploy.verify import verify
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.advantages import rollout_samples, rollout_steps
+from surefoot.lab.baselines.advantages import (
+    RIDGE,
+    estimate_advantages,
+    observations_before,
+    ridge_fit,
+    rollout_samples,
+    value_features,
+)
 from surefoot.lab.baselines.batch_adaptation import BatchAdaptation
 from surefoot.lab.baselines.control_specs import BatchRules
 from surefoot.lab.baselines.rollout_buffer import RolloutBuffer
@@ -66,34 +73,47 @@ def told(rng: np.random.Generator, lengths: list[int]) -> tuple[Outcomes, Rollou
     return outcomes, empty.add(outcomes)
 
 
-@pytest.mark.long
-@settings(max_examples=4)  # the critics are compiled for every number of steps
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_advantages_of_told_episodes_are_those_of_each_by_itself(seed: int, lengths: list[int]) -> None:
-    """Each episode in a loop of its own, with a critic that says something."""
-    rng = np.random.default_rng(seed)
-    outcomes, flat = told(rng, lengths)
-    horizon, critics = 6, new_critics(1, 2, rng)
-    steps = rollout_steps(flat, horizon)
-    found, targets = advantages_and_targets(critics, flat.paid, *steps, 0.8, 0.6)
-    observed: Any = outcomes.observed
-    expected: list[Floats] = []
-    for k, length in enumerate(lengths):
-        values = predict_values(critics, observed.observations[k, : length + 1])
-        expected.append(_by_hand(observed.paid[k, :length], values, length < horizon))
-    np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-5)
-    assert targets.shape == found.shape
-    assert steps.ended.sum() == len(lengths)
+    """Each episode in a loop of its own; nothing follows it."""
+    _, flat = told(np.random.default_rng(seed), lengths)
+    inputs = observations_before(flat)
+    found = estimate_advantages(flat, inputs, 6, 0.8, 0.6)
+    time = np.concatenate([np.arange(length) for length in lengths]) / 6
+    starts = np.cumsum([0, *lengths])
+    episodes = [slice(*ends) for ends in pairwise(starts)]
+    returns = np.concatenate([_by_hand(flat.paid[part], np.zeros((length + 1, 2)), 0.8) for part, length in zip(
+        episodes, lengths, strict=True)])  # fmt: skip
+    values = ridge_fit(value_features(inputs, time), returns)
+    expected = [_by_hand(flat.paid[part], np.append(values[part], np.zeros((1, 2)), axis=0), 0.48) for part in episodes]
+    np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-9)
 
 
-def _by_hand(paid: Floats, values: Floats, terminated: bool) -> Floats:
-    """Σ (γλ)^l δ, γ = 0.8 and λ = 0.6, of one episode."""
-    after = values[1:].copy()
-    if terminated:
-        after[-1] = 0.0
-    errors = paid + 0.8 * after - values[:-1]
+def _by_hand(paid: Floats, values: Floats, decay: float) -> Floats:
+    """Σ decay^l δ of one episode, δ with γ = 0.8; decay is γλ."""
+    errors = paid + 0.8 * values[1:] - values[:-1]
     places = range(len(errors))
-    return np.array([sum(0.48 ** (u - t) * errors[u] for u in places[t:]) for t in places])
+    return np.array([sum(decay ** (u - t) * errors[u] for u in places[t:]) for t in places])
+
+
+def test_ridge_regression_is_that_of_the_rows_that_shrink_it() -> None:
+    """The same by least squares, with a row for each feature that wants it to be 0."""
+    rng = np.random.default_rng(0)
+    features, targets = rng.normal(size=(50, 7)), rng.normal(size=(50, 2))
+    rows = np.concatenate([features, np.sqrt(RIDGE * 50) * np.eye(7)])
+    weights = np.linalg.lstsq(rows, np.concatenate([targets, np.zeros((7, 2))]), rcond=None)[0]
+    np.testing.assert_allclose(ridge_fit(features, targets), features @ weights, atol=1e-12)
+
+
+def test_values_bend_with_what_is_seen_and_with_time() -> None:
+    """A value that no linear map of observations and time has, beside noise of its own size."""
+    rng = np.random.default_rng(1)
+    seen, time = rng.normal(size=(2000, 2)), np.tile(np.arange(50) / 50, 40)
+    value = np.tanh(2 * seen[:, 0] * seen[:, 1]) * (1 - time) + np.sin(3 * seen[:, 0])
+    fitted = ridge_fit(value_features(seen, time), (value + rng.normal(size=2000))[:, None])[:, 0]
+    assert np.var(value - fitted) < 0.3 * np.var(value)
+    linear = np.column_stack([np.ones(2000), seen, time])
+    assert np.var(value - linear @ np.linalg.lstsq(linear, value)[0]) > 0.8 * np.var(value)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.9, 1.0]))
@@ -106,7 +126,6 @@ def test_the_worth_of_steps_is_what_a_cost_of_one_in_each_adds_up_to(lengths: li
         assert steps_worth(costs, cost * sums, np.array(lengths)) == pytest.approx(worth)
 
 
-@pytest.mark.long
 def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     task, policy = told_task(drift=1.0), speed(0.3)
     rng = np.random.default_rng(0)
@@ -115,7 +134,7 @@ def test_samples_are_centred_and_the_excess_is_per_step() -> None:
     flat = RolloutBuffer.empty(policy, task.units).add(outcomes)
     assert (observed.steps < STEPS).any()
     assert np.isfinite(flat.paid).all()  # behind the ends stand some that are not
-    samples = rollout_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(), rng)
+    samples = rollout_samples(policy, actor_of(policy), flat, task.units, STEPS, BatchRules(standardised=False))
     assert np.abs(np.asarray(samples.advantages).mean(axis=0)).max() < 1e-5
     expected = (outcomes.cost.mean() - 1.0) / (outcomes.cost.mean() / flat.paid[:, 1].mean())
     assert float(samples.excess[0]) == pytest.approx(expected, rel=1e-5)

@@ -441,9 +441,12 @@ def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> 
     assert "In both families the steps of methods that train networks were not tuned" in page._step_size_sentence(
         results, networks
     )
-    results["families"]["runner"]["origin"]["tuning"] = {name: {"divergence": 0.1, "steps": 2} for name in networks}
+    tried = [{"divergence": 1.0, "reward_penalty": 0.1}, {"divergence": 1.0, "reward_penalty": 1.0}]
+    chosen = {name: {"tried": tuning.STEPS, "chosen": {"divergence": 0.1}, "steps": 2} for name in networks}
+    chosen["safe-meta-control"] = {"tried": tried, "chosen": tried[0], "steps": 2}
+    results["families"]["runner"]["origin"]["tuning"] = chosen
     said = page._step_size_sentence(results, networks)
-    assert "diverges by at most 0.1 (‘safe-meta-control’), 0.1 (‘meta-cpo’)" in said
+    assert "tasks: reward penalty 0.1 (‘safe-meta-control’), divergence 0.1 (‘meta-cpo’)" in said
     assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in said
     assert f"In {results['families']['again']['title']} the steps" in said
     del results["families"]["runner"]["unmoved"]
@@ -463,11 +466,15 @@ def test_retraining_leaves_the_set_and_its_origin(
 
     meta = replace(safe_network(policies()), clip=3.0)
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_policies", train_policies)
-    tuned = {"maml-penalty": tuning.Tuning((0.1, 0.3), (1.0, 2.0), (0, 1), 0.1, 48)}
+    tuned = {
+        "maml-penalty": tuning.Tuning(
+            ({"divergence": 0.1}, {"divergence": 0.3}), (1.0, 2.0), (0, 1), {"divergence": 0.1}, 48
+        )
+    }
     monkeypatch.setattr(tuning, "tune_baselines", lambda *given, **words: tuned)
 
-    def meta_policies(family: Any, safe: Any, divergences: Any, **words: Any) -> Any:
-        assert divergences == {"maml-penalty": 0.1}
+    def meta_policies(family: Any, safe: Any, options: Any, **words: Any) -> Any:
+        assert options == {"maml-penalty": {"divergence": 0.1}}
         return {"maml-penalty": MetaTrained(meta, (), 7)}
 
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policies", meta_policies)
@@ -491,7 +498,7 @@ def test_retraining_leaves_the_set_and_its_origin(
     assert found.origin.steps == 2250
     assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
     assert found.starts["maml-penalty"].clip == 3.0
-    assert run._options(found, "maml-penalty")["divergence"] == 0.1
+    assert run._options(found, "maml-penalty").pop("divergence") == 0.1
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
         load_shipped("runner")
@@ -502,18 +509,18 @@ def test_steps_are_tuned_on_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     """A robot in one line: CPO gains from its batches, and more of it within a larger divergence."""
     pytest.importorskip("jax")
     monkeypatch.setattr(tuning, "CONTROL_METHODS", {"cpo-online": KNOWN["cpo-online"]})
-    monkeypatch.setattr(tuning, "DIVERGENCES", (1e-4, 0.3))
+    monkeypatch.setattr(tuning, "STEPS", ({"divergence": 1e-4}, {"divergence": 0.3}))
     found = tuning.tune_baselines(FAMILY.tasks(), policies(), seed=0, jobs=1)["cpo-online"]
     assert found.gains[1] > found.gains[0] + 0.005
-    assert found.divergence == 0.3 or found.unsafe[1] > found.unsafe[0]
-    assert found.steps == 2 * 6 * 6 * 40 * policies().units.episode_length
+    assert found.chosen == {"divergence": 0.3} or found.unsafe[1] > found.unsafe[0]
+    assert found.steps == 2 * 6 * 4 * 40 * policies().units.episode_length
     assert tuning.tune_baselines(FAMILY.tasks(), policies(), seed=0, jobs=1)["cpo-online"] == found
 
 
 def test_what_is_unsafe_on_fewer_tasks_goes_before_what_gains_more() -> None:
     gains = np.array([1.0, 3.0, 2.0, 9.0])
-    assert tuning.choose_divergence((0.01, 0.03, 0.1, 0.3), gains, [0, 0, 0, 1]) == 0.03
-    assert tuning.choose_divergence((0.01, 0.03, 0.1, 0.3), gains, [2, 2, 1, 1]) == 0.3
+    assert tuning.best_trial(gains, [0, 0, 0, 1]) == 1
+    assert tuning.best_trial(gains, [2, 2, 1, 1]) == 3
 
 
 def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

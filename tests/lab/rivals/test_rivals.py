@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from scipy import stats
 
 import surefoot as sf
 from contracts.made_up import made_up_set
+from shown_wheel import shown_set, shown_wheels
 from surefoot.errors import InvalidInput
 from surefoot.lab.pump.settings import InsulinSettings
 from surefoot.lab.rivals import conformal_policy_control as cpc
 from surefoot.lab.rivals import meta_gaussian, safe_opt, seldonian, titration
 from surefoot.lab.rivals.gaussian import Belief, best_safe, condition
+from surefoot.lab.rivals.identify_and_look_up import IdentifyAndLookUp, nearest
 from surefoot.lab.rivals.tally import (
     Rival,
     Tally,
@@ -64,7 +67,7 @@ def test_titration_and_certainty_equivalence_break_where_nothing_certified_does(
 def test_who_needs_sampled_tasks_says_so() -> None:
     units = sf.Units(0.5, (0.0, 1.0), np.array([[0.0, 1.0]]), np.array([1.0]))
     bare = made_up_set(units, [(0.5, [0.5], 0.3, [0.6]), (0.7, [0.1], 0.3, [0.6])], epsilon=0.1)
-    for name in ("meta-gaussian", "certainty-equivalence"):
+    for name in ("meta-gaussian", "certainty-equivalence", "identify-and-look-up"):
         with pytest.raises(InvalidInput, match=r"policies must hold value bounds over tasks \(cells\)"):
             learner(bare, method=name)
     for name in ("safe-opt", "titration", "conformal-policy-control", "seldonian"):
@@ -82,6 +85,7 @@ def test_who_needs_sampled_tasks_says_so() -> None:
         ("conformal-policy-control", {"share": 0.0}, "share must be positive and at most 1, got 0.0"),
         ("seldonian", {"delta": 1.5}, "delta must lie strictly between 0 and 1, got 1.5"),
         ("certainty-equivalence", {"slack": 1.5}, "slack must lie strictly between 0 and 1, got 1.5"),
+        ("identify-and-look-up", {"after": 0}, "after must be a whole number of at least 1, got 0"),
     ],
 )
 def test_wrong_options_are_refused(name: str, options: dict[str, float], message: str) -> None:
@@ -321,3 +325,55 @@ def test_certainty_equivalence_deploys_the_best_of_the_most_probable_cell() -> N
     np.testing.assert_array_equal(chosen.deployed.indices, best.indices)
     np.testing.assert_allclose(chosen.deployed.weights, best.weights)
     assert chosen.deployed.weight > 0
+
+
+# ------------------------------------------------------------------------------------------------- identify and look up
+
+
+def test_the_estimate_is_the_task_of_the_likeliest_readings() -> None:
+    """By least squares, and by the likelihood of a normal law around what is expected on each task."""
+    made = learner(gridworld_set(), method="identify-and-look-up", after=3).method
+    assert isinstance(made, IdentifyAndLookUp)
+    rng = np.random.default_rng(0)
+    for read in made.expected[rng.integers(len(made.expected), size=5)] + rng.normal(size=(5, 2)):
+        likelihood = stats.norm(made.expected, np.sqrt(made.variance)).logpdf(read).sum(axis=1)
+        assert nearest(read, made) == likelihood.argmax()
+    assert [nearest(row, made) for row in made.expected[:4]] == [0, 1, 2, 3]
+
+
+def test_what_is_deployed_is_the_best_policy_on_the_estimated_task_and_stays() -> None:
+    task, rng = gridworld().task([0.3]), np.random.default_rng(1)
+    chosen = learner(gridworld_set(), method="identify-and-look-up", after=20)
+    sums = []
+    for episode in range(30):
+        assert (chosen.deployed.weight == 0) == (episode < 20)
+        order = chosen.ask()
+        run = task.episodes(order.policy, chosen.horizon).run(1, rng)
+        chosen.tell(order, sf.Outcome(float(run.reward[0]), run.cost[0]))
+        sums.append(run.sums[0])
+    made = chosen.method
+    assert isinstance(made, IdentifyAndLookUp)
+    found = nearest(np.mean(sums[:20], axis=0), made)
+    kept = made.values[found, :, 1] <= gridworld_set().units.budget[0]
+    assert chosen.deployed.indices.tolist() == [int(np.argmax(np.where(kept, made.values[found, :, 0], -np.inf)))]
+    cautious = learner(gridworld_set(), method="identify-and-look-up", slack=0.999).method
+    assert isinstance(cautious, IdentifyAndLookUp)
+    assert cautious.look_up(0) == 0
+
+
+def test_signals_are_read_beside_the_sums_and_expected_within_their_bounds() -> None:
+    policies = shown_set()
+    made = learner(policies, method="identify-and-look-up").method
+    assert isinstance(made, IdentifyAndLookUp)
+    assert made.observes == "signals"
+    assert policies.cells is not None
+    readings: Any = policies.cells.readings
+    expected = made.expected[:, 2:]
+    assert (expected >= readings.lower[:, 0] - 0.02).all()
+    assert (expected <= readings.upper[:, 0] + 0.02).all()
+    task = shown_wheels().task([0.7])
+    seen = task.episodes(policies.safe_policy, 8).run(500, np.random.default_rng(0), transitions=True)
+    read = made.read(np.zeros(500, np.int64), seen)
+    np.testing.assert_array_equal(read[:, :2], seen.sums)
+    chosen = nearest(read.mean(axis=0), made)
+    assert np.abs(read.mean(axis=0) - made.expected[chosen])[2:].max() < 0.1

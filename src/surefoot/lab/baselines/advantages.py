@@ -1,7 +1,7 @@
-"""From steps to samples that a network learns from: advantages of reward and costs, with critics fitted on the way.
+"""From steps to samples that a network learns from: advantages of reward and costs, with values fitted on the way.
 
-Critics of told episodes are fitted on these alone, from nothing: an adaptation depends on its batch and on nothing
-before it.
+Values of told episodes are fitted on these alone, by one ridge regression of returns on random features: an adaptation
+depends on its batch and on nothing before it, and 40 episodes are too few for networks to be fitted from nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.arrays import Floats, Mask
+from surefoot.arrays import Floats
 from surefoot.cmdp.units import Units
-from surefoot.control.critics import advantages_and_targets, fit_critics, new_critics
+from surefoot.control.critics import generalised_advantages
 from surefoot.control.improvement import steps_worth
 from surefoot.control.mlp_policy import normalise
 from surefoot.control.networks import Actor, log_probability, numpy_policy
 from surefoot.lab.baselines.control_specs import BatchRules
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, RolloutBuffer
 
-CRITIC_ROUNDS = 10  # in which critics are fitted to what they and the steps say together
+FEATURES = 400  # random ones, besides the first powers of observations and time
+RIDGE = 1e-3  # for each step
+FARTHEST = 5.0  # that a normalised observation counts
 GRAIN = 100  # of a thousand samples or more some are left out, so that compiled functions meet few different numbers
 
 
@@ -45,46 +47,52 @@ class Samples(NamedTuple):
     excess: jax.Array
 
 
-class Steps(NamedTuple):
-    """N steps one after the other, observations before and after each. Where `ended`, the next step is of another
-    episode."""
-
-    observations: Floats
-    after: Floats
-    terminated: Mask
-    ended: Mask
-
-
 def rollout_samples(
-    policy: NetworkPolicy,
-    actor: Actor,
-    told: RolloutBuffer,
-    units: Units,
-    horizon: int,
-    rules: BatchRules,
-    rng: np.random.Generator,
+    policy: NetworkPolicy, actor: Actor, told: RolloutBuffer, units: Units, horizon: int, rules: BatchRules
 ) -> Samples:
     """Of episodes that `policy` ran, `actor` being its network."""
-    steps = rollout_steps(told, horizon)
-    inputs, after = (normalise(policy, each) for each in (steps.observations, steps.after))
-    seen = (told.paid, inputs, after, steps.terminated, steps.ended, rules.discount, rules.trace)
-    critics = new_critics(inputs.shape[-1], told.paid.shape[-1], rng)
-    for _ in range(CRITIC_ROUNDS):
-        critics = fit_critics(critics, inputs, advantages_and_targets(critics, *seen)[1], rng)
-    advantages, _ = advantages_and_targets(critics, *seen)
+    inputs = normalise(policy, observations_before(told))
+    advantages = estimate_advantages(told, inputs, horizon, rules.discount, rules.trace)
     n = len(inputs) if len(inputs) < 10 * GRAIN else len(inputs) // GRAIN * GRAIN
     excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.paid[:, 1:], told.sums, told.steps)
     return samples_of(actor, inputs[:n], told.actions[:n], advantages[:n], excess, rules.standardised)
 
 
-def rollout_steps(told: RolloutBuffer, horizon: int) -> Steps:
-    """An episode shorter than the horizon is one whose system ended."""
-    ends = np.cumsum(told.steps)
-    before = np.delete(told.observations, ends + np.arange(told.count), axis=0)
-    after = np.delete(told.observations, np.append(0, ends[:-1] + np.arange(1, told.count)), axis=0)
-    ended = np.zeros(len(told.paid), np.bool_)
-    ended[ends - 1] = True
-    return Steps(before, after, ended & np.repeat(told.steps < horizon, told.steps), ended)
+def observations_before(told: RolloutBuffer) -> Floats:
+    """[N, o] without those after the last step of each episode."""
+    before: Floats = np.delete(told.observations, np.cumsum(told.steps) + np.arange(told.count), axis=0)
+    return before
+
+
+def estimate_advantages(told: RolloutBuffer, inputs: Floats, horizon: int, discount: float, trace: float) -> Floats:
+    """[N, 1+m] of steps at normalised observations [N, o]. Nothing follows an episode: what is to be raised, or kept
+    within a budget, is its sum."""
+    ended = np.zeros((len(inputs), 1), np.bool_)
+    ended[np.cumsum(told.steps) - 1] = True
+    time = np.concatenate([np.arange(count) for count in told.steps]) / horizon
+    nothing = np.zeros_like(told.paid)
+    returns = generalised_advantages(told.paid, nothing, nothing, ended, ended, discount, 1.0)
+    values = ridge_fit(value_features(inputs, time), returns)
+    after = np.append(values[1:], nothing[:1], axis=0)  # of an episode's last step it does not count
+    return generalised_advantages(told.paid, values, after, ended, ended, discount, trace)
+
+
+def ridge_fit(features: Floats, targets: Floats) -> Floats:
+    """[N, k] what ridge regression of targets [N, k] on features [N, F] says of each."""
+    gram = features.T @ features + RIDGE * len(features) * np.eye(features.shape[1])
+    fitted: Floats = features @ np.linalg.solve(gram, features.T @ targets)
+    return fitted
+
+
+def value_features(inputs: Floats, time: Floats) -> Floats:
+    """[N, F] of normalised observations [N, o] and the part [N] of the horizon that is over: powers, as in Duan et al.
+    (ICML 2016), and random features (Rahimi and Recht 2007), the same for all."""
+    shown = np.clip(inputs, -FARTHEST, FARTHEST)
+    t = time[:, None]
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(inputs.shape[1] + 1, FEATURES)) / np.sqrt(inputs.shape[1])
+    random = np.tanh(np.concatenate([shown, 4 * t - 2], axis=1) @ directions + rng.normal(size=FEATURES))
+    return np.concatenate([np.ones_like(t), t, t**2, t**3, shown, shown**2, random], axis=1)
 
 
 def samples_of(

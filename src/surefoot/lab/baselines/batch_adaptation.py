@@ -42,7 +42,7 @@ class BatchAdaptation(Method):
     batch: episodes of an adaptation.
     empty: a record of no episodes.
     add: (record, outcomes) -> the record with these.
-    adapt: (policy, record, number of episodes so far) -> (the adapted policy, what its event tells).
+    adapt: (policy, record) -> (the adapted policy, what its event tells).
     """
 
     name: str
@@ -53,7 +53,7 @@ class BatchAdaptation(Method):
     note: str
     empty: EpisodeRecord
     add: Callable[[Any, Outcomes], EpisodeRecord]
-    adapt: Callable[[Any, Any, int], tuple[Policy, dict[str, Any]]]
+    adapt: Callable[[Any, Any], tuple[Policy, dict[str, Any]]]
 
     def start(self) -> Adaptations:
         own = () if self.meta is None else (self.meta,)
@@ -70,7 +70,7 @@ class BatchAdaptation(Method):
         seen = self.add(state.seen, outcomes[:used])
         if seen.count < self.batch:
             return Step(replace(state, seen=seen), used)
-        adapted, data = self.adapt(state.policies[-1], seen, episode + used)
+        adapted, data = self.adapt(state.policies[-1], seen)
         policies = (*state.policies, adapted)
         event = Event(episode + used, "adapted", f"policy {len(policies) - 1} from {seen.count} episodes", data)
         return Step(Adaptations(policies, self.empty), used, (event,))

@@ -167,7 +167,7 @@ def add_visits(signals: Floats, discount: float, discounted: bool, sums: VisitSu
 
 
 def adapt_tables(
-    units: Units, rules: AdaptationRules, policy: TabularPolicy, sums: VisitSums, _: int
+    units: Units, rules: AdaptationRules, policy: TabularPolicy, sums: VisitSums
 ) -> tuple[TabularPolicy, dict[str, Any]]:
     """The policy adapted to what its episodes showed, and what the event of it tells."""
     cost = sums.cost / sums.count

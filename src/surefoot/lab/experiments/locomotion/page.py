@@ -238,9 +238,9 @@ def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
     tuned = [family for family in families if set(networks) <= set(family["origin"].get("tuning", {}))]
     others = [family["title"] for family in families if family not in tuned]
     words = [
-        f"In {family['title']} one adaptation diverges by at most "
-        + join_words([f"{family['origin']['tuning'][name]['divergence']:g} (‘{name}’)" for name in networks])
-        + f", chosen on validation tasks; {_noise([family])}."
+        f"In {family['title']} how far one adaptation goes was chosen on validation tasks: "
+        + join_words([f"{_chosen_options(family['origin']['tuning'][name])} (‘{name}’)" for name in networks])
+        + f"; {_noise([family])}."
         for family in tuned
     ]
     if others:
@@ -249,6 +249,12 @@ def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
             "order says little."
         )
     return " ".join(words)
+
+
+def _chosen_options(tuning: Mapping[str, Any]) -> str:
+    """Of all that were tried, those in which they differ."""
+    varied = [key for key in tuning["chosen"] if len({tried[key] for tried in tuning["tried"]}) > 1]
+    return join_words([f"{key.replace('_', ' ')} {tuning['chosen'][key]:g}" for key in varied])
 
 
 def _noise(families: Sequence[Mapping[str, Any]]) -> str:

@@ -31,7 +31,7 @@ from surefoot.progress import Progress, silent
 from surefoot.tasks.task_distribution import TaskDistribution
 
 TRAINED = Path(__file__).parent / "trained"
-LIMITS = Limits(size=2**16, values=1000, depth=4)
+LIMITS = Limits(size=2**16, values=1000, depth=5)
 MOST_BYTES = 2**22  # of a meta-policy
 SAMPLE, HELD_OUT, SIGNALS = "first sample", "held-out tasks", "signals"  # what steps are simulated for
 OPTIONAL = {"steps", "baselines", "meta_steps", "starts", "accepted", "tuning", "simulated"}  # in the file of an origin
@@ -146,8 +146,8 @@ def train_baselines(
 
     family = FAMILIES[name]
     tuning = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
-    divergences = {method: found.divergence for method, found in tuning.items()}
-    learned = meta_policies(family, safe_network(policies), divergences, seed=seed, share=share, progress=progress)
+    options = {method: found.chosen for method, found in tuning.items()}
+    learned = meta_policies(family, safe_network(policies), options, seed=seed, share=share, progress=progress)
     stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
     origin = replace(
         origin,

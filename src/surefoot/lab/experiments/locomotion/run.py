@@ -153,7 +153,7 @@ def adapt_to_task(
 def _options(trained: FamilyPolicies, method: str) -> dict[str, Any]:
     """Of a method that trains networks: what it begins with, and how far it adapts to tasks of this family."""
     tuning, start = trained.origin.tuning.get(method), trained.starts.get(method)
-    options = {} if tuning is None else {"divergence": tuning["divergence"]}
+    options = {} if tuning is None else dict(tuning["chosen"])
     return options if start is None else {**options, "start": start}
 
 

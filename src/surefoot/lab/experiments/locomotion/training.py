@@ -83,14 +83,14 @@ META_RULES: Mapping[str, type[BatchRules]] = {
 def meta_policies(
     family: LocomotionFamily,
     safe: NetworkPolicy,
-    divergences: Mapping[str, float],
+    options: Mapping[str, Mapping[str, Any]],
     *,
     seed: int,
     share: float = 1.0,
     progress: Progress = silent,
 ) -> dict[str, MetaTrained]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
-    policy on, with adaptations of these divergences. An error if the meta-training of one of them never moves it."""
+    policy on, adapting with these options. An error if the meta-training of one of them never moves it."""
     tasks = family.tasks()
     (low, high), *_ = tasks.distribution.support
     chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
@@ -102,7 +102,7 @@ def meta_policies(
             groups,
             META_LEARNERS[name],
             settings=settings,
-            rules=rules(divergence=divergences[name]),
+            rules=rules(**options[name]),
             rng=np.random.default_rng([seed, k]),
             start=safe,
             progress=partial(_show_learner, progress, name),

@@ -3,13 +3,13 @@ equally many trials for each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from surefoot.arrays import Floats
+from surefoot.arrays import Floats, Integers
 from surefoot.cmdp.task import Task
 from surefoot.fan_out import parallel_map
 from surefoot.lab.experiments.judging import STANDARD_ERRORS
@@ -21,25 +21,35 @@ from surefoot.simulate.runner import ask_and_tell
 from surefoot.streams import Stream
 from surefoot.tasks.task_distribution import TaskDistribution
 
-DIVERGENCES = (0.01, 0.03, 0.1, 0.3)
-TASKS, ADAPTATIONS, BATCH = 6, 5, 40
+TASKS, ADAPTATIONS, BATCH = 6, 3, 40
+
+Options: TypeAlias = Mapping[str, Any]
+
+# What limits an adaptation of SafeMeta is its penalty on the divergence, of the others the divergence itself.
+STEPS: tuple[Options, ...] = tuple({"divergence": divergence} for divergence in (0.03, 0.1, 0.3, 1.0))
+PENALTIES: tuple[Options, ...] = tuple({"divergence": 1.0, "reward_penalty": size} for size in (1.0, 0.3, 0.1, 0.03))
+
+
+def grid(method: str) -> tuple[Options, ...]:
+    """What is tried of a method."""
+    return PENALTIES if method == "safe-meta-control" else STEPS
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What one method did on the validation tasks, for each divergence tried.
+    """What one method did on the validation tasks, with each of the options tried.
 
     Attributes:
         gains: mean over tasks of the reward after the last adaptation, beyond that of the safe policy it began with.
         unsafe: tasks on which any policy of an adaptation was above the budget, by three standard errors.
-        divergence: the one that is taken.
+        chosen: those that are taken.
         steps: of simulation, in all trials.
     """
 
-    divergences: tuple[float, ...]
+    tried: tuple[Options, ...]
     gains: tuple[float, ...]
     unsafe: tuple[int, ...]
-    divergence: float
+    chosen: Options
     steps: int
 
 
@@ -50,32 +60,33 @@ def tune_baselines(
     parameters = tasks.sample(TASKS, Stream.LOCOMOTION_VALIDATION.rng(seed))
     found = {}
     for name in CONTROL_METHODS:
+        tried = grid(name)
         calls = [
-            (policies, name, divergence, tasks.task(parameter), [seed, Stream.LOCOMOTION_VALIDATION, number])
-            for divergence in DIVERGENCES
+            (policies, name, options, tasks.task(parameter), [seed, Stream.LOCOMOTION_VALIDATION, number])
+            for options in tried
             for number, parameter in enumerate(parameters)
         ]
-        trials = list(parallel_map(f"tuning, {name}", try_divergence, calls, jobs, progress))
-        gains = np.array([gain for gain, _ in trials]).reshape(len(DIVERGENCES), TASKS).mean(axis=1)
-        unsafe = np.array([broken for _, broken in trials]).reshape(len(DIVERGENCES), TASKS).sum(axis=1)
+        trials = list(parallel_map(f"tuning, {name}", try_options, calls, jobs, progress))
+        gains = np.array([gain for gain, _ in trials]).reshape(len(tried), TASKS).mean(axis=1)
+        unsafe = np.array([broken for _, broken in trials]).reshape(len(tried), TASKS).sum(axis=1)
         steps = len(calls) * (ADAPTATIONS + 1) * BATCH * policies.units.episode_length
-        chosen = choose_divergence(DIVERGENCES, gains, unsafe)
-        found[name] = Tuning(DIVERGENCES, tuple(gains.tolist()), tuple(unsafe.tolist()), chosen, steps)
+        chosen = tried[best_trial(gains, unsafe)]
+        found[name] = Tuning(tried, tuple(gains.tolist()), tuple(unsafe.tolist()), chosen, steps)
     return found
 
 
-def choose_divergence(divergences: Sequence[float], gains: Floats, unsafe: Any) -> float:
+def best_trial(gains: Sequence[float] | Floats, unsafe: Sequence[int] | Integers) -> int:
     """Of those that were unsafe on the fewest tasks the one that gained most."""
-    return float(divergences[np.lexsort((-np.asarray(gains), unsafe))[0]])
+    return int(np.lexsort((-np.asarray(gains), np.asarray(unsafe)))[0])
 
 
-def try_divergence(
-    policies: PolicyValueSet, method: str, divergence: float, task: Task, seed: list[int]
+def try_options(
+    policies: PolicyValueSet, method: str, options: Options, task: Task, seed: list[int]
 ) -> tuple[float, bool]:
     """What a method gained on a task, and whether it was ever unsafe, both by the very episodes that it learned from:
     each policy has a batch of them, in which nothing about them was known when it was made."""
     episodes = (ADAPTATIONS + 1) * BATCH - 1  # one fewer than would make a policy that nobody runs
-    own = learner(policies, method=method, episodes=episodes, seed=0, divergence=divergence, batch=BATCH)
+    own = learner(policies, method=method, episodes=episodes, seed=0, batch=BATCH, **options)
     streams: dict[int, EpisodeStream] = {}
 
     def stream(index: int) -> EpisodeStream:
