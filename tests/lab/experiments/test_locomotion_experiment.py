@@ -24,6 +24,7 @@ from scipy.optimize import linprog
 from bandit_world import BanditTask
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
 from surefoot.lab.baselines.rollout_buffer import safe_network
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.judging import best
@@ -56,7 +57,7 @@ from surefoot.streams import Stream
 from test_cli import surefoot
 
 DOCS = Path(__file__).parents[3] / "docs"
-METHODS = tuple(name for name in DEFAULT_METHODS if name not in NETWORKS)
+METHODS = tuple(name for name in DEFAULT_METHODS if name not in (*NETWORKS, DOMAIN_RANDOMISED.name))
 
 
 @cache
@@ -175,7 +176,7 @@ def test_methods_that_cannot_move_are_not_simulated() -> None:
     assert found == {
         **dict.fromkeys(("safe-only", "paper"), 0),
         **dict.fromkeys((ON_ROBOTS.name, "pce"), 1500),
-        **dict.fromkeys(("certified-model-free", "certified-returns", ADAPTING), 60),
+        **dict.fromkeys(("certified-model-free", "certified-returns", ADAPTING, "identify-and-look-up"), 60),
     }
     assert learning_episodes(policies(), KNOWN[ADAPTING], small(episodes=20)) == 20
 
@@ -186,7 +187,7 @@ def together() -> TaskRuns:
 
 
 def test_a_method_alone_does_what_it_did_among_others() -> None:
-    alone = adapt_to_task(trained(), "runner", METHODS[-1:], np.array([0.8]), 1, small())
+    alone = adapt_to_task(trained(), "runner", (ADAPTING,), np.array([0.8]), 1, small())
     assert np.array_equal(together().deployed[ADAPTING].rows, alone.deployed[ADAPTING].rows)
     assert np.array_equal(together().deployed[ADAPTING].begins, alone.deployed[ADAPTING].begins)
     for spans in together().deployed.values():
@@ -284,7 +285,7 @@ def test_a_run_writes_what_it_says(folder: Path) -> None:
         each = [family["methods"][name] for family in results["families"].values()]
         assert found["tasks"] == 8 == sum(own["tasks"] for own in each)
         assert found["unsafe_tasks"] == sum(own["unsafe_tasks"] for own in each)
-        assert found["certified"] == (name not in (ON_ROBOTS.name, "pce"))
+        assert found["certified"] == (name not in (ON_ROBOTS.name, "pce", "identify-and-look-up"))
     assert results["methods"]["pce"]["unsafe_tasks"] > 0
     own = results["families"]["runner"]["methods"]
     assert own["safe-only"]["share_final"] == own["paper"]["share_final"] == 0
@@ -382,8 +383,9 @@ def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:
 
 
 def test_methods_that_cannot_be_had_are_named_with_the_reason() -> None:
-    bare = replace(policies(), cells=None)
-    methods, refused = run.available_methods(bare, small())
+    bare = replace(trained(), policies=replace(policies(), cells=None))
+    methods, refused = run.available_methods(bare, small(methods=(*METHODS, DOMAIN_RANDOMISED.name)))
+    assert "was trained for this family" in refused[DOMAIN_RANDOMISED.name]
     assert "pce" in methods
     assert set(refused) >= {"certified-returns", ADAPTING}
     with pytest.raises(InvalidInput, match="methods must hold one that can be run"):
@@ -478,6 +480,7 @@ def test_retraining_leaves_the_set_and_its_origin(
         return {"maml-penalty": MetaTrained(meta, (), 7)}
 
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policies", meta_policies)
+    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.domain_randomised", lambda *given, **_: meta)
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     said: list[Any] = []
     results = run.EXPERIMENT.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
@@ -497,7 +500,7 @@ def test_retraining_leaves_the_set_and_its_origin(
     found = load_shipped("runner")
     assert found.origin.steps == 2250
     assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
-    assert found.starts["maml-penalty"].clip == 3.0
+    assert found.starts["maml-penalty"].clip == found.starts[DOMAIN_RANDOMISED.name].clip == 3.0
     assert run._options(found, "maml-penalty").pop("divergence") == 0.1
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
@@ -535,6 +538,22 @@ def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatc
         run.EXPERIMENT.reproduce(small(retrain=True, methods=("safe-only",), tasks=1), tmp_path, jobs=1)
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
     assert not (tmp_path / "runner.json").exists()
+
+
+def test_the_network_of_domain_randomisation_is_deployed_for_ever_and_judged_by_fresh_episodes() -> None:
+    safe = safe_network(policies())
+    bold = replace(safe, biases=(*safe.biases[:-1], safe.biases[-1] + 0.2))
+    few, name = small(methods=("safe-only", DOMAIN_RANDOMISED.name)), DOMAIN_RANDOMISED.name
+    found = adapt_to_task(trained(**{name: bold}), "runner", few.methods, np.array([0.9]), 0, few)
+    spans = found.deployed[name]
+    assert spans.rows.shape == (1, len(policies().policies) + 1)
+    assert spans.rows[0, -1] == 1.0
+    assert found.count[-1] >= few.judged_others
+    assert found.mean[-1, 0] != found.mean[0, 0]
+    family = run.summarise_family("runner", trained(**{name: bold}), few.methods, [found], few)
+    assert family["methods"][name]["learned"] == 0
+    assert family["methods"][name]["training_steps"] == 6500
+    assert family["methods"][name]["moved"] == 1
 
 
 def test_meta_learners_begin_with_their_own_policy() -> None:

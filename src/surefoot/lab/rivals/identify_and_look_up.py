@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, check_int, check_unit_interval
-from surefoot.bounds.cells import Readings
+from surefoot.bounds.cells import Cells, Readings
 from surefoot.cmdp.episode import Outcomes, add_in_order
+from surefoot.errors import InvalidInput
 from surefoot.lab.rivals.tally import alone, cell_values, noise_before
 from surefoot.learning.calibrated import Setting
 from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
@@ -36,26 +37,26 @@ class Identified:
 @dataclass(frozen=True, eq=False)
 class IdentifyAndLookUp(Method):
     """Attributes:
-    values: [J, P, 1+m] reward and costs of every policy on the tasks of the table.
+    cells: the tasks of the table; where they have readings, signals are looked at.
+    values: [J, P, 1+m] reward and costs of every policy on them.
     expected: [J, k] what an episode of the safe policy reads on average on each of them.
     variance: [k] from episode to episode.
-    readings: how signals are read; None for sums alone.
     after: episodes that the estimate is made of.
     slack: the share of the safe policy's margin that is kept on the estimated task.
     """
 
     name: str
     policies: PolicyValueSet
+    cells: Cells
     values: Floats
     expected: Floats
     variance: Floats
-    readings: Readings | None
     after: int
     slack: float
 
     @property
     def observes(self) -> Observes:
-        return "sums" if self.readings is None else "signals"
+        return "sums" if self.cells.readings is None else "signals"
 
     def start(self) -> Identified:
         return Identified(np.zeros(len(self.variance)), 0, SAFE_MIXTURE)
@@ -81,9 +82,9 @@ class IdentifyAndLookUp(Method):
 
     def read(self, drawn: Integers, outcomes: Outcomes) -> Floats:
         """[n, k] the sums of episodes, and their signals."""
-        if self.readings is None:
+        if self.cells.readings is None:
             return outcomes.sums
-        return np.concatenate([outcomes.sums, self.readings.signals.of_outcomes(drawn, outcomes)], axis=1)
+        return np.concatenate([outcomes.sums, self.cells.readings.signals.of_outcomes(drawn, outcomes)], axis=1)
 
     def look_up(self, task: int) -> int:
         """The policy that earns most of those that are expected to keep the budgets there."""
@@ -107,13 +108,15 @@ def make(policies: PolicyValueSet, terms: MethodArgs, after: int = 1, slack: flo
     check_int("after", after)
     if slack != 0:
         check_unit_interval("slack", slack)
+    cells = policies.cells
+    if cells is None:
+        raise InvalidInput(f"policies must hold value bounds over tasks (cells) for {terms.name}, got none")
     _, values = cell_values(policies, terms.name)
-    readings = policies.cells.readings if policies.cells is not None else None
     expected, variance = values[:, SAFE], noise_before(policies)[SAFE]
-    if readings is not None:
-        own, spread = _simulated_signals(readings)
+    if cells.readings is not None:
+        own, spread = _simulated_signals(cells.readings)
         expected, variance = np.concatenate([expected, own], axis=1), np.concatenate([variance, spread])
-    return IdentifyAndLookUp(terms.name, policies, values, expected, variance, readings, after, slack)
+    return IdentifyAndLookUp(terms.name, policies, cells, values, expected, variance, after, slack)
 
 
 LEAST_SPREAD = 1e-3  # of a signal, which lies in [0, 1]

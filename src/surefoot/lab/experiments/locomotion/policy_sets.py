@@ -23,6 +23,7 @@ from surefoot.bounds.simulation import LOOK_PART
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.interrupts import defer_sigint
+from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, safe_network
 from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionFamily
 from surefoot.learning.spec import MethodSpec
@@ -46,9 +47,9 @@ class Origin:
         version: of the package.
         seconds: that it took.
         steps: of training experts and the safe policy, as far as planned: who fails a test is trained further.
-        meta_steps: of training each of the meta-policies, from the safe policy on.
-        starts: SHA-256 of each file with a meta-policy, by method.
-        accepted: updates of each of these that its meta-training accepted, where that is known.
+        meta_steps: of training each of the meta-policies, and the domain-randomised one, from the safe policy on.
+        starts: SHA-256 of the file of each of these, by method.
+        accepted: updates of each meta-policy that its meta-training accepted, where that is known.
         tuning: how the step of each baseline was chosen (`Tuning`), where it was.
         simulated: steps of bounds and signals (`simulated_steps`).
         baselines: the command that tuned and meta-trained the baselines, where it is known.
@@ -141,14 +142,17 @@ def train_baselines(
     progress: Progress = silent,
 ) -> FamilyPolicies:
     """Baselines of the policy set of a family: steps tuned on validation tasks, then meta-policies."""
-    from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps
+    from surefoot.lab.experiments.locomotion.training import domain_randomised, meta_policies, meta_steps
     from surefoot.lab.experiments.locomotion.tuning import tune_baselines
 
     family = FAMILIES[name]
     tuning = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
     options = {method: found.chosen for method, found in tuning.items()}
-    learned = meta_policies(family, safe_network(policies), options, seed=seed, share=share, progress=progress)
-    stored = {method: safetensors.numpy.save(found.policy.to_arrays()) for method, found in learned.items()}
+    how: dict[str, Any] = {"seed": seed, "share": share, "progress": progress}
+    learned = meta_policies(family, safe_network(policies), options, **how)
+    starts = {method: found.policy for method, found in learned.items()}
+    starts[DOMAIN_RANDOMISED.name] = domain_randomised(family, safe_network(policies), **how)
+    stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
     origin = replace(
         origin,
         baselines=_command(name, "--retrain-baselines", share, seed),
@@ -160,7 +164,7 @@ def train_baselines(
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
     with defer_sigint():
         files.write_files(out, {**{_file(name, method): content for method, content in stored.items()}, **told})
-    return FamilyPolicies(policies, {method: found.policy for method, found in learned.items()}, origin)
+    return FamilyPolicies(policies, starts, origin)
 
 
 def _command(name: str, what: str, share: float, seed: int) -> str:

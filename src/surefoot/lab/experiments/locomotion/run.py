@@ -16,6 +16,7 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
+from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
 from surefoot.lab.baselines.rollout_buffer import first_network
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
@@ -61,7 +62,7 @@ def family_policies(name: str, settings: LocomotionSettings, bench: Bench) -> Fa
 def adapt_family(name: str, trained: FamilyPolicies, settings: LocomotionSettings, bench: Bench) -> dict[str, Any]:
     """One family: every method on fresh tasks."""
     began = time.perf_counter()
-    methods, refused = available_methods(trained.policies, settings)
+    methods, refused = available_methods(trained, settings)
     parameters = FAMILIES[name].tasks().sample(settings.tasks, Stream.LOCOMOTION_TASKS.rng(settings.seed))
     known = known_episodes(name, trained.policies.policies, parameters, settings, bench)
     calls = [(trained, name, methods, each, number, settings, known) for number, each in enumerate(parameters)]
@@ -73,13 +74,15 @@ def adapt_family(name: str, trained: FamilyPolicies, settings: LocomotionSetting
     }
 
 
-def available_methods(policies: PolicyValueSet, settings: LocomotionSettings) -> tuple[list[str], dict[str, str]]:
+def available_methods(trained: FamilyPolicies, settings: LocomotionSettings) -> tuple[list[str], dict[str, str]]:
     """The methods that can be had with a policy set, and why the others cannot."""
 
     def make(name: str) -> None:
         if name in NETWORKS and not settings.network_tasks:
             raise InvalidInput("network_tasks is 0")
-        learner(policies, method=KNOWN[name], episodes=settings.episodes, risk=settings.risk)
+        if name == DOMAIN_RANDOMISED.name and name not in trained.starts:
+            raise InvalidInput("no such network was trained for this family (--retrain-baselines)")
+        learner(trained.policies, method=KNOWN[name], episodes=settings.episodes, risk=settings.risk)
 
     return available(settings.methods, make)
 

@@ -10,6 +10,7 @@ from typing import Any
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
+from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
 from surefoot.lab.experiments.frame import (
     Applies,
     ExperimentSettings,
@@ -123,9 +124,12 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
 REFERENCE, ADAPTING = "safe-only", "certified-signals"
 # Networks that are trained on at test time; each needs an episode's steps, and deploys policies of its own.
 NETWORKS: Mapping[str, MethodSpec] = CONTROL_METHODS
-KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ON_ROBOTS.name: ON_ROBOTS, **NETWORKS})
+KNOWN: Mapping[str, MethodSpec] = MappingProxyType(
+    {**METHODS, ON_ROBOTS.name: ON_ROBOTS, DOMAIN_RANDOMISED.name: DOMAIN_RANDOMISED, **NETWORKS}
+)
 DEFAULT_METHODS = (
     *(REFERENCE, "paper", ON_ROBOTS.name, "pce", "certified-model-free", "certified-returns", ADAPTING),
+    *("identify-and-look-up", DOMAIN_RANDOMISED.name),
     *NETWORKS,
 )
 EPISODES = 6000  # of the runs behind the paper's figure of Hopper

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.control.cpo import crpo
+from surefoot.control.improvement import Progress as Batch
 from surefoot.control.improvement import Settings as Loop
 from surefoot.control.improvement import improve, resume
 from surefoot.control.trust_region import Region
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
+from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
 from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_train
 from surefoot.lab.baselines.network_adaptation import META_LEARNERS
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
@@ -91,9 +94,7 @@ def meta_policies(
 ) -> dict[str, MetaTrained]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
     policy on, adapting with these options. An error if the meta-training of one of them never moves it."""
-    tasks = family.tasks()
-    (low, high), *_ = tasks.distribution.support
-    chosen = [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
+    chosen = _meta_tasks(family)
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
     settings = _meta_settings(share)
     return {
@@ -109,6 +110,30 @@ def meta_policies(
         )
         for k, (name, rules) in enumerate(META_RULES.items())
     }
+
+
+def domain_randomised(
+    family: LocomotionFamily, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
+) -> NetworkPolicy:
+    """The safe policy trained further by CRPO on the tasks of meta-training, for as many steps as a meta-policy: up the
+    reward of all of them, or down the cost where it is worst."""
+    tasks, rules = _meta_tasks(family), Schooling(lanes=META_TASKS * META_LANES)
+    course, rng = side_by_side(tasks, np.zeros(1), rules), np.random.default_rng([seed, len(META_RULES)])
+    settings = replace(rules.settings, steps=meta_steps(tasks[0].units.episode_length, share))
+    start = resume(safe, course.world, settings, rng)
+
+    def observe(batch: Batch) -> None:
+        progress(f"training, {DOMAIN_RANDOMISED.name}", batch.steps, settings.steps)
+
+    words: Any = {"groups": course.groups, "budget": course.budget, "start": start, "observer": observe}
+    return improve(course.world, crpo(), settings=settings, rng=rng, **words).policy
+
+
+def _meta_tasks(family: LocomotionFamily) -> list[Any]:
+    """Spread evenly over the family, its ends left out."""
+    tasks = family.tasks()
+    (low, high), *_ = tasks.distribution.support
+    return [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
 
 
 def _show_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
