@@ -15,8 +15,9 @@ from scipy.optimize import minimize
 from bandit_world import BUDGET, STEPS, BanditWorld
 from surefoot.cmdp.units import Units
 from surefoot.control.cpo import constrained_step, cpo, crpo
-from surefoot.control.improvement import Settings, TrainState, Update, improve
+from surefoot.control.improvement import AdvantageBatch, Memory, Settings, TrainState, Update, improve
 from surefoot.control.mlp_policy import MLPPolicy
+from surefoot.control.networks import Actor
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.control.trust_region import Region
 
@@ -64,6 +65,23 @@ def gain_of(trained: TrainState) -> float:
     policy = trained.policy
     assert isinstance(policy, MLPPolicy)
     return float(np.diff(policy.mean(np.array([[-1.0], [1.0]]))[:, 0])[0] / 2)
+
+
+def test_every_update_goes_by_the_cost_of_the_policy_that_it_updates() -> None:
+    """However small the batch, episodes end in every lane and group, and none of an earlier policy is counted."""
+    lessons = []
+
+    def update(actor: Actor, lesson: AdvantageBatch, memory: Memory, rng: np.random.Generator) -> tuple[Actor, Memory]:
+        lessons.append(lesson)
+        return actor, memory
+
+    world, groups = BanditWorld(np.ones(6)), [0, 0, 0, 1, 1, 1]
+    small = replace(QUICK, batch=1, steps=3 * 6 * STEPS)
+    trained = improve(world, update, settings=small, rng=np.random.default_rng(0), groups=groups)
+    assert [each.steps for each in trained.history] == [6 * STEPS, 12 * STEPS, 18 * STEPS]
+    assert len({float(each.sums[1]) for each in trained.history}) == 3
+    assert len({tuple(lesson.excess.ravel()) for lesson in lessons}) == 3
+    assert all(lesson.excess[0] != lesson.excess[1] for lesson in lessons)
 
 
 @pytest.mark.long

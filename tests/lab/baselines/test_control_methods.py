@@ -32,6 +32,7 @@ from surefoot.lab.baselines.advantages import (
     observations_before,
     ridge_fit,
     rollout_samples,
+    round_down,
     value_features,
 )
 from surefoot.lab.baselines.batch_adaptation import BatchAdaptation
@@ -124,6 +125,15 @@ def test_the_worth_of_steps_is_what_a_cost_of_one_in_each_adds_up_to(lengths: li
         costs = np.full((sum(lengths), 1), cost)
         worth = np.mean(sums[:, 1]) if cost else np.mean(lengths)  # of what costs nothing no discount is seen
         assert steps_worth(costs, cost * sums, np.array(lengths)) == pytest.approx(worth)
+
+
+@given(st.integers(1, 100_000))
+def test_numbers_of_samples_are_few_and_nearly_all_of_them(count: int) -> None:
+    kept = round_down(count)
+    assert 7 / 8 * count <= kept <= count
+    assert kept == count if count < 1000 or count in (1000, 2000, 4000, 8000) else kept % 125 == 0
+    octave = {round_down(each) for each in range(4000, 8000)}
+    assert octave == set(range(4000, 8000, 500))
 
 
 def test_samples_are_centred_and_the_excess_is_per_step() -> None:

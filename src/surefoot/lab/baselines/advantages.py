@@ -26,7 +26,7 @@ from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, RolloutBuffer
 FEATURES = 400  # random ones, besides the first powers of observations and time
 RIDGE = 1e-3  # for each step
 FARTHEST = 5.0  # that a normalised observation counts
-GRAIN = 100  # of a thousand samples or more some are left out, so that compiled functions meet few different numbers
+FEW = 1_000  # samples, none of which is left out
 
 
 class Samples(NamedTuple):
@@ -53,9 +53,15 @@ def rollout_samples(
     """Of episodes that `policy` ran, `actor` being its network."""
     inputs = normalise(policy, observations_before(told))
     advantages = estimate_advantages(told, inputs, horizon, rules.discount, rules.trace)
-    n = len(inputs) if len(inputs) < 10 * GRAIN else len(inputs) // GRAIN * GRAIN
+    n = round_down(len(inputs))
     excess = (told.sums[:, 1:].mean(axis=0) - units.budget) / steps_worth(told.paid[:, 1:], told.sums, told.steps)
     return samples_of(actor, inputs[:n], told.actions[:n], advantages[:n], excess, rules.standardised)
+
+
+def round_down(count: int) -> int:
+    """Of a thousand samples or more up to an eighth is left out: functions are compiled anew for every number."""
+    step = FEW * 2 ** int(np.log2(max(count, FEW) / FEW)) // 8
+    return count if count < FEW else count // step * step
 
 
 def observations_before(told: RolloutBuffer) -> Floats:
