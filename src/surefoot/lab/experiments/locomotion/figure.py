@@ -78,7 +78,7 @@ def _moving(family: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _curve(name: str, own: Mapping[str, Any], reward_safe: Sequence[float]) -> dict[str, list[float]]:
-    """As far as the method learns, with the first episode of what it then keeps; the reference to the end.
+    """As far as the method learns, with the first episode of what it then keeps; to the end if it never learns.
 
     Older results have no gain: its mean follows from that of the reward, on the first tasks; its quantiles do not.
     """
@@ -87,7 +87,7 @@ def _curve(name: str, own: Mapping[str, Any], reward_safe: Sequence[float]) -> d
         curve["gain_mean"] = (np.array(curve["reward_mean"]) - np.mean(reward_safe[: own["tasks"]])).tolist()
         curve |= {f"gain_{part}": curve["gain_mean"] for part in ("low", "high")}
     last = own["learned"] + 1
-    if name == REFERENCE or last >= curve["episode"][-1]:
+    if not own["learned"] or last >= curve["episode"][-1]:
         return curve
     drawn = sum(episode < last for episode in curve["episode"])
     ended = {part: [*values[:drawn], values[-1]] for part, values in curve.items()}

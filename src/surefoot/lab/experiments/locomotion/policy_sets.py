@@ -226,6 +226,7 @@ def simulated_steps(
 
 def steps_before(spec: MethodSpec, trained: int, simulated: Mapping[str, int]) -> int:
     """Before the first episode of a method whose policies took `trained` steps: what is certified rests on bounds, if
-    only on the one that the safe policy is feasible, and what reads signals on signals."""
-    bounds = simulated[SAMPLE] + simulated[HELD_OUT] if spec.certified else 0
-    return trained + bounds + (simulated[SIGNALS] if spec.needs == "signals" else 0)
+    only on the one that the safe policy is feasible, what goes by cells on what was simulated for these, and what reads
+    signals on signals."""
+    bounds = simulated[SAMPLE] + simulated[HELD_OUT] if spec.certified or spec.needs in ("cells", "signals") else 0
+    return trained + bounds + (simulated[SIGNALS] if spec.observes == "signals" else 0)
