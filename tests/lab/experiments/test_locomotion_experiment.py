@@ -480,7 +480,7 @@ def test_retraining_leaves_the_set_and_its_origin(
         return {"maml-penalty": MetaTrained(meta, (), 7)}
 
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policies", meta_policies)
-    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.domain_randomised", lambda *given, **_: meta)
+    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_across_domains", lambda *given, **_: meta)
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     said: list[Any] = []
     results = run.EXPERIMENT.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))

@@ -73,7 +73,7 @@ def test_domain_randomisation_takes_the_steps_that_are_told(shipped: dict[str, F
     training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
     safe, seen = safe_network(shipped["half-cheetah-motors"].policies), []
     family = FAMILIES["half-cheetah-motors"]
-    found = training.domain_randomised(family, safe, seed=0, share=0.01, progress=lambda *far: seen.append(far))
+    found = training.train_across_domains(family, safe, seed=0, share=0.01, progress=lambda *far: seen.append(far))
     assert seen[-1][1] == seen[-1][2] == training.meta_steps(200, 0.01) == 24_000
     assert not same_network(found, safe)
 

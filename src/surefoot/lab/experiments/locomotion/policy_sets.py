@@ -142,7 +142,7 @@ def train_baselines(
     progress: Progress = silent,
 ) -> FamilyPolicies:
     """Baselines of the policy set of a family: steps tuned on validation tasks, then meta-policies."""
-    from surefoot.lab.experiments.locomotion.training import domain_randomised, meta_policies, meta_steps
+    from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps, train_across_domains
     from surefoot.lab.experiments.locomotion.tuning import tune_baselines
 
     family = FAMILIES[name]
@@ -151,7 +151,7 @@ def train_baselines(
     how: dict[str, Any] = {"seed": seed, "share": share, "progress": progress}
     learned = meta_policies(family, safe_network(policies), options, **how)
     starts = {method: found.policy for method, found in learned.items()}
-    starts[DOMAIN_RANDOMISED.name] = domain_randomised(family, safe_network(policies), **how)
+    starts[DOMAIN_RANDOMISED.name] = train_across_domains(family, safe_network(policies), **how)
     stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
     origin = replace(
         origin,

@@ -112,7 +112,7 @@ def meta_policies(
     }
 
 
-def domain_randomised(
+def train_across_domains(
     family: LocomotionFamily, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
 ) -> NetworkPolicy:
     """The safe policy trained further by CRPO on the tasks of meta-training, for as many steps as a meta-policy: up the
