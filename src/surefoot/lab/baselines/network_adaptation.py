@@ -117,14 +117,14 @@ def meta_cpo_adapt(actor: Actor, samples: Samples, rules: MetaCpoRules) -> Actor
     reward, cost = surrogate_of(samples, 0), surrogate_of(samples, pressing_cost(samples))
     begun, gain, dearer = jax.lax.stop_gradient((actor, g @ step, b @ step))
 
-    def as_expected(tried: Actor, scale: jax.Array) -> jax.Array:
+    def changes_enough(tried: Actor, scale: jax.Array) -> jax.Array:
         changes = reward(tried) - reward(begun), cost(tried) - cost(begun)
         expected = scale * gain, scale * dearer  # 0 for what nothing was paid for
         return jnp.array(
             [c * jnp.sign(e) >= LEAST_RATIO * abs(e) for c, e in zip(changes, expected, strict=True)]
         ).all()
 
-    return apply_step(actor, backtrack(actor, step, samples.inputs, rules.divergence, as_expected))
+    return apply_step(actor, backtrack(actor, step, samples.inputs, rules.divergence, changes_enough))
 
 
 def meta_cpo_update(

@@ -17,8 +17,7 @@ import numpy as np
 from surefoot.arrays import Floats, Integers, check_int, check_unit_interval
 from surefoot.bounds.cells import Cells, Readings
 from surefoot.cmdp.episode import Outcomes, add_in_order
-from surefoot.errors import InvalidInput
-from surefoot.lab.rivals.tally import alone, cell_values, noise_before
+from surefoot.lab.rivals.tally import alone, cell_values, cells_of, noise_before
 from surefoot.learning.calibrated import Setting
 from surefoot.learning.method import SAFE, SAFE_MIXTURE, Certificate, Method, Mixture, Observes, Step
 from surefoot.learning.spec import MethodArgs, MethodSpec
@@ -108,10 +107,7 @@ def make(policies: PolicyValueSet, terms: MethodArgs, after: int = 1, slack: flo
     check_int("after", after)
     if slack != 0:
         check_unit_interval("slack", slack)
-    cells = policies.cells
-    if cells is None:
-        raise InvalidInput(f"policies must hold value bounds over tasks (cells) for {terms.name}, got none")
-    _, values = cell_values(policies, terms.name)
+    cells, (_, values) = cells_of(policies, terms.name), cell_values(policies, terms.name)
     expected, variance = values[:, SAFE], noise_before(policies)[SAFE]
     if cells.readings is not None:
         own, spread = _simulated_signals(cells.readings)

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from surefoot.arrays import Floats, Integers
+from surefoot.bounds.cells import Cells
 from surefoot.bounds.widening import shrink_bounds
 from surefoot.cmdp.episode import Outcomes
 from surefoot.errors import InvalidInput
@@ -139,12 +140,17 @@ STATES = (RivalState, Tally)
 # ------------------------------------------------------------------------------------- what is known before any episode
 
 
+def cells_of(policies: PolicyValueSet, method: str) -> Cells:
+    """The sampled tasks, which a method may need."""
+    if policies.cells is None:
+        raise InvalidInput(f"policies must hold value bounds over tasks (cells) for {method}, got none")
+    return policies.cells
+
+
 def cell_values(policies: PolicyValueSet, method: str) -> tuple[Floats, Floats]:
     """[J] and [J, P, 1+m] probabilities of sampled tasks, and the reward and costs of every policy on each: the middles
     of the cells' bounds."""
-    cells = policies.cells
-    if cells is None:
-        raise InvalidInput(f"policies must hold value bounds over tasks (cells) for {method}, got none")
+    cells = cells_of(policies, method)
     values = shrink_bounds(cells, 0.0).lower.copy()
     values[..., 1:] = policies.units.budget - values[..., 1:]
     return cells.prior / cells.prior.sum(), values
