@@ -12,7 +12,7 @@ import pytest
 
 import surefoot as sf
 from surefoot.errors import InvalidInput
-from surefoot.lab.water.family import BUDGET, MOST_POWER, RESERVE
+from surefoot.lab.water.family import BUDGET, MOST_POWER, RESERVE, SimulatedDays, _remember_set
 from surefoot.lab.water.network import network_digest, network_file, open_network, time_below
 from surefoot.lab.water.settings import CANDIDATES, SAFE, PumpSpeed
 from surefoot.policyset.stored_arrays import DECODERS
@@ -159,6 +159,30 @@ def test_a_coarse_network_has_the_same_demand_in_fewer_pipes(epanet: Any) -> Non
         sf.tasks.water(network="Net4").digest()
 
 
+def test_days_of_a_set_are_simulated_once(epanet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever draws from them draws days that a policy lives, however it is told; a folder keeps them."""
+    tasks = sf.tasks.water(grid=2, day_set=6, keep=str(tmp_path / "kept"))
+    task = tasks.task((0.85, 0.87))
+    days = task.episodes(PumpSpeed(0.7), 24)
+    drawn, again = (days.run(40, np.random.default_rng(7), transitions=True) for _ in range(2))
+    assert np.array_equal(drawn.sums, again.sums)
+    lived = sf.controller(lambda observation, step: [0.7], name="the same", vectorised=False)
+    simulated = task.episodes(lived, 24).run(40, np.random.default_rng(7), transitions=True)
+    assert np.array_equal(drawn.sums, simulated.sums)
+    assert np.array_equal(drawn.watched().observations, simulated.watched().observations)
+    assert np.array_equal(drawn.watched().actions, simulated.watched().actions)
+    assert len(np.unique(drawn.reward)) <= 6
+    half = task.episodes(PumpSpeed(0.7), 12).run(40, np.random.default_rng(7), transitions=True)
+    assert np.array_equal(half.watched().observations, drawn.watched().observations[:, :13])
+
+    _remember_set.cache_clear()
+    monkeypatch.setattr(SimulatedDays, "live", None)  # nothing is simulated a second time
+    assert np.array_equal(days.run(40, np.random.default_rng(7)).sums, drawn.sums)
+    assert tasks.digest() == sf.tasks.water(grid=2, day_set=6).digest()
+    assert tasks.digest() != sf.tasks.water(grid=2, day_set=7).digest()
+    assert task.digest() != sf.tasks.water().task((0.85, 0.87)).digest()
+
+
 # -------------------------------------------------------------------------------------------------------- without wntr
 
 
@@ -171,6 +195,15 @@ def test_a_speed_is_stored_as_a_number() -> None:
         PumpSpeed(2.0)
     with pytest.raises(InvalidInput, match=r"^speed must be one number, got shape \[2\]"):
         PumpSpeed.from_arrays({"speed": np.ones(2)})
+
+
+def test_towns_on_a_grid() -> None:
+    drawn = sf.tasks.water(0.7, 0.8, 0.9, 1.0, grid=2).sample(50, np.random.default_rng(0))
+    assert {tuple(each) for each in drawn.tolist()} == {(0.7, 0.9), (0.7, 1.0), (0.8, 0.9), (0.8, 1.0)}
+    with pytest.raises(InvalidInput, match=r"^grid must be 0, or lie within 2 and 100, got 1"):
+        sf.tasks.water(grid=1)
+    with pytest.raises(InvalidInput, match=r"^day_set must"):
+        sf.tasks.water(day_set=-1)
 
 
 @pytest.mark.parametrize("parameter", [[0.0, 1.0], [0.8]])

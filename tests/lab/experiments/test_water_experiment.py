@@ -12,14 +12,14 @@ import pytest
 from surefoot.errors import InvalidInput
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.savings import DEFAULT_METHODS
-from surefoot.lab.experiments.water import EXPERIMENT, QUICK, WaterSettings, page, tables
+from surefoot.lab.experiments.water import DAYS, EXPERIMENT, QUICK, WaterSettings, page, tables
 from surefoot.lab.water.network import open_network
 from surefoot.report.page import render
 
 SMALL: dict[str, Any] = {
     **QUICK,
-    **{"towns": 2, "days": 4, "risk": 0.9, "cells": 4, "holdout": 5, "uncovered": 0.8, "episodes": 160},
-    **{"learned_towns": 8, "learned_days": 2, "judged_days": 20, "most_judged_days": 20},
+    **{"towns": 2, "day_set": 10, "days": 4, "risk": 0.5, "uncovered": 0.4, "candidates": 1},
+    **{"learned_towns": 8, "learned_days": 8, "judged_days": 400, "most_judged_days": 400},
 }
 
 
@@ -32,7 +32,7 @@ def epanet() -> None:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(("name", "value"), [("towns", 0), ("risk", 1.5), ("trained_on", "Net4"), ("uncovered", 0.0)])
+@pytest.mark.parametrize(("name", "value"), [("towns", 0), ("risk", 1.5), ("trained_on", "Net4"), ("day_set", -1), ("uncovered", 0.0)])
 def test_settings_are_checked(name: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=rf"^{name} must"):
         WaterSettings(**{name: value})
@@ -41,10 +41,12 @@ def test_settings_are_checked(name: str, value: Any) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("trained_on", ["Net3", "Net3-coarse"])
 def test_a_small_run(epanet: None, trained_on: str, tmp_path: Path) -> None:
-    settings = WaterSettings(**{**SMALL, "trained_on": trained_on, "calibrated": 3, "calibration_days": 20})
+    settings = WaterSettings(**{**SMALL, "trained_on": trained_on, "calibrated": 3, "calibration_days": 200})
     EXPERIMENT.reproduce(settings, tmp_path, jobs=1)
     results = json.loads((tmp_path / "results.json").read_text())
     assert {"report.html", "water.png", "water.policyset"} <= {path.name for path in tmp_path.iterdir()}
+    networks = 1 if trained_on == "Net3" else 2
+    assert len(list((tmp_path / DAYS).iterdir())) == networks * 2 * 2 * 2  # each town and speed was simulated once
     assert set(results["methods"]) | set(results["refused"]) >= set(DEFAULT_METHODS)
     safe = results["methods"]["safe-only"]
     assert (safe["tasks"], safe["share"], safe["moved"]) == (2, 0.0, 0)

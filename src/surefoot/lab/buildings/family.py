@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import lru_cache
-from io import BytesIO
-from pathlib import Path
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -21,11 +19,10 @@ from surefoot.cmdp.episode import Observed, Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.files import write_file
 from surefoot.lab.buildings import office
 from surefoot.lab.buildings.office import HOURS, OCCUPIED, Winter, building_digest, simulate_winter, winter_digest
 from surefoot.lab.buildings.settings import RestartHour
-from surefoot.tasks.distribution import Finite, Uniform
+from surefoot.lab.simulated_once import keep_arrays, uniform_or_grid
 from surefoot.tasks.task_distribution import TaskDistribution
 
 WORKING_HOURS = OCCUPIED[1] - OCCUPIED[0]
@@ -33,7 +30,6 @@ BUDGET = 0.03
 MOST_POWER = 72.0  # kW: of coils at all of their capacity, and of fans
 JANUARY = 31  # days
 FEWEST_DAYS, MOST_DAYS = 8, 90
-MOST_GRID = 100
 WINTERS = 1024  # that a process remembers
 
 SPACES = "1 constraint(s), observations [coldest room °C, outdoors °C, kWh], actions [heated to °C]"
@@ -76,12 +72,9 @@ def buildings(
         keep: folder in which simulated winters are kept for other processes and later runs; "" for none.
     """
     low, high = (float(least_capacity), float(least_infiltration)), (float(most_capacity), float(most_infiltration))
-    if grid == 1 or check_int("grid", grid, least=0) > MOST_GRID:
-        raise InvalidInput(f"grid must be 0, or lie within 2 and {MOST_GRID}, got {grid}")
-    lines = np.linspace(low, high, grid).T
     return TaskDistribution(
         build=_Build(winter_days, keep),
-        distribution=Finite(np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)) if grid else Uniform(low, high),
+        distribution=uniform_or_grid(low, high, grid),
         recipe={
             "family": "buildings",
             "least_capacity": low[0],
@@ -195,12 +188,5 @@ class DrawnDays:
 
 @lru_cache(maxsize=WINTERS)
 def _remember_winter(capacity: float, infiltration: float, hour: int, days: int, keep: str) -> Winter:
-    if not keep:
-        return simulate_winter(capacity, infiltration, hour, days)
-    place = Path(keep) / f"{winter_digest(capacity, infiltration, hour, days)[:24]}.npz"
-    if not place.exists():
-        made, file = simulate_winter(capacity, infiltration, hour, days), BytesIO()
-        np.savez(file, seen=made.seen, cold=made.cold)
-        write_file(place, file.getvalue(), argument="keep")
-    with np.load(place, allow_pickle=False) as found:
-        return Winter(found["seen"], found["cold"])
+    told = capacity, infiltration, hour, days
+    return Winter(**keep_arrays(keep, partial(winter_digest, *told), lambda: vars(simulate_winter(*told))))

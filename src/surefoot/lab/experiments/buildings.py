@@ -47,7 +47,7 @@ class BuildingsSettings(frame.ExperimentSettings):
     buildings: int = option(100, "Fresh buildings.", least=1, fact="buildings")
     days: int = frame.episodes_option(60, "Days per building.", fact="days per building")
     methods: tuple[str, ...] = option(DEFAULT_METHODS, "Comma-separated names.", choices=METHODS)
-    grid: int = option(0, "Capacities and infiltrations on a grid of so many each; 0: any between.", least=0)
+    grid: int = option(5, "Capacities and infiltrations on a grid of so many each; 0: any between.", least=0)
     winter_days: int = option(JANUARY, "Days that are simulated, from 1 January on.", least=FEWEST_DAYS, most=MOST_DAYS)
     risk: float = frame.risk_option()
     seed: int = frame.seed_option()
@@ -80,9 +80,11 @@ QUICK = {
 def run(settings: BuildingsSettings, bench: Bench) -> dict[str, Any]:
     """Bound, calibrate and adapt; a run that was interrupted goes on with the winters that it left."""
     building_digest()  # whoever lacks EnergyPlus is told before anything else
+    keep = str(bench.out.absolute() / WINTERS)
+    tasks = buildings(grid=settings.grid, winter_days=settings.winter_days, keep=keep)
     study = Study(
         WORDS,
-        _tasks(settings, bench),
+        tasks,
         settings.buildings,
         settings.days,
         settings.methods,
@@ -94,13 +96,13 @@ def run(settings: BuildingsSettings, bench: Bench) -> dict[str, Any]:
         settings.most_judged_days,
         (Stream.BUILDINGS_TASKS, Stream.BUILDINGS_RUNS, Stream.BUILDINGS_EVALUATION),
     )
-    return savings.run_study(study, partial(bound_restarts, settings, bench), bench, POLICY_SET)
+    return savings.run_study(study, partial(bound_restarts, settings, tasks, bench), bench, POLICY_SET)
 
 
-def bound_restarts(settings: BuildingsSettings, bench: Bench) -> PolicyValueSet:
+def bound_restarts(settings: BuildingsSettings, tasks: TaskDistribution, bench: Bench) -> PolicyValueSet:
     """What the restart hours do to as good as every building."""
     return policy_set(
-        _tasks(settings, bench),
+        tasks,
         safe=SAFE,
         candidates=dict(list(CANDIDATES.items())[: settings.candidates]),
         seed=settings.seed,
@@ -111,10 +113,6 @@ def bound_restarts(settings: BuildingsSettings, bench: Bench) -> PolicyValueSet:
         jobs=bench.jobs,
         progress=bench.progress,
     )
-
-
-def _tasks(settings: BuildingsSettings, bench: Bench) -> TaskDistribution:
-    return buildings(grid=settings.grid, winter_days=settings.winter_days, keep=str(bench.out.absolute() / WINTERS))
 
 
 # ------------------------------------------------------------------------------------------------------------- the page

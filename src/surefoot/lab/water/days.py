@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from surefoot.arrays import Floats
 
@@ -24,6 +24,12 @@ class WaterDays:
 
     demand: Floats
     fill: Floats
+
+    def __len__(self) -> int:
+        return len(self.demand)
+
+    def take(self, chosen: NDArray[np.int64]) -> WaterDays:
+        return WaterDays(self.demand[chosen], self.fill[chosen])
 
 
 def sample_days(n: int, junctions: int, tanks: int, rng: np.random.Generator) -> WaterDays:

@@ -30,6 +30,7 @@ from surefoot.report.metrics import binomial_interval
 from surefoot.simulate.pool import SharedStreams
 from surefoot.simulate.runner import ROUNDING, simulate
 from surefoot.streams import Stream
+from surefoot.tasks.task_distribution import TaskDistribution
 
 # -------------------------------------------------------------------------------------------------------------- the run
 
@@ -41,18 +42,19 @@ def run(settings: RivalSettings, bench: Bench) -> dict[str, Any]:
 def compare(name: str, settings: RivalSettings, bench: Bench) -> dict[str, Any]:
     """Train, calibrate, run everybody on fresh tasks, and judge."""
     began = time.perf_counter()
-    policies = policies_for(name, settings.policies, settings.seed, settings.small, bench)
-    protocol = Protocol(name, policies, settings)
+    tasks = SYSTEMS[name].tasks_in(settings.policies or str(bench.out))
+    policies = policies_for(name, tasks, settings.policies, settings.seed, settings.small, bench)
+    protocol = Protocol(name, tasks, policies, settings)
     contenders = [Contender(method, setting) for method in settings.methods for setting in protocol.settings(method)]
     calibrations = protocol.calibrate(bench)
-    parameters = protocol.system.tasks().sample(settings.tasks, _rng(settings.seed, Stream.RIVALS_TASKS))
+    parameters = tasks.sample(settings.tasks, _rng(settings.seed, Stream.RIVALS_TASKS))
     calls = [(protocol, contenders, parameter, number) for number, parameter in enumerate(parameters)]
-    tasks = bench.map(f"{name}: adapting", run_on_task, calls)
-    rows = [summarise([task[k] for task in tasks], protocol) for k in range(len(contenders))]
+    runs = bench.map(f"{name}: adapting", run_on_task, calls)
+    rows = [summarise([own[k] for own in runs], protocol) for k in range(len(contenders))]
     return {
         **protocol.plain(),
         "seconds": time.perf_counter() - began,
-        "possible": [task[0].possible for task in tasks],
+        "possible": [own[0].possible for own in runs],
         "methods": {
             method: _method_results(
                 protocol.certified(method),
@@ -78,6 +80,7 @@ class Protocol:
     """What all methods have in common on a system."""
 
     name: str
+    tasks: TaskDistribution
     policies: PolicyValueSet
     asked: RivalSettings
 
@@ -133,7 +136,7 @@ class Protocol:
             return {}
         return calibrate_side_by_side(
             self.policies,
-            self.system.tasks(),
+            self.tasks,
             paths,
             attempt=0,
             episodes=self.episodes,
@@ -177,7 +180,7 @@ class TaskRun:
 
 def run_on_task(protocol: Protocol, contenders: Sequence[Contender], parameter: Floats, number: int) -> list[TaskRun]:
     """All of them see the same episodes of the same policies."""
-    task = protocol.system.tasks().task(parameter)
+    task = protocol.tasks.task(parameter)
     seed = int(_rng(protocol.asked.seed, Stream.RIVALS_RUNS, number).integers(2**32))
     learners = [protocol.learner(one, seed) for one in contenders]
     shared = shared_streams(task, protocol, seed)

@@ -15,15 +15,15 @@ from surefoot.interrupts import defer_sigint
 from surefoot.lab.buildings.family import buildings
 from surefoot.lab.experiments.adapting import Clock
 from surefoot.lab.experiments.buildings import QUICK as BUILDINGS_QUICK
-from surefoot.lab.experiments.buildings import BuildingsSettings, bound_restarts
+from surefoot.lab.experiments.buildings import WINTERS, BuildingsSettings, bound_restarts
 from surefoot.lab.experiments.frame import Bench
 from surefoot.lab.experiments.glucose.run import train_pump_policies
 from surefoot.lab.experiments.glucose.settings import QUICK as GLUCOSE_QUICK
 from surefoot.lab.experiments.glucose.settings import SIMGLUCOSE, GlucoseSettings
 from surefoot.lab.experiments.gridworld import DELTA, EPSILON
 from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
+from surefoot.lab.experiments.water import DAYS, WaterSettings, bound_speeds
 from surefoot.lab.experiments.water import QUICK as WATER_QUICK
-from surefoot.lab.experiments.water import WaterSettings, bound_speeds
 from surefoot.lab.pump.family import glucose
 from surefoot.lab.robots.families import half_cheetah_motors
 from surefoot.lab.simglucose.family import simglucose
@@ -33,8 +33,6 @@ from surefoot.tasks.gridworld_tasks import gridworld
 from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.train import train
-
-BUILDINGS_GRID = 5  # capacities and infiltrations
 
 # (tasks, seed, whether it is for a first look, bench) -> the policy set
 Train: TypeAlias = Callable[[TaskDistribution, int, bool, Bench], PolicyValueSet]
@@ -51,27 +49,33 @@ class System:
         episodes: of a run, and of one for a first look.
         early, late: after how many episodes the gain is told, or after which share of them.
         judged: fresh episodes of each policy on which a task is judged that cannot be read, and the most of them.
+        kept: folder of what its simulator takes long for, which `tasks` is told as `keep`.
     """
 
     title: str
-    tasks: Callable[[], TaskDistribution]
+    tasks: Callable[..., TaskDistribution]
     train: Train
     episodes: tuple[int, int]
     early: int | float
     late: int | float
     judged: tuple[int, int] = (1000, 12_000)
+    kept: str = ""
+
+    def tasks_in(self, folder: str) -> TaskDistribution:
+        return self.tasks(keep=str(Path(folder).absolute() / self.kept)) if self.kept else self.tasks()
 
 
-def policies_for(name: str, folder: str | None, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
+def policies_for(
+    name: str, tasks: TaskDistribution, folder: str | None, seed: int, small: bool, bench: Bench
+) -> PolicyValueSet:
     """Those of a folder, if it has some for this system, and otherwise trained ones, which are left in `bench.out`."""
-    system, file = SYSTEMS[name], f"{name}.policyset"
-    tasks = system.tasks()
+    file = f"{name}.policyset"
     if folder is not None and (Path(folder) / file).is_dir():
         policies = PolicyValueSet.load(Path(folder) / file)
         if policies.task_digest != tasks.digest():
             raise InvalidInput(f"policies must be for {name}, got {Path(folder) / file}, which is for other tasks")
         return policies
-    policies = system.train(tasks, seed, small, bench)
+    policies = SYSTEMS[name].train(tasks, seed, small, bench)
     with defer_sigint():  # what follows takes longer, and may be interrupted
         bench.out.mkdir(parents=True, exist_ok=True)
         policies.save(bench.out / file)
@@ -97,13 +101,14 @@ def _train_simglucose(tasks: TaskDistribution, seed: int, small: bool, bench: Be
 
 def _train_water(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
     """As `surefoot reproduce water` does."""
-    return bound_speeds(WaterSettings(**(WATER_QUICK if small else {}), seed=seed), bench)  # type: ignore[arg-type]
+    settings = WaterSettings(**(WATER_QUICK if small else {}), seed=seed)  # type: ignore[arg-type]
+    return bound_speeds(settings, tasks, bench)
 
 
 def _train_buildings(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
-    """As `surefoot reproduce buildings` does, but on a grid: every process simulates the winters that it needs."""
-    sizes: dict[str, Any] = {**(BUILDINGS_QUICK if small else {}), "grid": BUILDINGS_GRID}
-    return bound_restarts(BuildingsSettings(**sizes, seed=seed), bench)
+    """As `surefoot reproduce buildings` does."""
+    settings = BuildingsSettings(**(BUILDINGS_QUICK if small else {}), seed=seed)  # type: ignore[arg-type]
+    return bound_restarts(settings, tasks, bench)
 
 
 def _load_motors(tasks: TaskDistribution, seed: int, small: bool, bench: Bench) -> PolicyValueSet:
@@ -117,15 +122,25 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
         "simglucose": System(
             "an insulin pump on patients of simglucose", simglucose, _train_simglucose, (90, 40), 30, 90, (500, 4000)
         ),
-        "water": System("the pumps of a town, by EPANET", water, _train_water, (60, 20), 14, 60, (500, 4000)),
+        "water": System(
+            "the pumps of a town, by EPANET",
+            partial(water, grid=WaterSettings.grid, day_set=WaterSettings.day_set),
+            _train_water,
+            (60, 20),
+            14,
+            60,
+            (4000, 16_000),
+            DAYS,
+        ),
         "buildings": System(
             "the heating of an office, by EnergyPlus",
-            partial(buildings, grid=BUILDINGS_GRID),
+            partial(buildings, grid=BuildingsSettings.grid),
             _train_buildings,
             (60, 20),
             14,
             60,
             (4000, 16_000),
+            WINTERS,
         ),
         "motors": System(
             "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (600, 60), 0.1, 1.0, (60, 240)
