@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 
@@ -28,13 +29,13 @@ FAMILIES = {"half-cheetah": sf.tasks.half_cheetah_speed_limit, "hopper": sf.task
 UPDATES = {"cpo": cpo, "ppo-lagrangian": ppo_lagrangian}
 
 
-def main(robot: str, steps: int, batch: int, seed: int) -> None:
+def main(robot: str, methods: list[str], steps: int, lanes: int, seed: int) -> None:
     tasks = FAMILIES[robot]()
     task = tasks.task(tasks.distribution.probes()[0])
-    for name, update in UPDATES.items():
-        began = time.perf_counter()
-        settings = Settings(steps=steps, batch=batch)
-        trained = improve(task.world(20), update(), settings=settings, rng=np.random.default_rng(seed), observer=say)
+    for name in methods:
+        began, update = time.perf_counter(), UPDATES[name]
+        settings, rng, world = Settings(steps=steps, batch=1000 * lanes), np.random.default_rng(seed), task.world(lanes)
+        trained = improve(world, update(), settings=settings, rng=rng, observer=partial(say, lanes))
         seconds = time.perf_counter() - began
         played = task.episodes(trained.policy, 1000).run(50, np.random.default_rng([seed, 1]))
         reward, cost = OMNISAFE[robot][name]
@@ -46,8 +47,8 @@ def main(robot: str, steps: int, batch: int, seed: int) -> None:
         )
 
 
-def say(batch: Progress) -> None:
-    if batch.steps % 200_000 < 20_000 and np.isfinite(batch.length):
+def say(lanes: int, batch: Progress) -> None:
+    if batch.steps // 200_000 > (batch.steps - 1000 * lanes) // 200_000 and np.isfinite(batch.length):
         print(f"  {batch.steps:,} steps: reward {batch.sums[0]:,.0f}, cost {batch.sums[1]:.1f}", flush=True)
 
 
@@ -55,7 +56,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("robot", choices=sorted(FAMILIES))
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=20_000)
+    parser.add_argument("--methods", nargs="+", default=list(UPDATES), choices=list(UPDATES))
+    parser.add_argument("--lanes", type=int, default=20, help="an update for every episode in each")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    main(given.robot, given.steps, given.batch, given.seed)
+    main(given.robot, given.methods, given.steps, given.lanes, given.seed)
