@@ -48,7 +48,7 @@ def main(robot: str, methods: list[str], steps: int, lanes: int, seed: int) -> N
 
 
 def say(lanes: int, batch: Progress) -> None:
-    if batch.steps // 200_000 > (batch.steps - 1000 * lanes) // 200_000 and np.isfinite(batch.length):
+    if batch.steps // 200_000 > (batch.steps - 1000 * lanes) // 200_000:
         print(f"  {batch.steps:,} steps: reward {batch.sums[0]:,.0f}, cost {batch.sums[1]:.1f}", flush=True)
 
 

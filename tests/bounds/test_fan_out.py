@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +65,7 @@ def test_two_processes_give_the_numbers_of_one(alone: list[np.ndarray]) -> None:
 
 @pytest.fixture
 def ray_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A local cluster of two workers."""
+    """A local cluster of two workers. One at a time on a machine: Ray would take another's for its own."""
     ray = pytest.importorskip("ray")
     from ray.util.joblib import register_ray
 
@@ -71,12 +73,14 @@ def ray_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     beside = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, beside)]))
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
-    try:
-        register_ray()
-        yield
-    finally:
-        ray.shutdown()
+    with Path(tempfile.gettempdir(), "surefoot-ray.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
+        try:
+            register_ray()
+            yield
+        finally:
+            ray.shutdown()
 
 
 @pytest.mark.long

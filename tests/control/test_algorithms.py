@@ -4,7 +4,6 @@ whose best constrained policy has a closed form."""
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from bandit_world import BUDGET, STEPS, BanditWorld
-from surefoot.cmdp.units import Units
 from surefoot.control.cpo import constrained_step, cpo, crpo
 from surefoot.control.improvement import AdvantageBatch, Memory, Settings, TrainState, Update, improve
 from surefoot.control.mlp_policy import MLPPolicy
@@ -125,19 +123,6 @@ def test_a_neighbour_is_a_good_start() -> None:
     cold = improve(task, update, settings=brief, rng=np.random.default_rng(4))
     best = np.sqrt(BUDGET) / 1.1
     assert abs(gain_of(warm) - best) < abs(gain_of(cold) - best) / 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", sorted(UPDATES))
-def test_before_any_episode_has_ended_a_policy_learns_all_the_same(name: str) -> None:
-    """Nothing is known of its cost yet: it climbs the reward, within its region."""
-    brief = Settings(steps=4_000, batch=400, hidden=(8,), discount=0.9, log_std=-1.5)
-    world = BanditWorld(np.full(100, 0.1))
-    world.units = Units(1.0, (-100.0, 0.0), (0.0, 100.0), 1e3, 1000)
-    with mock.patch("bandit_world.STEPS", 1000):
-        trained = improve(world, UPDATES[name], settings=brief, rng=np.random.default_rng(0))
-    assert np.isnan(trained.history[-1].length)
-    assert gain_of(trained) > 0.05
 
 
 @pytest.mark.long

@@ -257,7 +257,7 @@ class Collector:
         self.observation = world.begin(np.ones(world.lanes, np.bool_), rng)
 
     def collect(self, policy: Policy, steps: int) -> Batch:
-        """`steps` further steps in every lane."""
+        """`steps` further steps in every lane, as many as an episode takes at most."""
         rows, sums, lengths, lane = [], [], [], []
         for _ in range(steps):
             before = self.observation
@@ -273,7 +273,5 @@ class Collector:
                 self.steps[step.ended] = 0
                 self.observation = self.world.begin(step.ended, self.rng)
         before, after, taken, reward, cost, terminated, ended = (np.stack(column) for column in zip(*rows, strict=True))
-        finished = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (lengths, lane)]
-        none = np.zeros((0, 1 + len(self.world.units.budget)))
-        all_sums = np.concatenate([none, *sums])
-        return Batch(before, after, taken, reward, cost, terminated, ended, all_sums, *finished)
+        finished = map(np.concatenate, (sums, lengths, lane))
+        return Batch(before, after, taken, reward, cost, terminated, ended, *finished)

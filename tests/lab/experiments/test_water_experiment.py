@@ -32,7 +32,9 @@ def epanet() -> None:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(("name", "value"), [("towns", 0), ("risk", 1.5), ("trained_on", "Net4"), ("day_set", -1), ("uncovered", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("towns", 0), ("risk", 1.5), ("trained_on", "Net4"), ("day_set", -1), ("uncovered", 0.0)]
+)
 def test_settings_are_checked(name: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=rf"^{name} must"):
         WaterSettings(**{name: value})
