@@ -257,7 +257,7 @@ class Collector:
         self.observation = world.begin(np.ones(world.lanes, np.bool_), rng)
 
     def collect(self, policy: Policy, steps: int) -> Batch:
-        """`steps` further steps in every lane, as many as an episode takes at most."""
+        """`steps` further steps in every lane: at least those of a whole episode, so that one ends in each."""
         rows, sums, lengths, lane = [], [], [], []
         for _ in range(steps):
             before = self.observation
@@ -273,5 +273,5 @@ class Collector:
                 self.steps[step.ended] = 0
                 self.observation = self.world.begin(step.ended, self.rng)
         before, after, taken, reward, cost, terminated, ended = (np.stack(column) for column in zip(*rows, strict=True))
-        finished = map(np.concatenate, (sums, lengths, lane))
+        finished = [np.concatenate(parts) for parts in (sums, lengths, lane)]
         return Batch(before, after, taken, reward, cost, terminated, ended, *finished)
