@@ -273,5 +273,5 @@ class Collector:
                 self.steps[step.ended] = 0
                 self.observation = self.world.begin(step.ended, self.rng)
         before, after, taken, reward, cost, terminated, ended = (np.stack(column) for column in zip(*rows, strict=True))
-        finished = [np.concatenate(parts) for parts in (sums, lengths, lane)]
-        return Batch(before, after, taken, reward, cost, terminated, ended, *finished)
+        total, lasted, ran = np.concatenate(sums), np.concatenate(lengths), np.concatenate(lane)
+        return Batch(before, after, taken, reward, cost, terminated, ended, total, lasted, ran)
