@@ -57,16 +57,16 @@ class WaterSettings(frame.ExperimentSettings):
     calibrated: int = option(
         200, f"Further towns on which {' and '.join(CALIBRATED)} are calibrated; 0: they are not.", least=0
     )
-    calibration_days: int = setting(4000, least=1)
+    calibration_days: int = setting(40_000, least=1)
     cells: int = setting(300, least=1)
     holdout: int = setting(160, least=1)
     uncovered: float = setting(0.03, check=check_unit_interval)
-    episodes: int = setting(4000, least=1)
+    episodes: int = setting(16_000, least=1)
     learned_towns: int = setting(200, least=8)
     learned_days: int = setting(32, least=2)
     candidates: int = setting(len(CANDIDATES), least=1)
-    judged_days: int = setting(4000, least=1)
-    most_judged_days: int = setting(16_000, least=1)
+    judged_days: int = setting(10_000, least=1)
+    most_judged_days: int = setting(100_000, least=1)
 
 
 # What takes time are days of the set, simulated once for each town and speed; drawing them costs nothing. On a grid

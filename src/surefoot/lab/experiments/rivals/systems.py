@@ -129,7 +129,7 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
             (60, 20),
             14,
             60,
-            (4000, 16_000),
+            (10_000, 40_000),
             DAYS,
         ),
         "buildings": System(
