@@ -140,14 +140,14 @@ class WaterTask:
         check_acts(policy)
         return SimulatedDays(self, policy, min(check_int("steps", steps), HOURS))
 
-    def days(self, count: int, rng: np.random.Generator) -> WaterDays:
+    def draw_days(self, count: int, rng: np.random.Generator) -> WaterDays:
         """Independent ones, whose law is the same in all towns."""
         network = open_network(self.network)
         return sample_days(count, len(network.demand), network.tanks, rng)
 
     def possible_days(self) -> WaterDays:
         """Those of the set."""
-        return self.days(self.day_set, np.random.default_rng(SET_SEED))
+        return self.draw_days(self.day_set, np.random.default_rng(SET_SEED))
 
     def digest(self) -> str:
         """SHA-256 of the town, of its network's file and of every number in the days and in what is paid."""
@@ -194,7 +194,7 @@ class SimulatedDays:
         count, task = check_int("episodes", episodes), self.task
         acting = np.random.default_rng(generator("rng", rng).integers(2**63, size=2))
         if not task.day_set:
-            lived = self.live(task.days(count, rng), acting)
+            lived = self.live(task.draw_days(count, rng), acting)
         else:
             chosen = rng.integers(task.day_set, size=count)
             if isinstance(self.policy, PumpSpeed):
