@@ -182,7 +182,8 @@ def water() -> dict[str, Any]:
     ]
     settings = {
         **{"towns": 3, "days": days, "risk": 0.05, "seed": 0, "candidates": 2, "methods": list(methods)},
-        **{"trained_on": "Net3", "calibrated": 0, "episodes": 100, "holdout": 100, "judged_days": 100},
+        **{"trained_on": "Net3", "grid": 0, "day_set": 500},
+        **{"calibrated": 0, "episodes": 100, "holdout": 100, "judged_days": 100},
     }
     return {
         **{"experiment": "water", "version": "0", "seconds": 60.0, "settings": settings, "methods": methods},
@@ -194,7 +195,7 @@ def water() -> dict[str, Any]:
 def buildings() -> dict[str, Any]:
     """As of the towns, with less energy."""
     towns = water()
-    settings = {key: value for key, value in towns["settings"].items() if key not in ("towns", "trained_on")}
+    settings = {key: value for key, value in towns["settings"].items() if key not in ("towns", "trained_on", "day_set")}
     found = [
         {"parameter": [0.4, 2.5], "energy": [330.0, 280.0, 290.0], "below": [0.01, 0.07, 0.02], "possible": 285.0},
         {"parameter": [0.7, 1.0], "energy": [240.0, 205.0, 215.0], "below": [0.0, 0.01, 0.0], "possible": 205.0},

@@ -30,7 +30,7 @@ SMALL = RivalSettings(small=True, grid=3, risk=0.1)
 
 
 def on_gridworld(**changes: Any) -> Protocol:
-    return Protocol("gridworld", gridworld_set(), replace(SMALL, **changes))
+    return Protocol("gridworld", gridworld(), gridworld_set(), replace(SMALL, **changes))
 
 
 def test_ours_and_all_rivals_are_compared_along_their_paths() -> None:
@@ -89,7 +89,7 @@ def test_simulators_are_judged_by_fresh_episodes() -> None:
     with mock.patch.object(run, "SYSTEMS", {"wheel": wheel}):
         asked = replace(SMALL, risk=0.3)
         found = run_on_task(
-            Protocol("wheel", policies, asked),
+            Protocol("wheel", tasks, policies, asked),
             [Contender("safe-only", None), Contender("titration", {"every": 2, "share": 1.0})],
             np.array([0.9]),
             0,
@@ -119,15 +119,15 @@ def test_gains_are_shares_of_sums_and_hindsight_keeps_the_risk() -> None:
 def test_policies_come_from_a_folder_or_are_trained_and_left(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "out", 1, silent)
     gridworld_set().save(tmp_path / "gridworld.policyset")
-    found = policies_for("gridworld", str(tmp_path), 0, True, bench)
+    found = policies_for("gridworld", gridworld(), str(tmp_path), 0, True, bench)
     assert found.digest() == gridworld_set().digest()
     assert not bench.out.exists()
     (tmp_path / "gridworld.policyset").rename(tmp_path / "pump.policyset")
     with pytest.raises(InvalidInput, match=r"policies must be for pump, got .*, which is for other tasks"):
-        policies_for("pump", str(tmp_path), 0, True, bench)
+        policies_for("pump", SYSTEMS["pump"].tasks(), str(tmp_path), 0, True, bench)
     trained = {**SYSTEMS, "gridworld": replace(SYSTEMS["gridworld"], train=lambda *given: gridworld_set())}
     with mock.patch.object(systems, "SYSTEMS", trained):
-        policies_for("gridworld", str(tmp_path), 0, True, bench)
+        policies_for("gridworld", gridworld(), str(tmp_path), 0, True, bench)
     assert sf.PolicyValueSet.load(bench.out / "gridworld.policyset").digest() == gridworld_set().digest()
 
 
