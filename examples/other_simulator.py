@@ -23,6 +23,7 @@ import surefoot as sf
 from evidence import RISK, SIGNALS, adapt_to_all, possible, unsafe_tasks
 from surefoot.lab.pump.days import GlucoseDays, sample_days
 from surefoot.lab.pump.family import GlucoseTask
+from surefoot.learning.certified.choice import path_to_less_slack
 
 # ---------------------------------------------------------------------------------------------- a cart that acts late
 
@@ -69,9 +70,6 @@ def other_patients() -> sf.tasks.TaskDistribution:
 
 # -------------------------------------------------------------------------------------------------------- what is shown
 
-# Bounds of another simulator may be wrong, so what is declared begins with keeping most of the safe policy's margin.
-PATH = tuple({"slack": slack} for slack in (0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1))
-
 
 def compare(policies: Any, family: Any, other: Any, given: argparse.Namespace) -> None:
     """On the other simulator, the method as it is proved and calibrated on either."""
@@ -91,7 +89,7 @@ def compare(policies: Any, family: Any, other: Any, given: argparse.Namespace) -
 
 
 def calibrate(policies: Any, tasks: Any, given: argparse.Namespace) -> sf.Calibration:
-    counted: dict[str, Any] = {"path": PATH, "runs": given.runs, "seed": 1, "jobs": given.jobs}
+    counted: dict[str, Any] = {"path": path_to_less_slack(), "runs": given.runs, "seed": 1, "jobs": given.jobs}
     found = sf.calibrate(policies, tasks, method=SIGNALS, episodes=given.episodes, risk=RISK, **counted)
     print(f"  {found.counts}, {found.allowed} of {found.runs} allowed", flush=True)
     return found

@@ -26,6 +26,7 @@ from surefoot.lab.experiments.adapting import (
 from surefoot.lab.experiments.frame import Bench, Results
 from surefoot.lab.experiments.judging import available
 from surefoot.learning.calibrated import Calibration, parse_calibration
+from surefoot.learning.certified.choice import path_to_less_slack
 from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import table, verdict
@@ -122,9 +123,10 @@ def run_study(study: Study, bound: Callable[[], PolicyValueSet], bench: Bench, f
 
 
 def calibrate_methods(policies: PolicyValueSet, study: Study, bench: Bench) -> dict[str, Calibration]:
-    """How bold methods may be, by their own paths, counted on tasks of which none is among those of the experiment."""
+    """How bold methods may be, counted on tasks of which none is among those of the experiment; by their own paths
+    where the bounds are about these tasks."""
     paths = {
-        name: path(policies, study.risk)
+        name: path(policies, study.risk) if study.bounded else path_to_less_slack()
         for name in CALIBRATED
         if name in study.methods and (path := METHODS[name].path)
     }

@@ -242,6 +242,15 @@ def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ..
     )
 
 
+SLACKS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1)
+
+
+def path_to_less_slack() -> tuple[Setting, ...]:
+    """From keeping most of the safe policy's margin to keeping little of it: for bounds of another simulator than the
+    one that is calibrated on, which may be wrong."""
+    return tuple({"slack": slack} for slack in SLACKS)
+
+
 def path_by_transitions(policies: PolicyValueSet, risk: float) -> tuple[Setting, ...]:
     """The same for evidence from transitions, which has no use for bounds."""
     return tuple(

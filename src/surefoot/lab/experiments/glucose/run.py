@@ -36,7 +36,7 @@ from surefoot.lab.experiments.glucose.simulators import fresh_patients, simulato
 from surefoot.lab.experiments.judging import available
 from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import Calibration
-from surefoot.learning.certified.choice import path_to_boldness
+from surefoot.learning.certified.choice import path_to_boldness, path_to_less_slack
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
@@ -96,7 +96,7 @@ def calibrate_pump(policies: PolicyValueSet, settings: GlucoseSettings, bench: B
         policies,
         simulator_of(settings).tasks,
         method=ADAPTING,
-        path=path_to_boldness(policies, settings.risk)[BOLD],
+        path=path_to_less_slack() if settings.transferred else path_to_boldness(policies, settings.risk)[BOLD],
         attempt=0,
         episodes=settings.days,
         risk=settings.risk,
