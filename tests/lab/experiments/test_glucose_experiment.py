@@ -32,7 +32,8 @@ from surefoot.lab.experiments.glucose.run import (
     summary,
 )
 from surefoot.lab.experiments.glucose.settings import (
-    CALIBRATED,
+    ADAPTING,
+    CALIBRATED_ROWS,
     DEFAULT_METHODS,
     ELIMINATION,
     QUICK,
@@ -233,8 +234,8 @@ def test_a_small_run_writes_what_it_says(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert results["experiment"] == "glucose"
     assert {"version", "settings", "seconds", "methods", "risks", "information", "patients"} <= set(results)
-    assert list(results["methods"]) == [*DEFAULT_METHODS, CALIBRATED]
-    assert results["calibration"]["runs"] == 8
+    assert list(results["methods"]) == [*DEFAULT_METHODS, CALIBRATED_ROWS[0]]
+    assert results["calibrations"][ADAPTING]["runs"] == 8
     for name, found in results["methods"].items():
         assert found["certified"] == (name != ELIMINATION.name)
         assert found["tasks"] == 3
@@ -292,11 +293,11 @@ def test_patients_are_the_same_whoever_else_is_there(folder: Path) -> None:
 @pytest.mark.long
 def test_where_no_setting_passed_nobody_is_given_a_calibrated_method(folder: Path) -> None:
     policies, results = sf.PolicyValueSet.load(folder / "glucose.policyset"), frame.read_results(folder)
-    passed = parse_calibration(results["calibration"])
+    passed = parse_calibration(results["calibrations"][ADAPTING])
     failed = replace(passed, level=None, counts=((passed.level, 8),), unsafe_runs=(tuple(range(8)),), gains=(0.0,))
-    labels, refused = available_contenders(policies, SMALL, failed)
-    assert CALIBRATED not in [one.label for one in labels]
-    assert "must have passed at some level" in refused[CALIBRATED]
+    labels, refused = available_contenders(policies, SMALL, {ADAPTING: failed})
+    assert CALIBRATED_ROWS[0] not in [one.label for one in labels]
+    assert "must have passed at some level" in refused[CALIBRATED_ROWS[0]]
 
 
 @pytest.mark.long

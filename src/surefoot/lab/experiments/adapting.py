@@ -41,6 +41,10 @@ class Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
+def calibrated_label(method: str) -> str:
+    return f"{method}, calibrated"
+
+
 @dataclass(frozen=True)
 class Contender:
     """A method at a risk; runs at another risk than that of the experiment, or calibrated, have labels of their own."""

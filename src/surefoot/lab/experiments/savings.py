@@ -19,6 +19,7 @@ from surefoot.lab.experiments.adapting import (
     Contender,
     Judging,
     adapt_to_task,
+    calibrated_label,
     known_cell_summary,
     mean_reward,
     summarise_runs,
@@ -152,7 +153,7 @@ def available_contenders(
 ) -> tuple[list[Contender], dict[str, str]]:
     """Methods as they are, then calibrated; and why some of these cannot be had."""
     plain = [Contender(name, name, study.risk) for name in study.methods]
-    bold = [Contender(f"{name}, calibrated", name, study.risk, found) for name, found in calibrations.items()]
+    bold = [Contender(calibrated_label(name), name, study.risk, found) for name, found in calibrations.items()]
     by_label = {one.label: one for one in (*plain, *bold)}
     labels, refused = available(by_label, lambda label: by_label[label].learner(policies, study.days))
     return [by_label[label] for label in labels], refused

@@ -10,10 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from surefoot.lab.experiments.adapting import calibrated_label
 from surefoot.lab.experiments.frame import Report, Results, report
 from surefoot.lab.experiments.glucose.settings import (
     ADAPTING,
-    CALIBRATED,
+    CALIBRATED_ROWS,
     CELLS,
     EARLY,
     ELIMINATION,
@@ -39,12 +40,12 @@ from surefoot.report.verdict import Answer, Verdict
 def page(results: Results) -> Report:
     """What it is about, patients over days, all methods, and what bounds them."""
     methods = results["methods"]
-    compared = (REFERENCE, ELIMINATION.name, ADAPTING, CALIBRATED)
+    compared = (REFERENCE, ELIMINATION.name, ADAPTING, *CALIBRATED_ROWS)
     # A line shows whether a method is certified by itself: left out are those that are so on other patients only.
     drawn = [
         name
         for name in compared
-        if name in methods and (name == CALIBRATED or methods[name]["certified"] == KNOWN[name].certified)
+        if name in methods and (name in CALIBRATED_ROWS or methods[name]["certified"] == KNOWN[name].certified)
     ] or list(methods)[:3]
     patients = patients_over_days(results["shown"], results["policies"], drawn)
     gain = gain_over_days(methods, results["cell_known"])
@@ -59,7 +60,7 @@ def page(results: Results) -> Report:
             Section("Three patients over days", figure=svg(patients), caption=_PATIENTS),
             _all_methods(results, svg(gain)),
             _safety(results),
-            *_calibration(results),
+            *(_calibration(name, plain) for name, plain in results.get("calibrations", {}).items()),
             *_limits(results),
             about(results["settings"]),
         ),
@@ -203,7 +204,8 @@ _PATIENTS = (
 
 def _verdict(results: Results) -> Verdict:
     settings, methods = results["settings"], results["methods"]
-    adapting = CALIBRATED if CALIBRATED in methods else ADAPTING
+    certified = {name: own for name, own in methods.items() if own["certified"] and name != REFERENCE}
+    adapting = max(certified, key=lambda name: certified[name]["share"], default=ADAPTING)
     found = methods.get(adapting)
     days = f"over the first {settings['days']} days"
     worth = "" if found is None else f"‘{adapting}’ had {percent(found['share'])} of the possible gain {days}, and "
@@ -262,7 +264,7 @@ def _all_methods(results: Results, figure: bytes) -> Section:
             f"Days until 90 %: of the {counted} of {patients} patients who have at least {100 * LEAST_GAIN:g} points "
             "of time in range to gain; those who never got there count as later than the last day. "
             + " ".join(reached),
-            *_refusals(results, among=(*results["settings"]["methods"], CALIBRATED)),
+            *_refusals(results, among=(*results["settings"]["methods"], *CALIBRATED_ROWS)),
         ),
     )
 
@@ -291,17 +293,15 @@ def _safety(results: Results) -> Section:
     )
 
 
-def _calibration(results: Results) -> Iterable[Section]:
-    if results.get("calibration") is None:  # as in runs of earlier versions
-        return
-    found = parse_calibration(results["calibration"])
-    yield Section(
-        "How bold simulated patients allow it to be",
+def _calibration(name: str, plain: Mapping[str, Any]) -> Section:
+    found = parse_calibration(plain)
+    return Section(
+        f"How bold simulated patients allow ‘{name}’ to be",
         paragraphs=(
-            f"‘{CALIBRATED}’ takes bounds to be narrower than is proved, and rules out kinds of patients sooner, as "
-            f"far as {found.runs} further simulated patients allow. At each setting all of them live {found.episodes} "
-            "days, and whoever is not shown to keep the 4 % throughout, by a test on fresh days, counts as unsafe. The "
-            "promise is then about a patient drawn like these, and lasts for as many days.",
+            f"‘{calibrated_label(name)}’ is as bold as {found.runs} further simulated patients allow. At each setting "
+            f"all of them live {found.episodes} days, and whoever is not shown to keep the 4 % throughout, by a test "
+            "on fresh days, counts as unsafe. The promise is then about a patient drawn like these, and lasts for as "
+            "many days.",
         ),
         figure=svg(settings_figure(found)),
         table=settings_table(found),
@@ -323,7 +323,7 @@ def _limits(results: Results) -> Iterable[Section]:
                 "may not hold for.",
             ),
             table=risks_table(results),
-            notes=tuple(_refusals(results, among=results["refused"].keys() - {*settings["methods"], CALIBRATED})),
+            notes=tuple(_refusals(results, among=results["refused"].keys() - {*settings["methods"], *CALIBRATED_ROWS})),
         )
     yield Section(
         "What bounds it: what a day says",
@@ -400,7 +400,7 @@ def gain_over_days(methods: Mapping[str, Any], cell_known: Mapping[str, Any]) ->
         for name, found in methods.items():
             share = 100 * np.array(found["share_by_day"])
             days = max(days, len(share))
-            width = 2.2 if name in (ADAPTING, CALIBRATED) else 1.5
+            width = 2.2 if name in (ADAPTING, *CALIBRATED_ROWS) else 1.5
             axes.plot(np.arange(1, len(share) + 1), share, linewidth=width, **_look(name, found["certified"]))
         axes.axhline(100, color=POSSIBLE, linestyle=":", linewidth=1.2, label="the patient known")
         axes.axhline(100 * cell_known["share"], color=GREY, linestyle="-.", linewidth=1.2, label="the cell known")
@@ -421,8 +421,8 @@ def _look(name: str, certified: bool) -> dict[str, Any]:
 def _draw_lines(axes: Axes, patient: Mapping[str, Any], drawn: Sequence[str], what: str, most: float) -> None:
     for name in drawn:
         values = 100 * np.array(patient["methods"][name][what])
-        days, look = np.arange(1, len(values) + 1), _look(name, name == CALIBRATED or KNOWN[name].certified)
-        width = 2.2 if name in (ADAPTING, CALIBRATED) else 1.5
+        days, look = np.arange(1, len(values) + 1), _look(name, name in CALIBRATED_ROWS or KNOWN[name].certified)
+        width = 2.2 if name in (ADAPTING, *CALIBRATED_ROWS) else 1.5
         axes.step(days, np.minimum(values, most), where="mid", linewidth=width, **look)
         if values.max() > most:
             axes.text(

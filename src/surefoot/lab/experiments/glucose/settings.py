@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.arrays import Floats, Integers, check_unit_interval
+from surefoot.lab.experiments.adapting import calibrated_label
 from surefoot.lab.experiments.frame import (
     Applies,
     ExperimentSettings,
@@ -19,6 +20,7 @@ from surefoot.lab.experiments.frame import (
     seed_option,
     setting,
 )
+from surefoot.lab.experiments.savings import ADAPTING, CALIBRATED, REFERENCE
 from surefoot.learning.paper.algorithm_2 import Algorithm2State, SafeCandidates, Sums
 from surefoot.learning.paper.published import TunedRules
 from surefoot.learning.spec import MethodSpec
@@ -65,8 +67,7 @@ CELLS, HOLDOUT, EPISODES, UNCOVERED = 1000, 160, 2400, 0.03
 # to 0.05 points (one standard error).
 JUDGED_DAYS, MOST_JUDGED_DAYS = 1000, 12_000
 
-ADAPTING, REFERENCE = "certified-signals", "safe-only"
-CALIBRATED = f"{ADAPTING}, calibrated"
+CALIBRATED_ROWS = tuple(calibrated_label(name) for name in CALIBRATED)
 DEFAULT_METHODS = (REFERENCE, ELIMINATION.name, "certified-model-free", "certified-returns", ADAPTING)
 KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ELIMINATION.name: ELIMINATION})
 
@@ -83,7 +84,7 @@ class GlucoseSettings(ExperimentSettings):
     """Every method on the same fresh patients, with one policy set.
 
     Attributes:
-        calibrated: further simulated patients, on whom it is counted how bold the method may be; 0 for no such row.
+        calibrated: further simulated patients, on whom it is counted how bold methods may be; 0 for no such rows.
         trained_on: only a calibration then promises anything of the simulator's patients.
         other_risks, compared_patients: what the risk costs is shown on the first patients only.
         learned_patients, learned_days: from which signals are learned, days of each with each settings.
@@ -104,7 +105,7 @@ class GlucoseSettings(ExperimentSettings):
         None, "Patient kept out of training, around whom fresh ones are.", default_words="nobody", applies=FOREIGN
     )
     calibrated: int = option(
-        200, f"Further patients on whom {ADAPTING} is calibrated; 0: it is not.", least=0, applies=COMPARED
+        200, f"Further patients on whom {' and '.join(CALIBRATED)} are calibrated; 0: they are not.", least=0
     )
     other_risks: tuple[float, ...] = option(
         (0.2, 0.5), f"At which {ADAPTING} is run as well.", check=check_unit_interval, applies=COMPARED
@@ -133,7 +134,7 @@ class GlucoseSettings(ExperimentSettings):
     @property
     def rows(self) -> tuple[str, ...]:
         """Of the table of methods, run on every patient."""
-        return (*self.methods, CALIBRATED)
+        return (*self.methods, *CALIBRATED_ROWS)
 
 
 # What `--quick` sets: fewer and coarser bounds, so the certified methods do less well than they can.
