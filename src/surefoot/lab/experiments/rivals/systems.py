@@ -143,7 +143,7 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
             WINTERS,
         ),
         "motors": System(
-            "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (600, 60), 0.1, 1.0, (60, 240)
+            "Half-Cheetah with unknown motors", half_cheetah_motors, _load_motors, (150, 60), 0.1, 1.0, (60, 240)
         ),
     }
 )
