@@ -80,7 +80,7 @@ def _motors(
         after_fall=(missing[0] * SHARE, missing[1] * SHARE),
         battery=battery,
         factors=FACTORS,
-        parameters=(WEAKEST, STRONGEST),
+        parameters=((WEAKEST, STRONGEST),),
     )
 
 

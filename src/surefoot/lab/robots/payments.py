@@ -15,13 +15,14 @@ from surefoot.arrays import Floats, Mask
 
 
 class Motion(NamedTuple):
-    """One step of n lanes: the mean velocity along x [n] in m/s, whether the robot fell [n], the actions done [n, k]
-    and the positions [n, q] that it came to."""
+    """One step of n lanes: the mean velocity along x [n] in m/s, whether the robot fell [n], the actions done [n, k],
+    and the positions and velocities [n, q] that it came to."""
 
     velocity: Floats
     fell: Mask
     actions: Floats
     positions: Floats
+    velocities: Floats
 
 
 class Payment(Protocol):
