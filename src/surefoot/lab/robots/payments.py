@@ -127,7 +127,21 @@ class TooFast:
         return (motion.velocity > parameters[:, 0]).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class JointsTooFast:
+    """1 where any joint turns faster than `limit`, in rad/s, to either side."""
+
+    limit: float
+    text: ClassVar[str] = "JointsTooFast(limit={0.limit!r})"
+
+    def __call__(self, motion: Motion, parameters: Floats) -> Floats:
+        turning = np.abs(motion.velocities[:, PLANE:])
+        return (turning > self.limit).any(axis=1).astype(np.float64)
+
+
 # ------------------------------------------------------------------------------------------------- parts, in call order
+
+PLANE = 3  # x, height and lean of the torso come first; joints follow
 
 
 def squares(actions: Floats) -> Floats:
