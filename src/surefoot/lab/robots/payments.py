@@ -135,8 +135,8 @@ class JointsTooFast:
     text: ClassVar[str] = "JointsTooFast(limit={0.limit!r})"
 
     def __call__(self, motion: Motion, parameters: Floats) -> Floats:
-        turning = np.abs(motion.velocities[:, PLANE:])
-        return (turning > self.limit).any(axis=1).astype(np.float64)
+        fastest: Floats = np.abs(motion.velocities[:, PLANE:]).max(axis=1)
+        return (fastest > self.limit).astype(np.float64)
 
 
 # ------------------------------------------------------------------------------------------------- parts, in call order
