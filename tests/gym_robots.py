@@ -10,8 +10,13 @@ import mujoco
 
 def with_motors(name: str, gain: float) -> Any:
     """The environment `name` whose motors are stronger by `gain`, and all of it heavier."""
+    return with_factors(name, actuator_gear=gain, body_mass=gain, body_inertia=gain)
+
+
+def with_factors(name: str, **factors: float) -> Any:
+    """The environment `name` with these fields of its model multiplied."""
     env: Any = gymnasium.make(name).unwrapped
-    for part in (env.model.actuator_gear, env.model.body_mass, env.model.body_inertia):
-        part[:] *= gain
+    for field, factor in factors.items():
+        getattr(env.model, field)[:] *= factor
     mujoco.mj_setConst(env.model, env.data)
     return env

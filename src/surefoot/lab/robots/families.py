@@ -1,5 +1,5 @@
-"""Families of robots with one parameter that nobody tells the policy: motors of unknown strength, unknown target
-velocities (the paper's experiments in Gymnasium), and Safety-Gymnasium's speed limits."""
+"""Families of robots with a parameter that nobody tells the policy: motors of unknown strength, unknown damping and
+friction, unknown target velocities (the paper's experiments in Gymnasium), and Safety-Gymnasium's speed limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import numpy as np
 
 from surefoot.cmdp.units import Units
 from surefoot.errors import InvalidInput
-from surefoot.lab.robots.payments import Effort, Energy, Forward, HeadAbove, Payment, TooFast, Tracking
+from surefoot.lab.robots.payments import (
+    Effort,
+    Energy,
+    Forward,
+    HeadAbove,
+    JointsTooFast,
+    Payment,
+    TooFast,
+    Tracking,
+)
 from surefoot.lab.robots.robots import HALF_CHEETAH, HOPPER, Robot
 from surefoot.lab.robots.task import Locomotion, LocomotionTask
 from surefoot.tasks.distribution import Finite, Normal, ParameterDistribution, Uniform
@@ -80,7 +89,47 @@ def _motors(
         after_fall=(missing[0] * SHARE, missing[1] * SHARE),
         battery=battery,
         factors=FACTORS,
-        parameters=(WEAKEST, STRONGEST),
+        parameters=((WEAKEST, STRONGEST),),
+    )
+
+
+# ----------------------------------------------------------------------------------------- unknown damping and friction
+#
+# Nothing but the dynamics differs: what is earned and paid depends on the motion alone, on every robot in the same way.
+# A limit on the speed of joints is a constraint of the Real-World RL suite's walker. SPiDR (arXiv 2509.18648) has it at
+# unknown damping and friction, from 0.15 to 13.5 and from 0.57 to 1.43 times the model's, with a budget of a tenth of
+# the steps. What keeps the limit on a robot with much damping does not on one with little.
+
+LEAST_DAMPED, MOST_DAMPED = 0.5, 1.5  # times the model's
+SLIPPERIEST, ROUGHEST = 0.57, 1.43
+FASTEST_TURN = 10.0  # rad/s, of any joint
+TURNING_BUDGET = 20.0  # of 200 steps
+
+
+def half_cheetah_dynamics() -> TaskDistribution:
+    """HalfCheetah whose joints have an unknown damping and whose feet have an unknown friction: the parameter [2],
+    factors uniform on [0.5, 1.5] and on [0.57, 1.43]. Reward is the forward velocity within -4 and 6 m/s, the mean over
+    200 steps; cost is 1 for each step after which a joint turns faster than 10 rad/s, budget 20. After 50 of them
+    motors rest until the episode ends, and nothing more is paid."""
+    stop, (slowest, fastest) = BATTERY * TURNING_BUDGET, CHEETAH_VELOCITIES
+    damping, friction = (LEAST_DAMPED, MOST_DAMPED), (SLIPPERIEST, ROUGHEST)
+    units = Units(
+        1.0,
+        (slowest * SHARE, fastest * SHARE),
+        np.array([[0.0, 1.0]]),
+        np.array([TURNING_BUDGET]),
+        STEPS,
+        cost_sum_range=np.array([[0.0, stop]]),
+    )
+    return _family(
+        HALF_CHEETAH,
+        units,
+        Forward(slowest, fastest, share=SHARE),
+        JointsTooFast(FASTEST_TURN),
+        Uniform(*np.transpose([damping, friction])),
+        battery=stop,
+        factors={"dof_damping": 0, "geom_friction": 1},
+        parameters=(damping, friction),
     )
 
 

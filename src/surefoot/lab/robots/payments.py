@@ -15,13 +15,14 @@ from surefoot.arrays import Floats, Mask
 
 
 class Motion(NamedTuple):
-    """One step of n lanes: the mean velocity along x [n] in m/s, whether the robot fell [n], the actions done [n, k]
-    and the positions [n, q] that it came to."""
+    """One step of n lanes: the mean velocity along x [n] in m/s, whether the robot fell [n], the actions done [n, k],
+    and the positions and velocities [n, q] that it came to."""
 
     velocity: Floats
     fell: Mask
     actions: Floats
     positions: Floats
+    velocities: Floats
 
 
 class Payment(Protocol):
@@ -126,7 +127,21 @@ class TooFast:
         return (motion.velocity > parameters[:, 0]).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class JointsTooFast:
+    """1 where any joint turns faster than `limit`, in rad/s, to either side."""
+
+    limit: float
+    text: ClassVar[str] = "JointsTooFast(limit={0.limit!r})"
+
+    def __call__(self, motion: Motion, parameters: Floats) -> Floats:
+        fastest: Floats = np.abs(motion.velocities[:, PLANE:]).max(axis=1)
+        return (fastest > self.limit).astype(np.float64)
+
+
 # ------------------------------------------------------------------------------------------------- parts, in call order
+
+PLANE = 3  # x, height and lean of the torso come first; joints follow
 
 
 def squares(actions: Floats) -> Floats:

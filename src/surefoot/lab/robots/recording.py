@@ -55,11 +55,12 @@ class Recording:
         return replace(self.outcomes, reward=sums, observed=replace(observed, paid=paid))
 
     def _motion(self, observed: Observed, here: Mask) -> Motion:
-        """Of all steps [N], one episode after the other. Nobody was shown x, and nobody may pay for it."""
-        joints = self.task.system.robot.joints
-        positions = np.full((int(here.sum()), joints), np.nan)
-        positions[:, 1:] = observed.observations[:, 1:, : joints - 1][here]
-        return Motion(self.velocity[here], self.fell[here], observed.actions[here], positions)
+        """Of all steps [N], one episode after the other, as it was shown. Nobody was shown x, and nobody may pay for
+        it."""
+        unseen = np.full((int(here.sum()), 1), np.nan)
+        shown = np.hstack([unseen, observed.observations[:, 1:][here]])
+        positions, velocities = np.hsplit(shown, [self.task.system.robot.joints])
+        return Motion(self.velocity[here], self.fell[here], observed.actions[here], positions, velocities)
 
 
 def record(task: LocomotionTask, policy: Policy, episodes: int, rng: np.random.Generator) -> Recording:

@@ -1,4 +1,4 @@
-"""Robots with one parameter that nobody tells the policy, stepped side by side, each lane with the parameter of its own
+"""Robots with a parameter that nobody tells the policy, stepped side by side, each lane with the parameter of its own
 task; and one such robot as a task that can be simulated."""
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class Locomotion:
         cost_discount: γ: the cost of step t counts γ^t times in the sum on which the budget is. Rewards are not
             discounted.
         after_fall: (reward, cost) of each step that is then missing up to the horizon.
-        battery: what the steps of an episode may cost together. Where less is left than one step can cost at most,
-            motors rest from then on; what missing steps cost after a fall comes on top.
-        factors: fields of MuJoCo's model that are multiplied by a coordinate of the parameter.
-        parameters: (low, high) of every coordinate of a parameter.
+        battery: what the steps of an episode may cost together, as an empty battery or an emergency stop sees to: where
+            less is left than one step can cost at most, motors rest from then on, and nothing is paid for what a robot
+            at rest still does. What missing steps cost after a fall comes on top.
+        factors: fields of MuJoCo's model, each with the coordinate of the parameter that multiplies it.
+        parameters: [d] (low, high) of each coordinate of a parameter.
     """
 
     robot: Robot
@@ -49,7 +50,7 @@ class Locomotion:
     after_fall: tuple[float, float] = (0.0, 0.0)
     battery: float = np.inf
     factors: Mapping[str, int] = field(default_factory=dict)
-    parameters: tuple[float, float] = (-np.inf, np.inf)
+    parameters: tuple[tuple[float, float], ...] = ((-np.inf, np.inf),)
 
     @property
     def steps(self) -> int:
@@ -91,8 +92,13 @@ class LocomotionWorld(LaneWorld):
         if np.isnan(wanted).any():
             raise InvalidInput("actions must be numbers, got one that is none")
         executed: Floats = wanted.clip(-1.0, 1.0)
-        executed[self._sums[:, 1] + self.units.cost_range[0, 1] > self._system.battery] = 0.0
+        executed[self._at_rest()] = 0.0
         return executed
+
+    def _at_rest(self) -> Mask:
+        """[n] where the battery may not suffice for one more step."""
+        resting: Mask = self._sums[:, 1] + self.units.cost_range[0, 1] > self._system.battery
+        return resting
 
     def _reset(self, lanes: Integers, seeds: Integers) -> None:
         self._mujoco.begin(lanes, seeds)
@@ -100,10 +106,11 @@ class LocomotionWorld(LaneWorld):
     def _move(self, lanes: Integers, actions: Floats, time: Integers) -> tuple[Floats, Floats, Mask]:
         system, parameters = self._system, self._parameters[lanes]
         velocity = self._mujoco.step(lanes, actions)
-        positions = self._mujoco.positions[lanes]
-        fell = has_fallen(system.robot, positions, self._mujoco.velocities[lanes])
-        motion = Motion(velocity, fell, actions, positions)
+        positions, velocities = self._mujoco.positions[lanes], self._mujoco.velocities[lanes]
+        fell = has_fallen(system.robot, positions, velocities)
+        motion = Motion(velocity, fell, actions, positions, velocities)
         paid = np.column_stack([system.reward(motion, parameters), system.cost(motion, parameters)])
+        paid[self._at_rest()[lanes], 1] = 0.0
         paid[fell] += self._missing[time[fell]] * system.after_fall
         return paid, self._sums[lanes] + self._weights[time] * paid, fell
 
@@ -148,16 +155,17 @@ class LocomotionTask:
 
     Attributes:
         system: what all tasks of the family share.
-        parameter: [1] what differs between them.
+        parameter: [d] what differs between them.
     """
 
     system: Locomotion
     parameter: Floats
 
     def __post_init__(self) -> None:
-        parameter, (low, high) = finite_array("parameter", self.parameter), self.system.parameters
-        if parameter.shape != (1,) or not low <= parameter[0] <= high:
-            raise InvalidInput(f"parameter must be [1], from {low:g} to {high:g}, got {parameter.tolist()}")
+        parameter, (low, high) = finite_array("parameter", self.parameter), np.transpose(self.system.parameters)
+        if parameter.shape != low.shape or not ((low <= parameter) & (parameter <= high)).all():
+            wanted = " and ".join(f"from {least:g} to {most:g}" for least, most in self.system.parameters)
+            raise InvalidInput(f"parameter must be [{len(low)}], {wanted}, got {parameter.tolist()}")
         assign(self, parameter=parameter)
 
     @property
@@ -178,7 +186,7 @@ class LocomotionTask:
         told = {
             **self.system.description(),
             "model": model_text(self.system.robot),
-            "parameter": format_digits(self.parameter)[0],
+            "parameter": " ".join(format_digits(self.parameter)),
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 

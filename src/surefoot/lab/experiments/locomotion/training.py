@@ -130,10 +130,10 @@ def train_across_domains(
 
 
 def _meta_tasks(family: LocomotionFamily) -> list[Any]:
-    """Spread evenly over the family, its ends left out."""
+    """Spread evenly over the family, from corner to corner, its ends left out."""
     tasks = family.tasks()
-    (low, high), *_ = tasks.distribution.support
-    return [tasks.task([parameter]) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
+    low, high = tasks.distribution.support.T
+    return [tasks.task(parameter) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
 
 
 def _show_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
