@@ -30,8 +30,14 @@ SHORT = 3  # steps of the histories here
 HORIZON = 30  # steps that episodes last at most
 
 
-def hopper(gain: float = 1.1) -> Any:
-    return sf.tasks.hopper_motors().task(gain)
+@cache
+def hopper() -> Any:
+    return sf.tasks.hopper_motors().task(1.1)
+
+
+def lanes(count: int) -> World:
+    """Its world, with episodes as short as here."""
+    return robots.LocomotionWorld(hopper().system, np.full((count, 1), 1.1), HORIZON)
 
 
 @cache
@@ -42,16 +48,12 @@ def network() -> MLPPolicy:
     return MLPPolicy(tuple(weights), tuple(biases), np.full(3, -0.5), np.zeros(11), np.ones(11))
 
 
-def remembering(size: float = 0.4) -> HistoryPolicy:
+def remembering() -> HistoryPolicy:
     """One that goes by its history."""
     policy = HistoryPolicy.looking_away(network(), SHORT)
     first, last = policy.network.weights
-    return replace(
-        policy,
-        network=replace(
-            policy.network, weights=(first + size * np.cos(np.arange(first.size)).reshape(first.shape), last)
-        ),
-    )
+    some = 0.4 * np.cos(np.arange(first.size)).reshape(first.shape)
+    return replace(policy, network=replace(policy.network, weights=(first + some, last)))
 
 
 def outcomes(policy: Any, episodes: int = 5, seed: int = 0) -> Outcomes:
@@ -113,7 +115,7 @@ def on_its_world(policy: HistoryPolicy, sizes: Sequence[int], rng: np.random.Gen
     """[n, 2] sums of episodes of its network on the world that shows the history, so many side by side in turn."""
     acting, found = np.random.default_rng(rng.integers(2**63, size=2)), []
     for size in sizes:
-        world = HistoryWorld(robots.LocomotionWorld(hopper().system, np.full((size, 1), 1.1), HORIZON), policy.length)
+        world = HistoryWorld(lanes(size), SHORT)
         observation, ended = world.begin(np.ones(size, np.bool_), rng), np.zeros(size, np.bool_)
         for t in range(HORIZON):
             if not ended.all():
@@ -160,18 +162,13 @@ def test_lanes_that_begin_at_different_times_go_on_by_themselves() -> None:
     """As training collects steps: batch after batch, each lane at a step of its own."""
     collecting = pytest.importorskip("surefoot.control.improvement").Collector
     policy = remembering()
-    world = robots.LocomotionWorld(hopper().system, np.full((4, 1), 1.1), HORIZON)
-    plain, shown = (collecting(each, np.random.default_rng(0)) for each in (world, _other(policy.length)))
+    plain, shown = (collecting(each, np.random.default_rng(0)) for each in (lanes(4), HistoryWorld(lanes(4), SHORT)))
     for _ in range(2):
         one, other = plain.collect(policy, HORIZON + 7), shown.collect(policy.network, HORIZON + 7)
         assert np.array_equal(one.actions, other.actions)
         assert np.array_equal(one.observations, other.observations[..., :11])
         assert np.array_equal(one.sums, other.sums)
     assert len(set(plain.steps.tolist())) > 1
-
-
-def _other(length: int) -> World:
-    return HistoryWorld(robots.LocomotionWorld(hopper().system, np.full((4, 1), 1.1), HORIZON), length)
 
 
 def test_a_copy_goes_on_where_it_was_made() -> None:
@@ -194,7 +191,7 @@ def test_what_it_cannot_do_is_refused() -> None:
     for count, step in ((2, 2), (3, 1), (2, [0, 2])):
         with pytest.raises(InvalidInput, match="step must be the next of each episode"):
             policy.act(np.zeros((count, 11)), np.array(step), rng)
-    with pytest.raises(InvalidInput, match="length must be that of the network’s history".replace("’", "'")):
+    with pytest.raises(InvalidInput, match="length must be that of the network's history"):
         replace(policy, length=SHORT + 1)
     choice = CategoricalPolicy((np.ones((2, 11)),), (np.zeros(2),), np.zeros(11), np.ones(11))
     with pytest.raises(InvalidInput, match="policy must be a network with normal actions"):
