@@ -25,6 +25,7 @@ from bandit_world import BanditTask
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
+from surefoot.lab.baselines.history_policy import HISTORY_CONDITIONED, HistoryPolicy
 from surefoot.lab.baselines.rollout_buffer import safe_network
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.judging import best
@@ -42,6 +43,7 @@ from surefoot.lab.experiments.locomotion.settings import (
     ADAPTING,
     DEFAULT_METHODS,
     FAMILIES,
+    FIXED,
     KNOWN,
     NETWORKS,
     QUICK,
@@ -57,7 +59,7 @@ from surefoot.streams import Stream
 from test_cli import surefoot
 
 DOCS = Path(__file__).parents[3] / "docs"
-METHODS = tuple(name for name in DEFAULT_METHODS if name not in (*NETWORKS, DOMAIN_RANDOMISED.name))
+METHODS = tuple(name for name in DEFAULT_METHODS if name not in (*NETWORKS, *FIXED))
 
 
 @cache
@@ -384,8 +386,8 @@ def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:
 
 def test_methods_that_cannot_be_had_are_named_with_the_reason() -> None:
     bare = replace(trained(), policies=replace(policies(), cells=None))
-    methods, refused = run.available_methods(bare, small(methods=(*METHODS, DOMAIN_RANDOMISED.name)))
-    assert "was trained for this family" in refused[DOMAIN_RANDOMISED.name]
+    methods, refused = run.available_methods(bare, small(methods=(*METHODS, *FIXED)))
+    assert all("was trained for this family" in refused[name] for name in FIXED)
     assert "pce" in methods
     assert set(refused) >= {"certified-returns", ADAPTING}
     with pytest.raises(InvalidInput, match="methods must hold one that can be run"):
@@ -480,7 +482,11 @@ def test_retraining_leaves_the_set_and_its_origin(
         return {"maml-penalty": MetaTrained(meta, (), 7)}
 
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policies", meta_policies)
-    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_across_domains", lambda *given, **_: meta)
+
+    def train_across_domains(family: Any, method: str, safe: Any, **words: Any) -> Any:
+        return HistoryPolicy.looking_away(meta) if method == HISTORY_CONDITIONED.name else meta
+
+    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_across_domains", train_across_domains)
     where = small(retrain=True, share=0.5, seed=3, methods=("safe-only",), tasks=1)
     said: list[Any] = []
     results = run.EXPERIMENT.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
@@ -501,6 +507,7 @@ def test_retraining_leaves_the_set_and_its_origin(
     assert found.origin.steps == 2250
     assert found.starts["maml-penalty"].to_arrays().keys() == meta.to_arrays().keys()
     assert found.starts["maml-penalty"].clip == found.starts[DOMAIN_RANDOMISED.name].clip == 3.0
+    assert found.starts[HISTORY_CONDITIONED.name].length == HistoryPolicy.looking_away(meta).length
     assert run._options(found, "maml-penalty").pop("divergence") == 0.1
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
@@ -540,20 +547,33 @@ def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatc
     assert not (tmp_path / "runner.json").exists()
 
 
-def test_the_network_of_domain_randomisation_is_deployed_for_ever_and_judged_by_fresh_episodes() -> None:
+@pytest.mark.parametrize("name", FIXED)
+def test_a_network_that_never_adapts_is_deployed_for_ever_and_judged_by_fresh_episodes(name: str) -> None:
     safe = safe_network(policies())
     bold = replace(safe, biases=(*safe.biases[:-1], safe.biases[-1] + 0.2))
-    few, name = small(methods=("safe-only", DOMAIN_RANDOMISED.name)), DOMAIN_RANDOMISED.name
-    found = adapt_to_task(trained(**{name: bold}), "runner", few.methods, np.array([0.9]), 0, few)
+    start = HistoryPolicy.looking_away(bold) if name == HISTORY_CONDITIONED.name else bold
+    few = small(methods=("safe-only", name))
+    found = adapt_to_task(trained(**{name: start}), "runner", few.methods, np.array([0.9]), 0, few)
     spans = found.deployed[name]
     assert spans.rows.shape == (1, len(policies().policies) + 1)
     assert spans.rows[0, -1] == 1.0
     assert found.count[-1] >= few.judged_others
     assert found.mean[-1, 0] != found.mean[0, 0]
-    family = run.summarise_family("runner", trained(**{name: bold}), few.methods, [found], few)
+    family = run.summarise_family("runner", trained(**{name: start}), few.methods, [found], few)
     assert family["methods"][name]["learned"] == 0
     assert family["methods"][name]["training_steps"] == 6500
     assert family["methods"][name]["moved"] == 1
+    assert family["unmoved"] == []
+    said = page._how({"settings": asdict(few), "methods": family["methods"], "families": {}}).paragraphs[-1]
+    assert said.startswith(f"‘{name}’ is the safe policy trained further on all tasks of meta-training")
+
+
+def test_a_network_of_another_kind_is_refused() -> None:
+    safe = safe_network(policies())
+    wide = MLPPolicy((np.zeros((1, 2)),), (np.zeros(1),), np.zeros(1), np.zeros(2), np.ones(2))
+    for start in (safe, HistoryPolicy.looking_away(wide)):
+        with pytest.raises(InvalidInput, match="start must be a HistoryPolicy from 1 observations to 1 actions"):
+            learner(policies(), method=HISTORY_CONDITIONED, episodes=10, start=start)
 
 
 def test_meta_learners_begin_with_their_own_policy() -> None:

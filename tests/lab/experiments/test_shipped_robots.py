@@ -12,7 +12,7 @@ from runner import LEVELS, Runs, pushing, runners
 
 from surefoot.bounds.envelopes import build_cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
-from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
+from surefoot.lab.baselines.history_policy import LENGTH, HistoryPolicy
 from surefoot.lab.baselines.rollout_buffer import safe_network
 from surefoot.lab.experiments.locomotion import policy_sets
 from surefoot.lab.experiments.locomotion.policy_sets import (
@@ -25,7 +25,7 @@ from surefoot.lab.experiments.locomotion.policy_sets import (
     same_network,
     simulated_steps,
 )
-from surefoot.lab.experiments.locomotion.settings import FAMILIES
+from surefoot.lab.experiments.locomotion.settings import FAMILIES, FIXED
 from surefoot.lab.experiments.locomotion.tuning import best_trial
 from surefoot.methods import CONTROL_METHODS
 
@@ -42,7 +42,7 @@ def shipped() -> dict[str, FamilyPolicies]:
 def test_every_family_is_shipped_with_its_meta_policies(shipped: dict[str, FamilyPolicies]) -> None:
     assert sorted(FAMILIES) == sorted(path.stem for path in TRAINED.glob("*.policyset"))
     for name, found in shipped.items():
-        own = {DOMAIN_RANDOMISED.name} if name in RETRAINED else set()
+        own = set(FIXED) if name in RETRAINED else set()
         assert set(found.starts) == {"safe-meta-control", "meta-cpo", "maml-penalty", *own}
 
 
@@ -69,13 +69,21 @@ def test_documents_say_which_shipped_meta_policies_are_the_safe_policy(shipped: 
 
 
 @pytest.mark.long
-def test_domain_randomisation_takes_the_steps_that_are_told(shipped: dict[str, FamilyPolicies]) -> None:
+@pytest.mark.parametrize("method", FIXED)
+def test_networks_that_never_adapt_take_the_steps_that_are_told(
+    shipped: dict[str, FamilyPolicies], method: str
+) -> None:
     training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
-    safe, seen = safe_network(shipped["half-cheetah-motors"].policies), []
-    family = FAMILIES["half-cheetah-motors"]
-    found = training.train_across_domains(family, safe, seed=0, share=0.01, progress=lambda *far: seen.append(far))
+    name, seen = "half-cheetah-motors", []
+    safe = safe_network(shipped[name].policies)
+    words: Any = {"seed": 0, "share": 0.01, "progress": lambda *far: seen.append(far)}
+    found, again = (training.train_across_domains(FAMILIES[name], method, safe, **words) for _ in range(2))
     assert seen[-1][1] == seen[-1][2] == training.meta_steps(200, 0.01) == 24_000
     assert not same_network(found, safe)
+    assert same_network(found, again)
+    if isinstance(found, HistoryPolicy):
+        assert (found.length, found.observations) == (LENGTH, len(safe.shift))
+        assert np.abs(found.network.weights[0][:, found.observations :]).max() > 0  # it goes by what it remembers
 
 
 # ------------------------------------------------------------------------------------------------------ simulator steps

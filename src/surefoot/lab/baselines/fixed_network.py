@@ -13,7 +13,7 @@ import numpy as np
 from surefoot.arrays import Integers
 from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
-from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, first_network
+from surefoot.lab.baselines.rollout_buffer import first_network
 from surefoot.learning.method import SAFE, Certificate, Method, Mixture, Step
 from surefoot.learning.spec import MethodArgs, MethodSpec, PlanLine
 from surefoot.policyset.policy_value_set import PolicyValueSet
@@ -25,7 +25,7 @@ class FixedNetwork(Method):
 
     name: str
     policies: PolicyValueSet
-    network: NetworkPolicy
+    network: Policy
 
     def start(self) -> None:
         return None

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
+from surefoot.lab.baselines.history_policy import HISTORY_CONDITIONED, LENGTH
 from surefoot.lab.experiments.frame import Report, Results, report
 from surefoot.lab.experiments.locomotion.figure import gain_and_cost
 from surefoot.lab.experiments.locomotion.settings import (
     ADAPTING,
+    FIXED,
     NETWORKS,
     PUBLISHED_AXIS,
     REFERENCE,
@@ -403,6 +406,14 @@ def _how(results: Results) -> Section:
             f"episodes on {where}, and then keep what they deploy. CPO starts from the safe policy of the set, the "
             "others from meta-policies, whose training on tasks of the family began with it."
         )
+    fixed = [
+        f"‘{name}’ is the safe policy trained further on all tasks of meta-training, and deployed as it is; it sees "
+        f"{_SEES[name]}."
+        for name in FIXED
+        if name in results["methods"]
+    ]
+    if fixed:
+        paragraphs.append(" ".join(fixed))
     ends = {name: end for name, end in PUBLISHED_AXIS.items() if name in results["families"]}
     if ends:
         told = join_words([f"{end:,} for {results['families'][name]['title']}" for name, end in ends.items()])
@@ -411,3 +422,9 @@ def _how(results: Results) -> Section:
             "its baselines it counts adaptations, times 300."
         )
     return Section("How long each method learns", paragraphs=tuple(paragraphs))
+
+
+_SEES = {
+    DOMAIN_RANDOMISED.name: "nothing but the present",
+    HISTORY_CONDITIONED.name: f"the last {LENGTH} steps besides, and may adapt within an episode",
+}

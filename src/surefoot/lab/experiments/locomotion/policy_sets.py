@@ -20,12 +20,13 @@ from surefoot.bounded_json import Limits, parse_strictly
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.bounds.signal_model import LOOK_TASKS
 from surefoot.bounds.simulation import LOOK_PART
+from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
 from surefoot.interrupts import defer_sigint
-from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
-from surefoot.lab.baselines.rollout_buffer import NetworkPolicy, safe_network
-from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionFamily
+from surefoot.lab.baselines.history_policy import HISTORY_CONDITIONED, HistoryPolicy
+from surefoot.lab.baselines.rollout_buffer import safe_network
+from surefoot.lab.experiments.locomotion.settings import FAMILIES, FIXED, LocomotionFamily
 from surefoot.learning.spec import MethodSpec
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
@@ -47,7 +48,7 @@ class Origin:
         version: of the package.
         seconds: that it took.
         steps: of training experts and the safe policy, as far as planned: who fails a test is trained further.
-        meta_steps: of training each of the meta-policies, and the domain-randomised one, from the safe policy on.
+        meta_steps: of training each of the meta-policies, and each network that never adapts, from the safe policy on.
         starts: SHA-256 of the file of each of these, by method.
         accepted: updates of each meta-policy that its meta-training accepted, where that is known.
         tuning: how the step of each baseline was chosen (`Tuning`), where it was.
@@ -71,10 +72,10 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class FamilyPolicies:
-    """The policy set of a family, and what meta-learners begin with on a new task, by method."""
+    """The policy set of a family, and what meta-learners begin with on a new task, by method, or never leave."""
 
     policies: PolicyValueSet
-    starts: Mapping[str, NetworkPolicy]
+    starts: Mapping[str, Policy]
     origin: Origin
 
     @property
@@ -83,7 +84,7 @@ class FamilyPolicies:
         return [name for name, start in self.starts.items() if same_network(start, safe_network(self.policies))]
 
 
-def same_network(one: NetworkPolicy, other: NetworkPolicy) -> bool:
+def same_network(one: Policy, other: Policy) -> bool:
     """Whether meta-training would have to change nothing to make one of the other. It keeps the normaliser, whose scale
     is computed from a variance on the way and may differ in its last bit."""
     first, second = (
@@ -102,7 +103,7 @@ def load_shipped(name: str) -> FamilyPolicies:
     origin = _origin(FAMILIES[name], policies, 1.0, **found)
     if origin.digest != policies.digest():
         raise ArtifactError(f"{folder}: its digest is not the one in {told.name}: {policies.digest()}")
-    starts = {method: _start(TRAINED / _file(name, method), digest) for method, digest in origin.starts.items()}
+    starts = {method: _start(TRAINED / _file(name, method), method, digest) for method, digest in origin.starts.items()}
     return FamilyPolicies(policies, starts, origin)
 
 
@@ -149,9 +150,10 @@ def train_baselines(
     tuning = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
     options = {method: found.chosen for method, found in tuning.items()}
     how: dict[str, Any] = {"seed": seed, "share": share, "progress": progress}
-    learned = meta_policies(family, safe_network(policies), options, **how)
-    starts = {method: found.policy for method, found in learned.items()}
-    starts[DOMAIN_RANDOMISED.name] = train_across_domains(family, safe_network(policies), **how)
+    safe = safe_network(policies)
+    learned = meta_policies(family, safe, options, **how)
+    starts: dict[str, Policy] = {method: found.policy for method, found in learned.items()}
+    starts |= {method: train_across_domains(family, method, safe, **how) for method in FIXED}
     stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
     origin = replace(
         origin,
@@ -175,12 +177,13 @@ def _file(name: str, method: str) -> str:
     return f"{name}.{method}.safetensors"
 
 
-def _start(path: Path, digest: str) -> NetworkPolicy:
-    """A meta-policy, if its file is the one that was told of."""
+def _start(path: Path, method: str, digest: str) -> Policy:
+    """What a method begins with, if its file is the one that was told of."""
     content = files.read_file(path, MOST_BYTES)
     if sha256(content).hexdigest() != digest:
         raise ArtifactError(f"{path}: its digest is not the one that was told: {sha256(content).hexdigest()}")
-    return MLPPolicy.from_arrays(safetensors.numpy.load(content))
+    kind = HistoryPolicy if method == HISTORY_CONDITIONED.name else MLPPolicy
+    return kind.from_arrays(safetensors.numpy.load(content))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import Task
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import InvalidInput
-from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
 from surefoot.lab.baselines.rollout_buffer import first_network
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, available, best
@@ -29,7 +28,7 @@ from surefoot.lab.experiments.locomotion.policy_sets import (
     train_baselines,
     train_from_scratch,
 )
-from surefoot.lab.experiments.locomotion.settings import FAMILIES, KNOWN, NETWORKS, QUICK, LocomotionSettings
+from surefoot.lab.experiments.locomotion.settings import FAMILIES, FIXED, KNOWN, NETWORKS, QUICK, LocomotionSettings
 from surefoot.learning.learner import Learner
 from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.methods import learner
@@ -80,7 +79,7 @@ def available_methods(trained: FamilyPolicies, settings: LocomotionSettings) -> 
     def make(name: str) -> None:
         if name in NETWORKS and not settings.network_tasks:
             raise InvalidInput("network_tasks is 0")
-        if name == DOMAIN_RANDOMISED.name and name not in trained.starts:
+        if name in FIXED and name not in trained.starts:
             raise InvalidInput("no such network was trained for this family (--retrain-baselines)")
         learner(trained.policies, method=KNOWN[name], episodes=settings.episodes, risk=settings.risk)
 

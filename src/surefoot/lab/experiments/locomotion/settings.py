@@ -11,6 +11,7 @@ from surefoot.arrays import Floats
 from surefoot.bounds.settings import Envelopes, LearnedSignals
 from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
+from surefoot.lab.baselines.history_policy import HISTORY_CONDITIONED
 from surefoot.lab.experiments.frame import (
     Applies,
     ExperimentSettings,
@@ -124,12 +125,14 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
 REFERENCE, ADAPTING = "safe-only", "certified-signals"
 # Networks that are trained on at test time; each needs an episode's steps, and deploys policies of its own.
 NETWORKS: Mapping[str, MethodSpec] = CONTROL_METHODS
-KNOWN: Mapping[str, MethodSpec] = MappingProxyType(
-    {**METHODS, ON_ROBOTS.name: ON_ROBOTS, DOMAIN_RANDOMISED.name: DOMAIN_RANDOMISED, **NETWORKS}
+# One network for all tasks, which was trained on many of them and is deployed as it is.
+FIXED: Mapping[str, MethodSpec] = MappingProxyType(
+    {spec.name: spec for spec in (DOMAIN_RANDOMISED, HISTORY_CONDITIONED)}
 )
+KNOWN: Mapping[str, MethodSpec] = MappingProxyType({**METHODS, ON_ROBOTS.name: ON_ROBOTS, **FIXED, **NETWORKS})
 DEFAULT_METHODS = (
     *(REFERENCE, "paper", ON_ROBOTS.name, "pce", "certified-model-free", "certified-returns", ADAPTING),
-    *("identify-and-look-up", DOMAIN_RANDOMISED.name),
+    *("identify-and-look-up", *FIXED),
     *NETWORKS,
 )
 EPISODES = 6000  # of the runs behind the paper's figure of Hopper

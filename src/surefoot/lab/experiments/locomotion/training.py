@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.cmdp.policy import Policy
 from surefoot.control.cpo import crpo
 from surefoot.control.improvement import Progress as Batch
 from surefoot.control.improvement import Settings as Loop
 from surefoot.control.improvement import improve, resume
 from surefoot.control.trust_region import Region
 from surefoot.lab.baselines.control_specs import BatchRules, MetaCpoRules, PenaltyRules, SafeMetaRules
-from surefoot.lab.baselines.fixed_network import DOMAIN_RANDOMISED
+from surefoot.lab.baselines.history_policy import HISTORY_CONDITIONED, HistoryPolicy, HistoryWorld
 from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_train
 from surefoot.lab.baselines.network_adaptation import META_LEARNERS
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
-from surefoot.lab.experiments.locomotion.settings import LocomotionFamily
+from surefoot.lab.experiments.locomotion.settings import FIXED, LocomotionFamily
 from surefoot.oracles.exact import ParameterDistance
 from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
 from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy, side_by_side
@@ -113,20 +114,30 @@ def meta_policies(
 
 
 def train_across_domains(
-    family: LocomotionFamily, safe: NetworkPolicy, *, seed: int, share: float = 1.0, progress: Progress = silent
-) -> NetworkPolicy:
-    """The safe policy trained further by CRPO on the tasks of meta-training, for as many steps as a meta-policy: up the
-    reward of all of them, or down the cost where it is worst."""
+    family: LocomotionFamily,
+    method: str,
+    safe: NetworkPolicy,
+    *,
+    seed: int,
+    share: float = 1.0,
+    progress: Progress = silent,
+) -> Policy:
+    """The network of a method that never adapts: the safe policy trained further by CRPO on the tasks of meta-training,
+    for as many steps as a meta-policy: up the reward of all of them, or down the cost where it is worst."""
     tasks, rules = _meta_tasks(family), Schooling(lanes=META_TASKS * META_LANES)
-    course, rng = side_by_side(tasks, np.zeros(1), rules), np.random.default_rng([seed, len(META_RULES)])
+    course, stream = side_by_side(tasks, np.zeros(1), rules), len(META_RULES) + list(FIXED).index(method)
     settings = replace(rules.settings, steps=meta_steps(tasks[0].units.episode_length, share))
-    start = resume(safe, course.world, settings, rng)
+    memory = HistoryPolicy.looking_away(safe) if method == HISTORY_CONDITIONED.name else None
+    first, world = (safe, course.world) if memory is None else (memory.network, HistoryWorld(course.world))
+    rng = np.random.default_rng([seed, stream])
+    start = resume(first, world, settings, rng)
 
     def observe(batch: Batch) -> None:
-        progress(f"training, {DOMAIN_RANDOMISED.name}", batch.steps, settings.steps)
+        progress(f"training, {method}", batch.steps, settings.steps)
 
     words: Any = {"groups": course.groups, "budget": course.budget, "start": start, "observer": observe}
-    return improve(course.world, crpo(), settings=settings, rng=rng, **words).policy
+    network: Any = improve(world, crpo(), settings=settings, rng=rng, **words).policy
+    return network if memory is None else replace(memory, network=network)
 
 
 def _meta_tasks(family: LocomotionFamily) -> list[Any]:
