@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from surefoot.lab.experiments.adapting import calibrated_label
 from surefoot.lab.experiments.frame import Report, Results, report
 from surefoot.lab.experiments.glucose.settings import (
-    ADAPTING,
     CALIBRATED_ROWS,
     CELLS,
     EARLY,
@@ -21,11 +20,11 @@ from surefoot.lab.experiments.glucose.settings import (
     EPISODES,
     KNOWN,
     LEAST_GAIN,
-    REFERENCE,
     SLOWER,
     GlucoseSettings,
 )
 from surefoot.lab.experiments.glucose.words import about, absorption, naming, what_is_known, whose_settings
+from surefoot.lab.experiments.savings import ADAPTING, REFERENCE
 from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import parse_calibration
 from surefoot.report import table, verdict

@@ -24,8 +24,6 @@ from surefoot.lab.experiments.adapting import (
 from surefoot.lab.experiments.frame import Bench, Experiment
 from surefoot.lab.experiments.glucose.page import page, tables
 from surefoot.lab.experiments.glucose.settings import (
-    ADAPTING,
-    CALIBRATED,
     EARLY,
     HOVORKA,
     KNOWN,
@@ -36,6 +34,7 @@ from surefoot.lab.experiments.glucose.settings import (
 )
 from surefoot.lab.experiments.glucose.simulators import fresh_patients, simulator_of, training_simulator
 from surefoot.lab.experiments.judging import available
+from surefoot.lab.experiments.savings import ADAPTING, CALIBRATED
 from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import Calibration, Setting
 from surefoot.learning.certified.choice import path_to_less_slack
