@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import rankdata
 
 import surefoot as sf
 from shown_wheel import _shown_wheel
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import MOST_TASKS, ResolvedBounds
-from surefoot.bounds.signal_model import BINS, OUTERMOST, PARTS, WINDOW, _fit_bins, _mixtures, _windows, round_law
+from surefoot.bounds.signal_model import (
+    BINS,
+    OUTERMOST,
+    PARTS,
+    WINDOW,
+    _fit_bins,
+    _mean_ranks,
+    _mixtures,
+    _windows,
+    round_law,
+)
 from surefoot.signals.signals import Signals, bins
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import family
@@ -109,3 +120,10 @@ def test_signals_are_learned_where_tasks_differ(pushes: list[list[float]], some:
     made = sf.policy_set(tasks, safe=safe, candidates=others, seed=0, envelopes=QUICK, signals=lesson, progress=False)
     assert made.cells is not None
     assert (made.cells.readings is not None) == some
+
+
+@given(seeds)
+def test_ranks_are_those_of_scipy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-3, 4, size=rng.integers(1, 30, size=2)).astype(float)  # few numbers, so many are equal
+    assert np.array_equal(_mean_ranks(values), rankdata(values, axis=0))
