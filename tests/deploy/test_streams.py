@@ -76,6 +76,7 @@ def test_a_reader_that_has_seen_enough(folder: Path) -> None:
     assert (len(done.stdout), done.stderr) == (10, b"")
 
 
+@pytest.mark.long
 def test_deploy_with_standard_input_closed(folder: Path) -> None:
     done = shell("surefoot deploy set --journal new <&-", folder)
     check_sentence(done, "standard input must be open")

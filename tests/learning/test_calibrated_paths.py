@@ -84,6 +84,7 @@ def test_runs_can_be_counted_again() -> None:
         sf.recount(found(), policies(), family(Spending, Uniform(0.2, 0.7)), seed=1, jobs=1)
 
 
+@pytest.mark.short_for(reserve=[0.1])
 @pytest.mark.parametrize("reserve", [0.0, 0.1])
 def test_the_contract_of_learners(reserve: float) -> None:
     source = learner_suite.EpisodeSource(Spending(0.4), HORIZON, 400)
@@ -232,6 +233,7 @@ def test_side_by_side_they_are_what_each_is_alone(monkeypatch: pytest.MonkeyPatc
     assert together["posterior"].counts[-1][1] > together["posterior"].allowed
 
 
+@pytest.mark.long
 def test_side_by_side_one_may_look_at_sums_and_another_at_signals() -> None:
     given: dict[str, Any] = {**GIVEN, "episodes": 12, "judged_on": 300}
     paths: dict[str, list[Any]] = {"titration": [{"every": 3}], "posterior": [{"share": 0.1, "temperature": 2.0}]}

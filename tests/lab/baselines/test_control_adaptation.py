@@ -288,6 +288,7 @@ def noisy(log_std: float, rng: np.random.Generator) -> tuple[Actor, Samples]:
     return actor, samples_of(actor, inputs, taken, 5.0 * noise, np.array([-1.0]), standardised=True)
 
 
+@pytest.mark.short_for(name=["maml-penalty", "meta-cpo"])
 @pytest.mark.parametrize("name", sorted(ADAPTATIONS))
 def test_one_adaptation_diverges_as_far_as_its_rules_say_at_any_action_noise(name: str) -> None:
     """A rate or a length in parameters would diverge by 10⁶ times as much at σ = 10⁻³ as at σ = 1."""
@@ -299,6 +300,7 @@ def test_one_adaptation_diverges_as_far_as_its_rules_say_at_any_action_noise(nam
         assert 0.1 * rules.divergence < apart <= rules.divergence, log_std
 
 
+@pytest.mark.short_for(name=["meta-cpo"])
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_published_rules_go_further_the_less_noise_there_is(name: str) -> None:
     """What the limit is for; CPO measures its steps by the divergence and SafeMeta ends at one."""
