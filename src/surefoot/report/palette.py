@@ -82,12 +82,14 @@ class Stroke:
     dash: tuple[float, ...]
 
 
-def stroke(method: str) -> Stroke:
-    """Grey for safe-only, else by the place in the method's row; without one it depends on the name alone."""
+def stroke(method: str, place: int | None = None) -> Stroke:
+    """Grey for safe-only, else by the place in the method's row; without one it depends on the name alone. Of methods
+    that are none of the library's the place must be told."""
     if method == REFERENCE:
         return Stroke(REFERENCE_COLOUR, "", DASHES[0])
     from surefoot.methods import CONTROL_METHODS, METHODS  # pages without methods do without them
 
     spec = METHODS.get(method) or CONTROL_METHODS.get(method)
-    place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
+    if place is None:
+        place = zlib.crc32(method.encode()) if spec is None or spec.colour is None else spec.colour
     return Stroke(COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)])

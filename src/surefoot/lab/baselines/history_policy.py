@@ -164,5 +164,9 @@ def _make(policies: PolicyValueSet, terms: MethodArgs, start: Any = None) -> Fix
 
 
 HISTORY_CONDITIONED = replace(
-    DOMAIN_RANDOMISED, name="history-conditioned", make=_make, costs="nothing: it forgets with every episode"
+    DOMAIN_RANDOMISED,
+    name="history-conditioned",
+    make=_make,
+    costs="nothing: it forgets with every episode",
+    colour=5,  # which no other method for robots has
 )

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from surefoot.lab.experiments.locomotion.settings import ADAPTING, REFERENCE
+from surefoot.lab.experiments.locomotion.settings import ADAPTING, FIXED, REFERENCE
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.report.figures import STYLE, is_clear
 from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, Stroke, stroke
@@ -62,7 +62,7 @@ def line_style(name: str, certified: bool) -> dict[str, Any]:
 
 def _stroke(name: str) -> Stroke:
     """The method of the paper's figure looks the same with the constants for robots."""
-    return stroke("published" if name == ON_ROBOTS.name else name)
+    return stroke("published" if name == ON_ROBOTS.name else name, FIXED[name].colour if name in FIXED else None)
 
 
 def _moving(family: Mapping[str, Any]) -> dict[str, Any]:
