@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import rankdata
 
 import surefoot as sf
 from shown_wheel import _shown_wheel
 from surefoot.arrays import Floats
 from surefoot.bounds.settings import MOST_TASKS, ResolvedBounds
-from surefoot.bounds.signal_model import BINS, OUTERMOST, PARTS, WINDOW, _fit_bins, _mixtures, _windows, round_law
+from surefoot.bounds.signal_model import (
+    BINS,
+    OUTERMOST,
+    PARTS,
+    WINDOW,
+    _fit_bins,
+    _mean_ranks,
+    _mixtures,
+    _windows,
+    round_law,
+)
 from surefoot.signals.signals import Signals, bins
 from surefoot.tasks.distribution import Finite
 from surefoot.tasks.task_distribution import family
@@ -33,6 +44,12 @@ def read(rng: np.random.Generator, spreads: Floats, tasks: int = 40, episodes: i
     """[1, T, E, R] means of tasks between 0 and 1, episodes around them."""
     means = rng.uniform(size=(1, tasks, 1, len(spreads)))
     return np.asarray(means + spreads * rng.normal(size=(1, tasks, episodes, len(spreads))))
+
+
+@given(seeds, st.integers(1, 30), st.integers(1, 4), st.integers(1, 40))
+def test_equal_parameters_share_their_rank(seed: int, tasks: int, parameters: int, different: int) -> None:
+    values = np.random.default_rng(seed).integers(0, different, size=(tasks, parameters)).astype(np.float64)
+    np.testing.assert_array_equal(_mean_ranks(values), rankdata(values, axis=0))
 
 
 @given(seeds, st.floats(0.0, 1.0), st.floats(0.0, 1.0))

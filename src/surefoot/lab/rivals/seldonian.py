@@ -18,7 +18,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from surefoot.arrays import Floats, check_unit_interval
 from surefoot.lab.rivals.tally import STATES, Rival, Tally, expected_values, mixture_of
@@ -96,7 +96,7 @@ def margin_bound(
     square = number * budget**2 - 2 * budget * cost + squares
     mean = weight @ margin / count
     variance = np.maximum(weight**2 @ square / count - mean**2, 0.0) * count / (count - 1)
-    bound: Floats = mean - inflation * np.sqrt(variance / episodes) * student.ppf(1 - level, episodes - 1)
+    bound: Floats = mean - inflation * np.sqrt(variance / episodes) * stdtrit(episodes - 1, 1 - level)
     return bound
 
 
