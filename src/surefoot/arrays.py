@@ -166,9 +166,9 @@ def distributions(name: str, value: Any, shape: str) -> Floats:
 
 def check_sums(name: str, sums: Any) -> None:
     """Sums [...] of rows of probabilities are 1."""
-    bad = np.argwhere(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
-    if bad.size or (np.ndim(sums) == 0 and abs(sums - 1) > ROW_SUM_TOLERANCE):
-        index = tuple(bad[0].tolist()) if bad.size else ()
+    wrong = np.abs(np.asarray(sums) - 1) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         where = f"{name}[{', '.join(map(str, index))}]" if index else name
         raise InvalidInput(
             f"{where} must sum to 1 (within {ROW_SUM_TOLERANCE:g}), got {float(np.asarray(sums)[index]):.12g}",
