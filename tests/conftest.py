@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
     place = {name: number for number, name in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: (place.get(item.path.name, len(place)), str(item.path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting leaves stays until the end: garbage collectors that walk over it find nothing, for a twentieth of
+    the time that the tests take."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # -------------------------------------------------------------------------------------------------------------- forking
