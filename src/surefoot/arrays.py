@@ -142,7 +142,7 @@ def raise_at(
     place: Callable[[int], tuple[int, ...]] | None = None,
 ) -> None:
     """Raise for the first entry of `values` marked bad, naming its index; `place` maps a flat index if given."""
-    if not bad.any():
+    if not np.count_nonzero(bad):  # several times as fast as any(), and most checks find nothing
         return
     flat = int(np.argmax(bad))
     index = place(flat) if place else np.unravel_index(flat, bad.shape)
