@@ -98,7 +98,7 @@ def by_the_dual(g: Floats, b: Floats, c: float, delta: float) -> Floats:
 def test_the_inner_step_of_meta_cpo_solves_its_problem(seed: int) -> None:
     rng = np.random.default_rng(seed)
     g, b, c = rng.normal(size=4), rng.normal(size=4), float(rng.normal() * rng.choice([0.0, 0.2, 1.0]))
-    found = np.asarray(inner_step(jnp.asarray(g), jnp.asarray(b), jnp.asarray(c), RADIUS))
+    found = np.asarray(jax.jit(inner_step)(jnp.asarray(g), jnp.asarray(b), jnp.asarray(c), RADIUS))
     np.testing.assert_allclose(found, by_the_dual(g, b, c, 0.05), atol=2e-4)
 
 
@@ -299,6 +299,7 @@ def test_one_adaptation_diverges_as_far_as_its_rules_say_at_any_action_noise(nam
         assert 0.1 * rules.divergence < apart <= rules.divergence, log_std
 
 
+@pytest.mark.short_for(name=["cpo-online", "maml-penalty"])  # of each kind one
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_published_rules_go_further_the_less_noise_there_is(name: str) -> None:
     """What the limit is for; CPO measures its steps by the divergence and SafeMeta ends at one."""
