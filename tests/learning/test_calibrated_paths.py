@@ -84,6 +84,7 @@ def test_runs_can_be_counted_again() -> None:
         sf.recount(found(), policies(), family(Spending, Uniform(0.2, 0.7)), seed=1, jobs=1)
 
 
+@pytest.mark.short_for(reserve=[0.1])
 @pytest.mark.parametrize("reserve", [0.0, 0.1])
 def test_the_contract_of_learners(reserve: float) -> None:
     source = learner_suite.EpisodeSource(Spending(0.4), HORIZON, 400)
