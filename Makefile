@@ -35,6 +35,9 @@ short-tests all-tests: export OPENBLAS_NUM_THREADS := 1
 # Tests start many processes: each would compile anew what it imports, wherever this is set.
 short-tests all-tests: export PYTHONDONTWRITEBYTECODE :=
 
+# These compile much and compute little with it; the long ones have all optimisations.
+short-tests: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
+
 # Tests of one file go to one process, which makes once what they share; files in the order of tests/conftest.py.
 short-tests: $(READY_DEV)
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"

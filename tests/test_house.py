@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,46 +18,85 @@ OVERRIDES = {"list_commands", "format_commands", "do_GET", "log_message"}
 OVERRIDES |= {"before_trial", "infer_relative_search_space", "sample_relative", "sample_independent", "after_trial"}
 
 
+@dataclass(frozen=True)
+class File:
+    """What the rules ask about; the tree itself is large."""
+
+    lines: int
+    functions: Mapping[str, int]  # the longest of each name
+    asserts: bool
+    used: frozenset[str]
+    defined: tuple[str, ...]  # functions and classes without a decorator
+    bare_streams: tuple[int, ...]  # lines in which a random stream has a number of its own
+
+
 @cache
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+def files() -> Mapping[Path, File]:
+    return {path: _read(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 
 
 def test_files_and_functions_are_short() -> None:
-    long_files = [path.name for path in trees() if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST_FILE]
-    assert long_files == []
-    functions = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert [path.name for path, file in files().items() if file.lines > LONGEST_FILE] == []
+    functions = [each for file in files().values() for each in file.functions.items()]
     assert len(functions) > 1000
-    assert [each.name for each in functions if (each.end_lineno or 0) - each.lineno >= LONGEST_FUNCTION] == []
+    assert [name for name, lines in functions if lines > LONGEST_FUNCTION] == []
 
 
 def test_users_meet_no_assertions() -> None:
     """They vanish under `python -O`, and name neither argument nor remedy."""
-    found = [path.name for path, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    assert found == []
+    assert [path.name for path, file in files().items() if file.asserts] == []
 
 
 def test_everything_in_the_source_is_used_there_or_offered() -> None:
-    used = Counter(name for tree in trees().values() for name in _uses(tree))
+    used = {name for file in files().values() for name in file.used}
+    allowed = used | CALLED_BY_USERS | OVERRIDES
     unused = {
-        f"{path.relative_to(SOURCE)}: {node.name}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and not (node.name.startswith("__") or node.decorator_list or used[node.name])
-        and node.name not in CALLED_BY_USERS | OVERRIDES
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path, file in files().items()
+        for name in file.defined
+        if not name.startswith("__") and name not in allowed
     }
     assert unused == set()
-    assert not any(used[name] for name in CALLED_BY_USERS), "no longer an exception"
+    assert not used & CALLED_BY_USERS, "no longer an exception"
 
 
-def _uses(tree: ast.AST) -> Iterator[str]:
+def test_no_number_of_a_stream_stands_outside_the_table() -> None:
+    """The table is `surefoot.streams`."""
+    bare = [f"{path.relative_to(SOURCE)}:{line}" for path, file in files().items() for line in file.bare_streams]
+    assert bare == []
+
+
+def _read(source: str) -> File:
+    nodes = list(ast.walk(ast.parse(source)))
+    functions: dict[str, int] = {}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            functions[node.name] = max(lines, functions.get(node.name, 0))
+    return File(
+        len(source.splitlines()),
+        functions,
+        any(isinstance(node, ast.Assert) for node in nodes),
+        frozenset(name for node in nodes for name in _uses(node)),
+        tuple(
+            node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list
+        ),
+        tuple(node.lineno for node in nodes if isinstance(node, ast.Call) and _has_a_bare_number(node)),
+    )
+
+
+def _uses(node: ast.AST) -> Iterator[str]:
     """Names read, attributes, keywords, and texts that are names: those that a package offers are listed as such."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name):
-                yield name
-            case ast.keyword(arg=str(name)):
-                yield name
-            case ast.Constant(value=str(name)) if name.isidentifier():
-                yield name
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            yield name
+        case ast.keyword(arg=str(name)):
+            yield name
+        case ast.Constant(value=str(name)) if name.isidentifier():
+            yield name
+
+
+def _has_a_bare_number(call: ast.Call) -> bool:
+    makes_a_stream = isinstance(call.func, ast.Attribute) and call.func.attr in ("default_rng", "SeedSequence")
+    lists = [entropy.elts for entropy in call.args if isinstance(entropy, ast.List)]
+    return makes_a_stream and any(isinstance(each, ast.Constant) for elements in lists for each in elements)

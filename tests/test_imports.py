@@ -66,11 +66,21 @@ def test_a_late_import_counts(tmp_path: object, monkeypatch: pytest.MonkeyPatch)
 SLOW = {"scipy.signal", "scipy.stats", "scipy.optimize", "scipy.spatial", "matplotlib", "jinja2", "joblib", "typer"}
 
 
-@pytest.mark.parametrize("asset", ["policyset-1.0-plain", "policyset-1.0-cells"])
-def test_loading_a_policy_set_imports_nothing_slow(asset: str) -> None:
+def loaded_by(script: str, *arguments: str) -> set[str]:
+    """The modules that a fresh process has loaded after the script."""
+    command = [sys.executable, "-c", f"import sys; {script}; print(*sys.modules, sep='\\n')", *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_loading_a_policy_set_imports_nothing_slow() -> None:
     """Those cost tenths of a second of every process each, and reading a set needs none of them."""
-    script = "import sys, surefoot; surefoot.PolicyValueSet.load(sys.argv[1]); print(*sys.modules, sep='\\n')"
-    command = [sys.executable, "-c", script, str(Path(__file__).parent / "assets" / asset)]
-    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assets = [str(Path(__file__).parent / "assets" / name) for name in ("policyset-1.0-plain", "policyset-1.0-cells")]
+    loaded = loaded_by("import surefoot; [surefoot.PolicyValueSet.load(path) for path in sys.argv[1:]]", *assets)
     assert "surefoot.policyset.storage" in loaded
     assert loaded & (SLOW | {"jax", "mujoco", "gymnasium", "surefoot.lab.experiments", "surefoot.tasks"}) == set()
+
+
+def test_training_and_deploying_import_nothing_that_only_others_need() -> None:
+    loaded = loaded_by("import surefoot.cli.deploy, surefoot.training.train, surefoot.methods")
+    assert "surefoot.bounds.signal_model" in loaded
+    assert loaded & {"scipy.stats", "scipy.optimize", "scipy.signal", "matplotlib", "jinja2", "jax", "mujoco"} == set()

@@ -88,6 +88,7 @@ def test_rows_of_a_journal_as_one_document(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ shells, imports
 
 
+@pytest.mark.short_for(completed=["--json"])
 @pytest.mark.parametrize(
     ("typed", "completed"), [("surefoot ad", "adapt"), ("surefoot status --j", "--json"), ("surefoot bac", "backup")]
 )

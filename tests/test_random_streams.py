@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 
 from surefoot.streams import Stream
-
-SOURCE = Path(__file__).parents[1] / "src" / "surefoot"
 
 # Numbers that were given twice before there was a table. No promise rests on their independence, so they stay, and with
 # them every result. Two experiments never meet; an experiment and the training that it starts with its own seed do.
@@ -47,20 +43,6 @@ def test_numpy_pads_entropy_but_not_the_key_of_a_child() -> None:
     assert _same(np.random.default_rng([7, 11]), np.random.default_rng([7, 11, 0]))
     assert not _same(_child(7, 11), _child(7, 11, 0))
     assert not _same(_child(7, 11), np.random.default_rng([7, 11]))
-
-
-def test_no_number_of_a_stream_stands_outside_the_table() -> None:
-    bare = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("default_rng", "SeedSequence")
-        for entropy in node.args
-        if isinstance(entropy, ast.List) and any(isinstance(each, ast.Constant) for each in entropy.elts)
-    ]
-    assert bare == []
 
 
 def _child(seed: int, *key: int) -> np.random.Generator:

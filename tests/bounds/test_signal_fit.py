@@ -46,6 +46,12 @@ def read(rng: np.random.Generator, spreads: Floats, tasks: int = 40, episodes: i
     return np.asarray(means + spreads * rng.normal(size=(1, tasks, episodes, len(spreads))))
 
 
+@given(seeds, st.integers(1, 30), st.integers(1, 4), st.integers(1, 40))
+def test_equal_parameters_share_their_rank(seed: int, tasks: int, parameters: int, different: int) -> None:
+    values = np.random.default_rng(seed).integers(0, different, size=(tasks, parameters)).astype(np.float64)
+    np.testing.assert_array_equal(_mean_ranks(values), rankdata(values, axis=0))
+
+
 @given(seeds, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_nought_and_one_have_bins_of_their_own(seed: int, noughts: float, ones: float) -> None:
     """What is bet on a number that is always 0 must not be what would be right if it were sometimes nearly 0."""

@@ -61,6 +61,7 @@ def wrong_intervals(count: int, error: float, episodes: int = 60) -> int:
     return sum(outside(truth(task), known.lower[..., 0], known.upper[..., 0]) for task, known in found)
 
 
+@pytest.mark.short_for(error=[0.05])
 @pytest.mark.parametrize("error", [0.5, 0.05])
 def test_intervals_of_a_task_are_wrong_as_rarely_as_they_say(error: float) -> None:
     wrong = wrong_intervals(200, error)

@@ -17,18 +17,10 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from surefoot.cmdp.world import Shapes
+from surefoot.control import networks
 from surefoot.control.critics import generalised_advantages
 from surefoot.control.mlp_policy import CategoricalPolicy
-from surefoot.control.networks import (
-    Actor,
-    Normaliser,
-    actor_of,
-    divergence,
-    entropy,
-    log_probability,
-    new_actor,
-    numpy_policy,
-)
+from surefoot.control.networks import Actor, Normaliser, actor_of, new_actor, numpy_policy
 from surefoot.control.trust_region import (
     Region,
     apply_step,
@@ -41,6 +33,9 @@ from surefoot.control.trust_region import (
 from surefoot.policyset.export import write_policy
 
 seeds = st.integers(0, 10**6)
+# Compiled whole, as they are in training: their parts one by one take several times as long.
+log_probability = jax.jit(networks.log_probability)
+divergence, entropy = jax.jit(networks.divergence), jax.jit(networks.entropy)
 
 
 def random_actor(seed: int, discrete: bool) -> tuple[Actor, Normaliser, np.random.Generator]:

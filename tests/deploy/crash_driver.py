@@ -22,6 +22,7 @@ from typing import Any
 import deployments
 import syscalls
 
+import surefoot.cli.deploy  # noqa: F401  # which every child would import for itself
 from surefoot.cli.commands import run
 from surefoot.deploy.session import Deployment
 

@@ -57,7 +57,7 @@ def test_the_learner_of_an_old_journal_takes_a_feasible_safe_policy_for_granted(
 def test_an_event_may_be_worded_otherwise_but_its_kind_and_numbers_may_not(tmp_path: Path) -> None:
     """A journal with the sentences of another version holds, goes on, and keeps them."""
     path, method = tmp_path / "journal", "paper"
-    deployed(path, 400, method)
+    deployed(path, 240, method)
     mark_path(path).unlink()
     rows = [(row.kind, row.data) for row in read(path)]
     events = [n for n, (kind, _) in enumerate(rows) if kind == "event"]

@@ -143,7 +143,10 @@ def test_nearly_all_of_the_risk_is_used() -> None:
 
 @pytest.mark.parametrize(
     ("mutant", "truth", "together"),
-    [(mean_below_the_risk, "as at the levels", True), (largest_that_passes, "all the same", False)],
+    [
+        (mean_below_the_risk, "as at the levels", True),
+        pytest.param(largest_that_passes, "all the same", False, marks=pytest.mark.long),
+    ],
 )
 def test_other_searches_break_the_joint_promise(mutant: Search, truth: str, together: bool) -> None:
     assert chance(unsafe_after(mutant, truth, together), CALIBRATIONS, RISK) < FALSE_ALARM

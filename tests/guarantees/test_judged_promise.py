@@ -70,7 +70,7 @@ def test_an_unsafe_mixture_seldom_counts_as_safe() -> None:
     [
         (lambda seed: calls_it_safe(seed, error=0.6), 250),
         (mean_within_the_budget, 120),
-        (best_of_many, 150),
+        pytest.param(best_of_many, 150, marks=pytest.mark.long),
     ],
     ids=["too lenient", "the mean itself", "the episodes it was chosen by"],
 )

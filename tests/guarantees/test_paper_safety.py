@@ -272,7 +272,7 @@ BROKEN: dict[str, Make] = {
 }
 
 
-@pytest.mark.short_for(broken=["one-sided", "never-eliminate", "all-at-once"], delta=[0.5])
+@pytest.mark.short_for(broken=["one-sided", "never-eliminate"], delta=[0.5])
 @pytest.mark.parametrize("delta", [0.05, 0.5])
 @pytest.mark.parametrize("broken", BROKEN)
 def test_unsafe_variants_are_caught(broken: str, delta: float) -> None:

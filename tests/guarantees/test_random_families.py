@@ -37,7 +37,7 @@ def drawn(kind: str, count: int, seed: int = 0) -> list[RandomFamily]:
 # -------------------------------------------------------------------------------------------------------- the generator
 
 
-@pytest.mark.short_for(kind=["affine", "simplex", "non-affine", "finite"])
+@pytest.mark.short_for(kind=["affine", "finite"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_families_are_what_they_should_be(kind: str) -> None:
     """π_s keeps its budgets on most tasks, others break them on some; the same generator, the same family."""
@@ -53,7 +53,7 @@ def test_families_are_what_they_should_be(kind: str) -> None:
     assert np.mean(broken) > 0.5
 
 
-@pytest.mark.short_for(kind=["simplex", "finite", "near-identical"])
+@pytest.mark.short_for(kind=["finite", "near-identical"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_most_families_have_cells(kind: str) -> None:
     sources = []

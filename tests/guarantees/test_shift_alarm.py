@@ -56,6 +56,7 @@ def p_value(count: int, tasks: int, level: float) -> float:
     return float(stats.binomtest(count, tasks, level, alternative="greater").pvalue)
 
 
+@pytest.mark.short_for(balls=[False])
 @pytest.mark.parametrize("balls", [False, True])
 def test_false_alarms_are_as_rare_as_promised(balls: bool) -> None:
     assert p_value(alarms(policies(balls=balls)), TASKS, LEVEL) > FALSE_ALARM

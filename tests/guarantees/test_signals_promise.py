@@ -307,5 +307,6 @@ def test_episodes_abandoned_for_what_they_would_say_make_nothing_unsafe() -> Non
     assert not caught(14, told=only_what_is_seldom)
 
 
+@pytest.mark.long
 def test_free_abandonment_is_caught() -> None:
     assert caught(9, as_a(FreeToAbandon), only_what_is_seldom)

@@ -136,6 +136,7 @@ def test_so_does_ray(alone: tuple[Calibration, str, bytes], tmp_path: Path) -> N
         assert everything(tmp_path / "runs", jobs=2) == alone
 
 
+@pytest.mark.short_for(left=["half a line", "all but the end of a line", "all"])
 @pytest.mark.parametrize("left", ["nothing", "half a line", "whole lines", "all but the end of a line", "all"])
 def test_after_a_kill_it_ends_as_if_there_had_been_none(
     left: str, alone: tuple[Calibration, str, bytes], tmp_path: Path

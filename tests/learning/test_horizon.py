@@ -37,7 +37,7 @@ def fresh(name: str, **changes: Any) -> sf.Learner:
     return sf.learner(spending_set(), **{"method": name, "episodes": PLANNED, "risk": 0.2, "seed": 1, **changes})
 
 
-@pytest.mark.short_for(name=["paper", "certified-model-free"])
+@pytest.mark.short_for(name=["certified-model-free"])
 @pytest.mark.parametrize("name", RUNNING)
 def test_methods_keep_the_contract(name: str) -> None:
     learner_suite.check(lambda: fresh(name), learner_suite.EpisodeSource(Spending(0.4), HORIZON, 400))

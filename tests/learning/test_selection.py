@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from scipy.optimize import linprog
 
 from random_tasks import seeds
 from surefoot.arrays import Floats
+from surefoot.learning.certified import selection
 from surefoot.learning.certified.selection import best_mixture, best_pair, most_promising, promises, repair_mixture
 from surefoot.learning.method import SAFE, Mixture
 
@@ -71,6 +73,17 @@ def second_solver(margin: Floats, reward: Floats) -> float:
     result = linprog(-reward, A_ub=-margin, b_ub=np.zeros(len(margin)), A_eq=np.ones((1, len(reward))), b_eq=[1.0])
     assert result.status == 0
     return float(-result.fun)
+
+
+def test_what_was_solved_before_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal is followed by processes that begin in the middle of it."""
+    rng = np.random.default_rng(0)
+    problems = [random_problem(rng, int(rng.integers(1, 40)), int(rng.integers(1, 12))) for _ in range(50)]
+    one_after_the_other = [best_mixture(*problem) for problem in problems]
+    for problem, before in zip(problems, one_after_the_other, strict=True):
+        monkeypatch.setattr(selection, "_KEPT", threading.local())
+        alone = best_mixture(*problem)
+        assert (alone.indices.tolist(), alone.weights.tolist()) == (before.indices.tolist(), before.weights.tolist())
 
 
 @given(seeds, st.integers(1, 40), st.integers(1, 12))

@@ -25,6 +25,7 @@ def rooms() -> PolicyValueSet:
     return mutants.rooms_policies()
 
 
+@pytest.mark.short_for(name=["pairs"])
 @pytest.mark.parametrize(("name", "value"), USED.items())
 def test_they_are_refused_also_in_a_calibration(name: str, value: Any) -> None:
     """What names one and did not use it is as good as ever."""

@@ -168,7 +168,7 @@ PolicyValueSet.load(sys.argv[1]).save(sys.argv[2])
 """
 
 
-@pytest.mark.short_for(steps=[0, 5])
+@pytest.mark.short_for(steps=[5])
 @pytest.mark.parametrize("steps", range(8))
 def test_a_killed_process_leaves_a_whole_set(steps: int, tmp_path: Path) -> None:
     """Three writes, a flush, two renames, a flush: killed before each of them, and not at all."""

@@ -82,6 +82,19 @@ def test_affine_families_are_found_and_known_everywhere(
         )
 
 
+def test_a_task_is_as_far_away_dense_as_it_is_sparse() -> None:
+    rng = np.random.default_rng(0)
+    mixture = Mixture(rng, 2, varying=True, sparse=False)
+    mixed = mixture.family(Uniform(np.zeros(2), np.full(2, 0.4)))
+    found = affine_tables(mixed)
+    assert found is not None
+    task, elsewhere = mixed.task([0.1, 0.2]), np.array([0.3, 0.05])
+    mixture.sparse = True
+    apart = found.error(task, elsewhere)
+    assert min(apart) > 0.01
+    assert apart == pytest.approx(found.error(mixed.task([0.1, 0.2]), elsewhere), rel=1e-12)
+
+
 def normals(parameters: int) -> ParameterDistribution:
     return Independent([Uniform(0.0, 0.3), *[Normal(0.2, std=0.05, low=0.0, high=0.3)] * (parameters - 1)])
 

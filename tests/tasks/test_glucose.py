@@ -182,6 +182,7 @@ def test_what_is_paid_follows_from_what_is_observed() -> None:
         np.testing.assert_array_equal(observed.actions[:, t], acted)
 
 
+@pytest.mark.short_for(count=[3, LANES + 20])
 @pytest.mark.parametrize("count", [3, 200, LANES + 20])
 def test_policies_side_by_side_are_policies_alone(count: int) -> None:
     """To the bit, also where not all of them have room side by side, and where policies draw."""

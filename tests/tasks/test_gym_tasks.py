@@ -224,6 +224,7 @@ def test_every_episode_is_seeded_afresh_and_the_environment_is_closed() -> None:
     assert not env.open
 
 
+@pytest.mark.short_for(kind=[Walk, strangers.Pushed, strangers.Parts])
 @pytest.mark.parametrize("kind", [Walk, strangers.Pushed, strangers.SixValues, strangers.Steady, strangers.Parts])
 def test_the_contract_of_tasks(kind: Any) -> None:
     family = sf.tasks.from_gym(kind, sf.tasks.Uniform(0, 1), **DECLARED)

@@ -234,14 +234,13 @@ def options_at(setting: Setting) -> dict[str, Any]:
 def fixed_sequence_test(untried: Calibration, path: Sequence[Setting], unsafe: Callable[[Any], int]) -> Calibration:
     """Settings in their order, until one fails: none is paid for twice, since a later one is tried only if those before
     it have passed. `unsafe`: the unsafe tasks at a setting."""
-    found = untried
+    counts, level = [*untried.counts], untried.level
     for setting in path:
-        count = unsafe(setting)
-        counts = (*found.counts, (setting, count))
-        if not found.passes(count):
-            return replace(found, counts=counts)
-        found = replace(found, level=setting, counts=counts)
-    return found
+        counts.append((setting, unsafe(setting)))
+        if not untried.passes(counts[-1][1]):
+            break
+        level = setting
+    return replace(untried, level=level, counts=tuple(counts))
 
 
 def parse_calibration(told: Any) -> Calibration:

@@ -38,6 +38,8 @@ STYLE: Any = {  # not dict[str, Any]: newer releases of matplotlib type the keys
     "figure.facecolor": PAPER,
     "axes.facecolor": "none",
     "savefig.facecolor": PAPER,
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
     "svg.fonttype": "none",  # texts stay texts: found by searching, read out by screen readers
 }
 
@@ -310,8 +312,7 @@ def end_labels(axes: Axes, lines: Mapping[str, Line2D]) -> list[EndLabel]:
 
 def place(figure: Figure, labels: Sequence[EndLabel]) -> None:
     """Lay the figure out, once and for all, and move names of one panel apart that would lie upon each other."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    freeze_layout(figure)
     points = figure.dpi / 72
     for axes in dict.fromkeys(label.axes for label in labels):
         own = [label for label in labels if label.axes is axes]
@@ -320,6 +321,14 @@ def place(figure: Figure, labels: Sequence[EndLabel]) -> None:
         apart = spread(ends, gap=1.25 * SIZE * points, low=box.y0, high=box.y1)
         for label, end, y in zip(own, ends, apart, strict=True):
             _draw(label, (end - box.y0) / box.height, (y - box.y0) / box.height, LEADER * points / box.width)
+
+
+def freeze_layout(figure: Figure) -> None:
+    """Lay the figure out now and never again: a file of a figure with a layout engine takes three times as long."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:

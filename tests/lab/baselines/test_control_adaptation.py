@@ -98,7 +98,7 @@ def by_the_dual(g: Floats, b: Floats, c: float, delta: float) -> Floats:
 def test_the_inner_step_of_meta_cpo_solves_its_problem(seed: int) -> None:
     rng = np.random.default_rng(seed)
     g, b, c = rng.normal(size=4), rng.normal(size=4), float(rng.normal() * rng.choice([0.0, 0.2, 1.0]))
-    found = np.asarray(inner_step(jnp.asarray(g), jnp.asarray(b), jnp.asarray(c), RADIUS))
+    found = np.asarray(jax.jit(inner_step)(jnp.asarray(g), jnp.asarray(b), jnp.asarray(c), RADIUS))
     np.testing.assert_allclose(found, by_the_dual(g, b, c, 0.05), atol=2e-4)
 
 

@@ -107,6 +107,7 @@ def test_defaults_are_each_benchmarks_own_and_those_without_a_chosen_method_are_
 # ---------------------------------------------------------------------------------------------------------- lower bound
 
 
+@pytest.mark.short_for(method=lower_bound.METHODS[:1])
 @pytest.mark.parametrize("method", lower_bound.METHODS)
 def test_only_who_is_optimistic_leaves_the_gate_that_is_known(method: str) -> None:
     """On task 3 gate 3 is best. Gate 0 is as good on all tasks, and expected to be better than any other."""

@@ -18,6 +18,7 @@ from matplotlib.text import Annotation
 from surefoot.lab.experiments import PAGES, find
 from surefoot.lab.experiments.frame import Report
 from surefoot.lab.experiments.promise.page import counts_and_risks, powerful
+from surefoot.report import figures
 from surefoot.report.figures import learning_curves
 from surefoot.report.metrics import binomial_interval
 from surefoot.report.page import render
@@ -130,6 +131,7 @@ def test_whatever_deploys_can_be_unsafe() -> None:
 @pytest.mark.parametrize("name", sorted(UNSAFE))
 def test_a_run_in_which_something_was_unsafe_says_so_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda _, target, **__: target.write(b"<svg/>"))
+    monkeypatch.setattr(figures, "freeze_layout", lambda figure: None)
     before = PAGES[name](results_of(name)).page.verdict
     assert before.tone != "bad"
     results = results_of(name)

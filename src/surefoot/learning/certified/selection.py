@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 
 from surefoot.arrays import Floats
 from surefoot.learning.method import SAFE, SAFE_MIXTURE, Mixture
-from surefoot.tabular.linear_program import INFINITY, maximise
+from surefoot.tabular.linear_program import INFINITY, new_solver, pass_program, program_of, run
 
 # Components below this weight are dropped; what they leave goes to the safe policy.
 NEGLIGIBLE = 1e-9
@@ -17,6 +20,9 @@ OVERSHOOT = 1.0 + 1e-6
 
 # The solver's tolerances are absolute (1e-7), so it is given numbers of these sizes (powers of two) in all units.
 MARGIN_EXPONENT, REWARD_EXPONENT = 0, 6
+
+# Making a solver takes longer than what it solves here, so each thread keeps one.
+_KEPT = threading.local()
 
 
 def best_mixture(margin: Floats, reward: Floats) -> Mixture:
@@ -116,15 +122,23 @@ def _solve(margin: Floats, reward: Floats, hair: float) -> Floats | None:
     """max x·reward, margin x ≥ hair·(largest in the row), Σx = 1, x ≥ 0; None when there is no optimum."""
     rows, columns = margin.shape
     margin, reward = _scale_rows(margin, MARGIN_EXPONENT), _scale_rows(reward, REWARD_EXPONENT)
-    optimum = maximise(
+    program = program_of(
         reward,
         np.vstack([margin, np.ones(columns)]),
         np.append(hair * np.abs(margin).max(axis=1), 1.0),
         np.append(np.full(rows, INFINITY), 1.0),
         column_upper=1.0,
-        presolve="off",
     )
+    highs = _solver()
+    pass_program(highs, program)
+    optimum = run(highs)
     return None if optimum is None else optimum[0]
+
+
+def _solver() -> Any:
+    if not hasattr(_KEPT, "highs"):
+        _KEPT.highs = new_solver(presolve="off")
+    return _KEPT.highs
 
 
 def _scale_rows(rows: Floats, exponent: int) -> Floats:

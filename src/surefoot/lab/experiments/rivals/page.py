@@ -17,7 +17,7 @@ from surefoot.cmdp.wording import setting_in_words
 from surefoot.lab.experiments import frame
 from surefoot.lab.experiments.frame import Report, Results
 from surefoot.lab.experiments.rivals.settings import RivalSettings
-from surefoot.report.figures import STYLE, svg
+from surefoot.report.figures import STYLE, freeze_layout, svg
 from surefoot.report.page import Section
 from surefoot.report.palette import BUDGET_COLOUR, GREY, INK, PAPER, stroke
 from surefoot.report.table import Cell, Column, Table, certified
@@ -258,8 +258,7 @@ def _draw_point(axes: Axes, colour: str, own: bool, row: Mapping[str, Any]) -> N
 
 def _name_points(figure: Figure, axes: Axes, drawn: Sequence[tuple[str, str, bool, Mapping[str, Any]]]) -> None:
     """Each beside its point, at the first place where it lies upon nothing; those of one place together."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    freeze_layout(figure)
     pixels = {_place(row): axes.transData.transform(_place(row)) for *_, row in drawn}
     names: dict[tuple[float, float], dict[str, str]] = {}
     for method, which, _, row in drawn:
