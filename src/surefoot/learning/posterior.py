@@ -142,7 +142,8 @@ def _build_posterior(
     return Posterior(terms.name, policies, middle, evidence, share, temperature, slack, SOONEST.get(kind, LEAST_WAIT))
 
 
-SHARES = (0.1, 0.2, 0.4, 0.7, 1.0, 2.0)  # in risks
+SHARES = (0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 8.0)  # in risks
+LARGEST_SHARE = 0.9
 TEMPERATURES = (2.0, 1.5, 1.25)  # before 1, at the smallest share
 
 
@@ -151,8 +152,9 @@ def path_to_boldness(policies: PolicyValueSet, risk: float) -> tuple[Setting, ..
     slack = 0.0 if policies.cells is None or policies.cells.prior_known else SLACK
     tempered = [(SHARES[0], temperature) for temperature in TEMPERATURES]
     return tuple(
-        {"share": min(factor * risk, 0.9), "temperature": temperature, "slack": slack}
+        {"share": factor * risk, "temperature": temperature, "slack": slack}
         for factor, temperature in (*tempered, *((factor, 1.0) for factor in SHARES))
+        if factor * risk <= LARGEST_SHARE
     )
 
 
