@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,6 @@ from surefoot.lab.experiments.locomotion.settings import FAMILIES, FIXED
 from surefoot.lab.experiments.locomotion.tuning import best_trial
 from surefoot.methods import CONTROL_METHODS
 
-RETRAINED = ("half-cheetah-motors", "hopper-motors")  # baselines, by the rules of now
-DOCS = Path(__file__).parents[3] / "docs"
-
 
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, FamilyPolicies]:
@@ -41,31 +37,21 @@ def shipped() -> dict[str, FamilyPolicies]:
 
 def test_every_family_is_shipped_with_its_meta_policies(shipped: dict[str, FamilyPolicies]) -> None:
     assert sorted(FAMILIES) == sorted(path.stem for path in TRAINED.glob("*.policyset"))
-    for name, found in shipped.items():
-        own = set(FIXED) if name in RETRAINED else set()
-        assert set(found.starts) == {"safe-meta-control", "meta-cpo", "maml-penalty", *own}
+    for found in shipped.values():
+        assert set(found.starts) == {"safe-meta-control", "meta-cpo", "maml-penalty", *FIXED}
 
 
-def test_meta_policies_that_were_trained_anew_moved_and_say_how(shipped: dict[str, FamilyPolicies]) -> None:
-    for name in RETRAINED:
-        origin = shipped[name].origin
+def test_meta_policies_moved_and_say_how(shipped: dict[str, FamilyPolicies]) -> None:
+    for found in shipped.values():
+        assert found.unchanged_starts == []
+        origin = found.origin
         assert origin.accepted.keys() == {"safe-meta-control", "meta-cpo", "maml-penalty"}
         assert all(count > 50 for count in origin.accepted.values())
         assert set(origin.tuning) == set(CONTROL_METHODS)
-        for found in origin.tuning.values():
-            best = best_trial(found["gains"], found["unsafe"])
-            assert found["chosen"] == found["tried"][best]
+        for tuning in origin.tuning.values():
+            best = best_trial(tuning["gains"], tuning["unsafe"])
+            assert tuning["chosen"] == tuning["tried"][best]
         assert "--retrain-baselines" in origin.baselines
-
-
-def test_documents_say_which_shipped_meta_policies_are_the_safe_policy(shipped: dict[str, FamilyPolicies]) -> None:
-    unmoved = {name: found.unchanged_starts for name, found in shipped.items()}
-    told = {name: [] if name in RETRAINED else ["meta-cpo"] for name in FAMILIES}
-    assert unmoved == told, "retrained: say so in the documents"
-    for name in ("experiments.md", "baselines.md"):
-        text = " ".join((DOCS / name).read_text().split())
-        assert "meta-CPO's meta-policy is the safe policy itself, bit for bit, for unknown targets" in text
-        assert "order of the baselines holds" not in text
 
 
 @pytest.mark.long
