@@ -361,7 +361,7 @@ def draw_gain(axes: Axes, words: Words, methods: Mapping[str, Any]) -> None:
         )
     axes.axhline(100, color=INK, linestyle=":", linewidth=1.2, label=f"the {words.task} known")
     axes.set(xlabel="day", ylabel="share of the possible saving, %", ylim=(min(-3.0, axes.dataLim.y0), 105))
-    axes.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.06))
+    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # lines may fall anywhere
 
 
 def draw_tasks(axes: Axes, words: Words, tasks: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> None:

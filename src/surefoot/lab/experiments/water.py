@@ -194,7 +194,7 @@ def _days(settings: dict[str, Any]) -> str:
 
 def gain_and_towns(results: Results) -> Figure:
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10.6, 4.2), layout="constrained")
+        figure = Figure(figsize=(10.6, 5.0), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1.25, 1.0])
         savings.draw_gain(left, WORDS, results["methods"])
         savings.draw_tasks(right, WORDS, results["towns"], results["policies"])
