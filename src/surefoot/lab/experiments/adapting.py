@@ -17,7 +17,8 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.policy import Policy
 from surefoot.cmdp.task import SideBySide, Task
 from surefoot.lab.experiments.judging import STANDARD_ERRORS, JudgedTask, PolicyMeans, best
-from surefoot.learning.calibrated import Calibration
+from surefoot.learning.calibrated import Calibration, Setting
+from surefoot.learning.certified.choice import path_to_less_slack
 from surefoot.learning.learner import Learner
 from surefoot.learning.spec import MethodSpec
 from surefoot.methods import METHODS, learner
@@ -43,6 +44,13 @@ class Clock:
 
 def calibrated_label(method: str) -> str:
     return f"{method}, calibrated"
+
+
+def settings_to_try(method: str, policies: PolicyValueSet, risk: float, *, bounded: bool) -> Sequence[Setting]:
+    """Of a calibration, from cautious to bold: the method's own path where bounds are about the tasks at hand
+    (`bounded`), and elsewhere one that begins with keeping most of the safe policy's margin."""
+    path = METHODS[method].path
+    return path(policies, risk) if path is not None and bounded else path_to_less_slack()
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,12 @@ from surefoot.lab.experiments.adapting import (
     calibrated_label,
     known_cell_summary,
     mean_reward,
+    settings_to_try,
     summarise_runs,
 )
 from surefoot.lab.experiments.frame import Bench, Results
 from surefoot.lab.experiments.judging import available
 from surefoot.learning.calibrated import Calibration, parse_calibration
-from surefoot.learning.certified.choice import path_to_less_slack
-from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.report import table, verdict
 from surefoot.report.calibration import settings_figure, settings_table
@@ -124,12 +123,11 @@ def run_study(study: Study, bound: Callable[[], PolicyValueSet], bench: Bench, f
 
 
 def calibrate_methods(policies: PolicyValueSet, study: Study, bench: Bench) -> dict[str, Calibration]:
-    """How bold methods may be, counted on tasks of which none is among those of the experiment; by their own paths
-    where the bounds are about these tasks."""
+    """How bold methods may be, counted on tasks of which none is among those of the experiment."""
     paths = {
-        name: path(policies, study.risk) if study.bounded else path_to_less_slack()
+        name: settings_to_try(name, policies, study.risk, bounded=study.bounded)
         for name in CALIBRATED
-        if name in study.methods and (path := METHODS[name].path)
+        if name in study.methods
     }
     if not paths or not study.calibrated:
         return {}

@@ -19,6 +19,7 @@ from surefoot.lab.experiments.adapting import (
     calibrated_label,
     known_cell_summary,
     mean_reward,
+    settings_to_try,
     summarise_runs,
 )
 from surefoot.lab.experiments.frame import Bench, Experiment
@@ -37,8 +38,6 @@ from surefoot.lab.experiments.judging import available
 from surefoot.lab.experiments.savings import ADAPTING, CALIBRATED
 from surefoot.lab.pump.simulated_days import BUDGET
 from surefoot.learning.calibrated import Calibration, Setting
-from surefoot.learning.certified.choice import path_to_less_slack
-from surefoot.methods import METHODS
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.streams import Stream
 from surefoot.training.policy_set import policy_set
@@ -110,12 +109,9 @@ def calibrate_methods(policies: PolicyValueSet, settings: GlucoseSettings, bench
     )
 
 
-def path_of(name: str, policies: PolicyValueSet, settings: GlucoseSettings) -> tuple[Setting, ...]:
+def path_of(name: str, policies: PolicyValueSet, settings: GlucoseSettings) -> Sequence[Setting]:
     """Settings that are tried of a method, from cautious to bold."""
-    path = METHODS[name].path
-    if settings.transferred or path is None:
-        return path_to_less_slack()
-    found = tuple(path(policies, settings.risk))
+    found = settings_to_try(name, policies, settings.risk, bounded=not settings.transferred)
     return found[BOLD] if (name, settings.simulator) == (ADAPTING, HOVORKA) else found
 
 
