@@ -11,7 +11,7 @@ from scipy import stats
 
 from made_runs import made_run
 from surefoot.errors import InvalidInput
-from surefoot.report.metrics import binomial_interval, mean_interval, summarise, totals
+from surefoot.report.metrics import binomial_interval, mean_interval, ratio_interval, summarise, totals
 from surefoot.simulate.run import Run
 
 
@@ -129,6 +129,26 @@ def test_binomial_ends_leave_exactly_the_tail():
         low, high = binomial_interval(3, 20, level)
         assert stats.binom.sf(2, 20, low) == pytest.approx(tail, abs=1e-12)
         assert stats.binom.cdf(3, 20, high) == pytest.approx(tail, abs=1e-12)
+
+
+def test_ratio_interval_covers_the_ratio_of_means():
+    """Parts that vary with their wholes: some 95 of 100 intervals, and not those of a mean of ratios."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(2000):
+        wholes = rng.gamma(2.0, 1.0, 20)
+        low, high = ratio_interval(wholes * rng.beta(4.0, 1.0, 20), wholes)
+        covered += low <= 0.8 <= high
+    assert 0.9 <= covered / 2000 <= 0.97
+
+
+def test_ratio_interval_by_hand():
+    assert ratio_interval([1.0, 3.0], [2.0, 6.0]) == pytest.approx((0.5, 0.5))
+    half = stats.t.ppf(0.975, 1) * np.std([-0.5, 0.5], ddof=1) / np.sqrt(2) / 2
+    assert ratio_interval([0.0, 2.0], [1.0, 3.0]) == pytest.approx((0.5 - half, 0.5 + half))
+    with pytest.raises(InvalidInput, match="one shape"):
+        ratio_interval([1.0, 2.0], [1.0, 2.0, 3.0])
+    with pytest.raises(InvalidInput, match="positive mean"):
+        ratio_interval([1.0, 2.0], [0.0, 0.0])
 
 
 def test_mean_interval_against_hand_and_library():

@@ -170,6 +170,20 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]
     return float(mean - half), float(mean + half)
 
 
+def ratio_interval(parts: ArrayLike, wholes: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """Interval for the ratio of two means from n ≥ 2 independent pairs [n], by linearisation: Student's t of the
+    residuals, over the mean of `wholes`, which must be positive (Cochran, Sampling Techniques, chapter 6)."""
+    part, whole = finite_array("parts", parts), finite_array("wholes", wholes)
+    if part.shape != whole.shape:
+        raise InvalidInput(f"parts and wholes must have one shape, got {list(part.shape)} and {list(whole.shape)}")
+    mean = whole.mean()
+    if not mean > 0:
+        raise InvalidInput(f"wholes must have a positive mean, got {mean:g}")
+    ratio = part.mean() / mean
+    low, high = mean_interval(part - ratio * whole, level)
+    return float(ratio + low / mean), float(ratio + high / mean)
+
+
 def _check_alike(runs: Sequence[Run]) -> None:
     if not runs:
         raise InvalidInput("runs must hold at least one run, got none")

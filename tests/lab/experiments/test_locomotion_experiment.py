@@ -19,6 +19,7 @@ import pytest
 from kept_results import kept
 from matplotlib.figure import Figure
 from runner import BUDGET, FAMILY, JITTER, LEVELS, Runner, policy_set, pushing, true_values
+from scipy import stats
 from scipy.optimize import linprog
 
 from bandit_world import BanditTask
@@ -233,6 +234,9 @@ def test_a_summary_by_hand() -> None:
     assert task.possible_gain == pytest.approx(-best_of_set.fun - 1, abs=1e-6)
     found = run.summary([task, other], "own", BUDGET, certified=True, learned=7)
     assert found["share_final"] == pytest.approx(1 / 3, abs=1e-6)
+    assert found["gains"] == pytest.approx([1.0, 0.0])
+    half = stats.t.ppf(0.975, 1) * np.std([0.5, -0.5], ddof=1) / np.sqrt(2) / 1.5  # both could gain 1.5
+    assert found["share_interval"] == pytest.approx([1 / 3 - half, 1 / 3 + half], abs=1e-6)
     assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.36 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
     assert found["reward_final"] == 1.5
     assert found["until"] == [20]  # 1.36 is the first that is at least 0.9; the other task has nothing to count

@@ -26,7 +26,8 @@ HELPS: Mapping[str, str] = {
     "water": "The pumps of a town in EPANET: energy saved, and whose tanks were ever below their reserve for too long.",
     "buildings": "The heating of a building in EnergyPlus: energy saved, and who was ever too cold for too long.",
     "locomotion": (
-        "Figure 4 of the paper: robots whose motors or target velocity nobody tells, reward and cost while adapting."
+        "Figure 4 of the paper: robots whose motors, joints or target velocity nobody tells, reward and cost while "
+        "adapting."
     ),
     "calibration": (
         "How far simulated tasks let a certified method's level be raised, and what that is worth on the gridworld."

@@ -1,4 +1,4 @@
-"""`surefoot reproduce locomotion`: the paper's Figure 4, on fresh robots of four families."""
+"""`surefoot reproduce locomotion`: the paper's Figure 4, on fresh robots of five families."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from surefoot.learning.learner import Learner
 from surefoot.learning.spec import MethodArgs, MethodSpec
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.report.metrics import binomial_interval
+from surefoot.report.metrics import binomial_interval, ratio_interval
 from surefoot.simulate.pool import EpisodePool, EpisodeStream
 from surefoot.simulate.run import Spans
 from surefoot.simulate.runner import ask_and_tell
@@ -340,7 +340,8 @@ def summary(tasks: Sequence[TaskRuns], method: str, budget: float, *, certified:
     """
     pairs = [(task, task.deployed[method]) for task in tasks if method in task.deployed]
     episodes = pairs[0][1].episodes
-    possible = sum(task.possible_gain for task, _ in pairs)
+    each = [task.possible_gain for task, _ in pairs]
+    possible = sum(each)
     gains = [task.gains(spans.rows) for task, spans in pairs]  # [s] of each task
     final = [float(task.gains(spans.rows[-1:])[0]) for task, spans in pairs]
     mean = [float(gained @ spans.lengths) / episodes for gained, (_, spans) in zip(gains, pairs, strict=True)]
@@ -361,7 +362,9 @@ def summary(tasks: Sequence[TaskRuns], method: str, budget: float, *, certified:
         "unsafe_tasks": unsafe,
         "undecided_tasks": verdicts.count("undecided"),
         "unsafe_interval": list(binomial_interval(unsafe, len(pairs))),
+        "gains": final,
         "share_final": sum(final) / possible if possible > 0 else None,
+        "share_interval": list(ratio_interval(final, each)) if possible > 0 and len(pairs) > 1 else None,
         "share_of_expert": beside / expert if expert > 0 else None,
         "share": sum(mean) / possible if possible > 0 else None,
         "reward_final": float(np.mean([spans.rows[-1] @ task.mean[:, 0] for task, spans in pairs])),

@@ -21,7 +21,13 @@ from surefoot.lab.experiments.frame import (
     seed_option,
     setting,
 )
-from surefoot.lab.robots.families import half_cheetah_motors, half_cheetah_velocity, hopper_motors, hopper_velocity
+from surefoot.lab.robots.families import (
+    half_cheetah_dynamics,
+    half_cheetah_motors,
+    half_cheetah_velocity,
+    hopper_motors,
+    hopper_velocity,
+)
 from surefoot.learning.paper.published import ON_ROBOTS
 from surefoot.learning.spec import MethodSpec
 from surefoot.methods import CONTROL_METHODS, METHODS
@@ -51,6 +57,7 @@ class LocomotionFamily:
         loosened: multiples of the budget to which an expert trained from nothing keeps first.
         least_length: part of the horizon that an expert's episodes must last. Where missing steps are paid for, sums
             tell what a fall is worth, and it matters less.
+        corners: whether the safe policy is trained on the corners of the family as well.
     """
 
     title: str
@@ -65,6 +72,7 @@ class LocomotionFamily:
     holdout: int = 140
     loosened: tuple[float, ...] = ()
     least_length: float = 0.9
+    corners: bool = False
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
@@ -117,6 +125,17 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
         300_000,
         episodes=50,
         holdout=156,
+    ),
+    "half-cheetah-dynamics": LocomotionFamily(
+        "Half-Cheetah, unknown damping and friction",
+        half_cheetah_dynamics,
+        0.3,
+        0.05,
+        2_000_000,
+        800_000,
+        800_000,
+        0.3,
+        corners=True,
     ),
 }
 

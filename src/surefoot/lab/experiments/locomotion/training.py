@@ -3,8 +3,9 @@ do), meta-policies, and experts of single tasks. Takes JAX."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,10 +25,11 @@ from surefoot.lab.baselines.network_adaptation import META_LEARNERS
 from surefoot.lab.baselines.rollout_buffer import NetworkPolicy
 from surefoot.lab.experiments.locomotion.settings import FIXED, LocomotionFamily
 from surefoot.oracles.exact import ParameterDistance
-from surefoot.oracles.interface import Oracles, from_neighbour_to_neighbour
+from surefoot.oracles.interface import FeasibleOracle, FeasiblePolicy, Oracles, from_neighbour_to_neighbour
 from surefoot.oracles.learned import Schooling, Solved, learned_experts, learned_safe_policy, side_by_side
 from surefoot.policyset.policy_value_set import PolicyValueSet
 from surefoot.progress import Progress, silent
+from surefoot.tasks.task_distribution import TaskDistribution
 from surefoot.training.preflight import UncertifiedWarning
 from surefoot.training.train import train
 
@@ -51,7 +53,7 @@ def train_policies(
     )
     safe = replace(experts, warm_steps=round(share * family.safe_steps), lanes=60, tested=400)  # on every centre
     solved: Solved = []
-    check = ParameterDistance(family.points)
+    check, feasible = ParameterDistance(family.points), learned_safe_policy(safe, solved)
     budget = float((tasks.units.unit_margin(np.abs(tasks.units.budget))).min())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)  # said on the page: the paper's theorem is not claimed
@@ -63,7 +65,7 @@ def train_policies(
             oracles=Oracles(
                 check,
                 learned_experts(experts, solved),
-                learned_safe_policy(safe, solved),
+                feasible_on_corners(feasible, tasks) if family.corners else feasible,
                 order=from_neighbour_to_neighbour,
             ),
             seed=seed,
@@ -72,6 +74,18 @@ def train_policies(
             jobs=jobs,
             progress=progress,
         )
+
+
+def feasible_on_corners(oracle: FeasibleOracle, family: TaskDistribution) -> FeasibleOracle:
+    """The same oracle, asked for a policy that keeps the margin on the corners of the family too: the outermost centres
+    of a cover lie inside."""
+    corners = [family.task(np.array(corner)) for corner in itertools.product(*family.distribution.support)]
+
+    def feasible(tasks: Sequence[Any], xi: float | None, delta: float, rng: np.random.Generator) -> FeasiblePolicy:
+        found, own = oracle([*tasks, *corners], xi, delta, rng), slice(len(tasks))
+        return FeasiblePolicy(found.policy, found.reward[own], found.margin[own])
+
+    return feasible
 
 
 # Of meta-training: tasks, spread evenly over the family, and lanes of each.

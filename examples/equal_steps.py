@@ -1,0 +1,85 @@
+"""The certified methods on robots when bounds and signals are simulated with as few steps as are asked for: by default
+with as many as tuning and meta-training take, so that everybody's steps before the first episode are as many.
+
+    python examples/equal_steps.py half-cheetah-dynamics
+    python examples/equal_steps.py half-cheetah-motors --policies DIR/half-cheetah-motors.policyset
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from surefoot.bounds.envelopes import build_value_bounds
+from surefoot.bounds.settings import FEWEST_TASKS, SAMPLED_PER_HELD_OUT, Envelopes, LearnedSignals
+from surefoot.bounds.simulation import LOOK_PART
+from surefoot.lab.experiments.frame import Bench
+from surefoot.lab.experiments.locomotion.policy_sets import load_shipped, simulated_steps
+from surefoot.lab.experiments.locomotion.run import adapt_family
+from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionSettings
+from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.progress import silent
+
+METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
+SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
+COVERED_RISK, ENOUGH = (
+    0.84,
+    4.2,
+)  # of the risk, what bounds may spend; held-out tasks times that, hardly above the least
+
+
+def main(name: str, folder: Path | None, million: float | None, settings: LocomotionSettings, jobs: int) -> None:
+    shipped, family = load_shipped(name), FAMILIES[name]
+    tasks = family.tasks()
+    policies = shipped.policies if folder is None else PolicyValueSet.load(folder)
+    as_many = shipped.origin.meta_steps + shipped.origin.tuning["meta-cpo"]["steps"]
+    steps = as_many if million is None else round(1e6 * million)
+    envelopes, signals = spend(
+        steps / (tasks.units.episode_length * len(policies.policies)), settings.risk, family.signals
+    )
+    bounds = build_value_bounds(tasks, policies.policies, envelopes, signals, settings.seed, jobs, silent)
+    simulated = simulated_steps(tasks, envelopes, signals, len(policies.policies))
+    print(f"{name}: {envelopes.holdout} held-out robots, {envelopes.episodes} episodes of each policy")
+    print(f"simulated {sum(simulated.values()) / 1e6:.2f} of {steps / 1e6:.2f} million steps: {simulated}")
+    trained = replace(
+        shipped,
+        policies=replace(policies, cells=bounds.cells, safe_risk=bounds.safe_risk),
+        origin=replace(shipped.origin, simulated=simulated),
+    )
+    with TemporaryDirectory() as out:
+        found = adapt_family(name, trained, settings, Bench(Path(out), jobs, silent))
+    print(f"refused: {found['refused'] or 'none'}")
+    for method, own in found["methods"].items():
+        print(
+            f"  {method:22} {own['share_final']:4.0%} of the gain, 90 % of it before episode {own['median_until']}, "
+            f"largest cost {own['worst_cost']:.3g} ± {3 * own['worst_error']:.2g} of {found['budget']:g}, "
+            f"{own['unsafe_tasks']} of {own['tasks']} unsafe, {own['undecided_tasks']} undecided, "
+            f"{own['simulator_steps'] / 1e6:.1f} million steps"
+        )
+
+
+def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelopes, LearnedSignals]:
+    """How so many episodes of each policy are spent: on signals, then on as few held-out tasks as the risk allows, and
+    on a first sample of tasks a sixth as long."""
+    learned = replace(signals, tasks=SIGNAL_TASKS, episodes=max(1, int(SIGNAL_PART * episodes / SIGNAL_TASKS)))
+    uncovered = COVERED_RISK * risk
+    holdout = math.ceil(ENOUGH / uncovered)
+    ahead = LOOK_PART * max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * holdout)
+    each = max(1, int((1 - SIGNAL_PART) * episodes / (ahead + holdout)))
+    return Envelopes(cells=100, holdout=holdout, uncovered=uncovered, episodes=each), learned
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("--policies", type=Path, metavar="DIR", help="another set of this family, from --retrain")
+    parser.add_argument("--million", type=float, help="steps of bounds and signals")
+    parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--risk", type=float, default=0.05)
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    settings = LocomotionSettings(tasks=asked.tasks, risk=asked.risk, methods=METHODS)
+    main(asked.family, asked.policies, asked.million, settings, asked.jobs)
