@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from surefoot.bounds.envelopes import build_value_bounds
 from surefoot.bounds.settings import FEWEST_TASKS, SAMPLED_PER_HELD_OUT, Envelopes, LearnedSignals
+from surefoot.bounds.signal_model import LOOK_TASKS
 from surefoot.bounds.simulation import LOOK_PART
 from surefoot.lab.experiments.frame import Bench
 from surefoot.lab.experiments.locomotion.policy_sets import load_shipped, simulated_steps
@@ -64,7 +65,9 @@ def main(name: str, folder: Path | None, million: float | None, settings: Locomo
 def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelopes, LearnedSignals]:
     """How so many episodes of each policy are spent: on signals, then on as few held-out tasks as the risk allows, and
     on a first sample of tasks a sixth as long."""
-    learned = replace(signals, tasks=SIGNAL_TASKS, episodes=max(1, int(SIGNAL_PART * episodes / SIGNAL_TASKS)))
+    learned = replace(
+        signals, tasks=SIGNAL_TASKS, episodes=max(1, int(SIGNAL_PART * episodes / (SIGNAL_TASKS + LOOK_TASKS)))
+    )
     uncovered = COVERED_RISK * risk
     holdout = math.ceil(ENOUGH / uncovered)
     ahead = LOOK_PART * max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * holdout)

@@ -18,6 +18,8 @@ from surefoot.control.improvement import Settings
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
 from surefoot.deploy.status import facts, read_status
 from surefoot.estimates import value_bounds
+from surefoot.lab.experiments.locomotion.policy_sets import simulated_steps
+from surefoot.lab.experiments.locomotion.settings import FAMILIES
 from surefoot.lab.pump.settings import AVERAGE_SETTINGS
 from surefoot.testing import learner_suite
 from trained_gridworld import gridworld_set
@@ -285,3 +287,26 @@ def test_the_other_simulators_cost_more_in_the_same_units() -> None:
             for tasks in (trained, right)
         ]
         assert stats.ttest_ind(*costs, alternative="less").pvalue[0] < 0.01
+
+
+@pytest.mark.parametrize("risk", [0.5, 0.2, 0.05])
+@pytest.mark.parametrize("million", [3.2, 10.0])
+def test_bounds_take_no_more_steps_than_are_asked_for(risk: float, million: float) -> None:
+    """And most of them; the bounds may spend less than the risk."""
+    pytest.importorskip("mujoco")
+    spend, family = import_module("equal_steps").spend, FAMILIES["half-cheetah-dynamics"]
+    tasks = family.tasks()
+    envelopes, signals = spend(1e6 * million / 200 / 7, risk, family.signals)
+    assert 0.8e6 * million < sum(simulated_steps(tasks, envelopes, signals, 7).values()) <= 1e6 * million
+    assert envelopes.uncovered is not None
+    assert envelopes.uncovered < risk
+
+
+@pytest.mark.long
+def test_meta_learners_as_published_take_the_steps_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco")
+    import_module("as_published").main("half-cheetah-motors", share=0.003, tasks=1, jobs=1)
+    printed = capsys.readouterr().out
+    assert "1 of 300 iterations" in printed
+    for method in ("safe-meta-control", "meta-cpo", "maml-penalty"):  # 6 tasks, 10 lanes of 4 episodes, twice
+        assert re.search(rf"{method} +0.1 M steps, 1 updates accepted", printed)

@@ -109,7 +109,7 @@ def meta_policies(
 ) -> dict[str, MetaTrained]:
     """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
     policy on, adapting with these options. An error if the meta-training of one of them never moves it."""
-    chosen = _meta_tasks(family)
+    chosen = meta_tasks(family)
     world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
     settings = _meta_settings(share)
     return {
@@ -138,7 +138,7 @@ def train_across_domains(
 ) -> Policy:
     """The network of a method that never adapts: the safe policy trained further by CRPO on the tasks of meta-training,
     for as many steps as a meta-policy: up the reward of all of them, or down the cost where it is worst."""
-    tasks, rules = _meta_tasks(family), Schooling(lanes=META_TASKS * META_LANES)
+    tasks, rules = meta_tasks(family), Schooling(lanes=META_TASKS * META_LANES)
     course, stream = side_by_side(tasks, np.zeros(1), rules), len(META_RULES) + list(FIXED).index(method)
     settings = replace(rules.settings, steps=meta_steps(tasks[0].units.episode_length, share))
     memory = HistoryPolicy.looking_away(safe) if method == HISTORY_CONDITIONED.name else None
@@ -154,7 +154,7 @@ def train_across_domains(
     return network if memory is None else replace(memory, network=network)
 
 
-def _meta_tasks(family: LocomotionFamily) -> list[Any]:
+def meta_tasks(family: LocomotionFamily) -> list[Any]:
     """Spread evenly over the family, from corner to corner, its ends left out."""
     tasks = family.tasks()
     low, high = tasks.distribution.support.T
