@@ -355,6 +355,17 @@ def test_pages_without_the_usual_methods_and_with_unsafe_certified_ones(folder: 
     assert len(page.tables(results)["Runner, unknown motors"].rows) == 1
 
 
+def test_the_verdict_tells_what_networks_gained_and_with_how_many_steps(folder: Path, undrawn: None) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    assert "train networks" not in page.page(results).page.verdict.sentence  # none was run
+    for name, family in zip(("cpo-online", "meta-cpo"), results["families"].values(), strict=True):
+        steps = family["methods"][ADAPTING]["simulator_steps"]
+        new = {"share_final": 0.4 if name == "meta-cpo" else 0.7, "simulator_steps": steps // 4, "unsafe_tasks": 1}
+        family["methods"][name] = {**family["methods"]["pce"], **new}
+    words = page.page(results).page.verdict.sentence
+    assert "train networks gained 40 % to 70 % with 25 % of its simulator steps, unsafe in 2 of 8 runs" in words
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_legend_fits_below_any_number_of_families(count: int) -> None:

@@ -170,7 +170,7 @@ def _verdict(results: Results) -> Verdict:
     gained = _ends([_percent(min(finals)), _percent(max(finals))]) if finals else "nothing"
     where = f"({next(iter(own))})" if len(own) == 1 else f"on {len(own)} families"
     worth = f"‘{ADAPTING}’ gained {gained} of what is possible {where}, and " if finals else ""
-    words = worth + verdict.in_words(methods, settings["risk"])
+    words = worth + verdict.in_words(methods, settings["risk"]) + _networks_in_words(results)
     return Verdict(
         f"{words[0].upper()}{words[1:]}.",
         (
@@ -181,6 +181,27 @@ def _verdict(results: Results) -> Verdict:
                 results["seconds"], f"{len(methods)} methods, {settings['tasks']} tasks of each family"
             ),
         ),
+    )
+
+
+def _networks_in_words(results: Results) -> str:
+    """What the strongest rivals did, and with how many of the simulator steps, as the end of a sentence."""
+    pairs = [
+        (family["methods"][name], family["methods"][ADAPTING])
+        for family in results["families"].values()
+        for name in NETWORKS
+        if name in family["methods"] and ADAPTING in family["methods"]
+    ]
+    shares = sorted(own["share_final"] for own, _ in pairs if own["share_final"] is not None)
+    steps = sorted(
+        own["simulator_steps"] / other["simulator_steps"] for own, other in pairs if "simulator_steps" in own
+    )
+    if not shares or not steps:
+        return ""
+    unsafe, tasks = (sum(own[key] for own, _ in pairs) for key in ("unsafe_tasks", "tasks"))
+    return (
+        f"; those that train networks gained {_ends([_percent(shares[0]), _percent(shares[-1])])} with "
+        f"{_ends([_percent(steps[0]), _percent(steps[-1])])} of its simulator steps, unsafe in {unsafe} of {tasks} runs"
     )
 
 
