@@ -26,10 +26,7 @@ from surefoot.progress import silent
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
-COVERED_RISK, ENOUGH = (
-    0.84,
-    4.2,
-)  # of the risk, what bounds may spend; held-out tasks times that, hardly above the least
+UNCOVERED, ENOUGH = 0.84, 4.2  # the part of the risk that bounds may spend; held-out tasks times that, just enough
 
 
 def main(name: str, folder: Path | None, million: float | None, settings: LocomotionSettings, jobs: int) -> None:
@@ -68,7 +65,7 @@ def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelo
     learned = replace(
         signals, tasks=SIGNAL_TASKS, episodes=max(1, int(SIGNAL_PART * episodes / (SIGNAL_TASKS + LOOK_TASKS)))
     )
-    uncovered = COVERED_RISK * risk
+    uncovered = UNCOVERED * risk
     holdout = math.ceil(ENOUGH / uncovered)
     ahead = LOOK_PART * max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * holdout)
     each = max(1, int((1 - SIGNAL_PART) * episodes / (ahead + holdout)))
