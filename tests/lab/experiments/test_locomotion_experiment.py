@@ -54,6 +54,7 @@ from surefoot.learning.paper import published
 from surefoot.learning.paper.published import HOPPER, ON_ROBOTS
 from surefoot.methods import learner
 from surefoot.policyset.policy_value_set import PolicyValueSet
+from surefoot.report.metrics import ratio_interval
 from surefoot.report.page import render
 from surefoot.simulate.run import Spans
 from surefoot.streams import Stream
@@ -227,6 +228,14 @@ def task_runs(weights: Any, begins: Any, mean: Any, error: float = 0.0) -> TaskR
 MEAN = [[1.0, 0.1], [2.0, 0.4], [4.0, 0.9]]  # the best within 0.5: half of the first, half of the third, hence 2.5
 
 
+def test_the_interval_of_a_share_ends_at_all_of_it() -> None:
+    low, high = ratio_interval([1.0, 1.0, 2.5], [2.0, 2.0, 4.0])
+    assert run.share_interval([1.0, 1.0, 2.5], [2.0, 2.0, 4.0]) == [low, high]
+    assert run.share_interval([1.0, 4.0], [2.0, 4.0]) == [pytest.approx(5 / 6 - 12.706 * 2 / 9, abs=1e-3), 1.0]
+    assert run.share_interval([1.0], [2.0]) is None
+    assert run.share_interval([0.0, 0.0], [0.0, 0.0]) is None
+
+
 def test_a_summary_by_hand() -> None:
     task = task_runs([[1, 0, 0], [0.5, 0.5, 0], [0, 0.82, 0.18], [0, 1, 0]], [0, 10, 20, 60], MEAN)
     other = task_runs([[1, 0, 0]], [0], MEAN)
@@ -236,7 +245,7 @@ def test_a_summary_by_hand() -> None:
     assert found["share_final"] == pytest.approx(1 / 3, abs=1e-6)
     assert found["gains"] == pytest.approx([1.0, 0.0])
     half = stats.t.ppf(0.975, 1) * np.std([0.5, -0.5], ddof=1) / np.sqrt(2) / 1.5  # both could gain 1.5
-    assert found["share_interval"] == pytest.approx([1 / 3 - half, 1 / 3 + half], abs=1e-6)
+    assert found["share_interval"] == pytest.approx([1 / 3 - half, 1.0], abs=1e-6)  # nobody gains more than all
     assert found["share"] == pytest.approx((0 * 10 + 0.5 * 10 + 1.36 * 40 + 1 * 40) / 100 / 3, abs=1e-6)
     assert found["reward_final"] == 1.5
     assert found["until"] == [20]  # 1.36 is the first that is at least 0.9; the other task has nothing to count

@@ -364,7 +364,7 @@ def summary(tasks: Sequence[TaskRuns], method: str, budget: float, *, certified:
         "unsafe_interval": list(binomial_interval(unsafe, len(pairs))),
         "gains": final,
         "share_final": sum(final) / possible if possible > 0 else None,
-        "share_interval": list(ratio_interval(final, each)) if possible > 0 and len(pairs) > 1 else None,
+        "share_interval": share_interval(final, each),
         "share_of_expert": beside / expert if expert > 0 else None,
         "share": sum(mean) / possible if possible > 0 else None,
         "reward_final": float(np.mean([spans.rows[-1] @ task.mean[:, 0] for task, spans in pairs])),
@@ -376,6 +376,14 @@ def summary(tasks: Sequence[TaskRuns], method: str, budget: float, *, certified:
         "learned": learned,
         "curve": curve(pairs, episodes),
     }
+
+
+def share_interval(gained: Sequence[float], possible: Sequence[float]) -> list[float] | None:
+    """95 % interval, over tasks, of the part that is gained of what is possible, which is at most all of it."""
+    if len(possible) < 2 or not sum(possible) > 0:
+        return None
+    low, high = ratio_interval(gained, possible)
+    return [low, min(high, 1.0)]
 
 
 def episodes_until(begins: Integers, gained: Floats) -> int:
