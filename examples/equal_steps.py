@@ -63,7 +63,7 @@ def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelo
     """How so many episodes of each policy are spent: on signals, then on as few held-out tasks as the risk allows, and
     on a first sample of tasks a sixth as long."""
     learned = replace(
-        signals, tasks=SIGNAL_TASKS, episodes=max(1, int(SIGNAL_PART * episodes / (SIGNAL_TASKS + LOOK_TASKS)))
+        signals, tasks=SIGNAL_TASKS, episodes=max(2, int(SIGNAL_PART * episodes / (SIGNAL_TASKS + LOOK_TASKS)))
     )
     uncovered = UNCOVERED * risk
     holdout = math.ceil(ENOUGH / uncovered)
