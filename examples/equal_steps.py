@@ -2,7 +2,7 @@
 with as many as tuning and meta-training take, so that everybody's steps before the first episode are as many.
 
     python examples/equal_steps.py half-cheetah-dynamics
-    python examples/equal_steps.py half-cheetah-motors --policies DIR/half-cheetah-motors.policyset
+    python examples/equal_steps.py half-cheetah-motors --million 10 --train 1  # policies of another training seed
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from surefoot.lab.experiments.frame import Bench
 from surefoot.lab.experiments.locomotion.policy_sets import load_shipped, simulated_steps
 from surefoot.lab.experiments.locomotion.run import adapt_family
 from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionSettings
-from surefoot.policyset.policy_value_set import PolicyValueSet
-from surefoot.progress import silent
+from surefoot.lab.experiments.locomotion.training import train_policies
+from surefoot.progress import progress_reporter, silent
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
 UNCOVERED, ENOUGH = 0.84, 4.2  # the part of the risk that bounds may spend; held-out tasks times that, just enough
 
 
-def main(name: str, folder: Path | None, million: float | None, settings: LocomotionSettings, jobs: int) -> None:
+def main(name: str, seed: int | None, million: float | None, settings: LocomotionSettings, jobs: int) -> None:
     shipped, family = load_shipped(name), FAMILIES[name]
-    tasks = family.tasks()
-    policies = shipped.policies if folder is None else PolicyValueSet.load(folder)
+    tasks, policies = family.tasks(), shipped.policies
+    if seed is not None:
+        with progress_reporter(True) as show:
+            policies = train_policies(family, seed=seed, jobs=jobs, bounds=False, progress=show)
     as_many = shipped.origin.meta_steps + shipped.origin.tuning["meta-cpo"]["steps"]
     steps = as_many if million is None else round(1e6 * million)
     envelopes, signals = spend(
@@ -75,11 +77,11 @@ def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelo
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=FAMILIES)
-    parser.add_argument("--policies", type=Path, metavar="DIR", help="another set of this family, from --retrain")
+    parser.add_argument("--train", type=int, metavar="SEED", help="train policies anew instead of loading them")
     parser.add_argument("--million", type=float, help="steps of bounds and signals")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--risk", type=float, default=0.05)
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     settings = LocomotionSettings(tasks=asked.tasks, risk=asked.risk, methods=METHODS)
-    main(asked.family, asked.policies, asked.million, settings, asked.jobs)
+    main(asked.family, asked.train, asked.million, settings, asked.jobs)

@@ -557,6 +557,16 @@ def test_what_is_unsafe_on_fewer_tasks_goes_before_what_gains_more() -> None:
     assert tuning.best_trial(gains, [2, 2, 1, 1]) == 3
 
 
+@pytest.mark.parametrize("bounds", [True, False])
+def test_policies_may_be_trained_without_their_bounds(bounds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(training, "train", lambda tasks, **words: asked.update(words))
+    training.train_policies(FAMILY, seed=1, bounds=bounds)
+    assert repr(asked["signals"]) == repr(FAMILY.signals if bounds else False)
+    assert asked["envelopes"] == (FAMILY.envelopes if bounds else replace(FAMILY.envelopes, cells=0))
+
+
 def test_meta_training_that_fails_leaves_the_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
 

@@ -37,12 +37,19 @@ DELTA = 0.02  # of the cover: at most 3δ of the sampled tasks are left out
 
 
 def train_policies(
-    family: LocomotionFamily, *, seed: int, jobs: int = 2, share: float = 1.0, progress: Progress = silent
+    family: LocomotionFamily,
+    *,
+    seed: int,
+    jobs: int = 2,
+    share: float = 1.0,
+    bounds: bool = True,
+    progress: Progress = silent,
 ) -> PolicyValueSet:
     """The policy set of a family.
 
     Args:
         share: of the steps of training; less than all of them makes worse policies sooner.
+        bounds: False bounds nothing but how often the safe policy is infeasible.
     """
     tasks = family.tasks()
     experts = Schooling(
@@ -69,8 +76,8 @@ def train_policies(
                 order=from_neighbour_to_neighbour,
             ),
             seed=seed,
-            envelopes=family.envelopes,
-            signals=family.signals,
+            envelopes=family.envelopes if bounds else replace(family.envelopes, cells=0),
+            signals=bounds and family.signals,
             jobs=jobs,
             progress=progress,
         )
