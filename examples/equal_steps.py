@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from surefoot.bounds.envelopes import build_value_bounds
 from surefoot.bounds.settings import FEWEST_TASKS, SAMPLED_PER_HELD_OUT, Envelopes, LearnedSignals
 from surefoot.bounds.signal_model import LOOK_TASKS
@@ -51,10 +53,11 @@ def main(name: str, seed: int | None, million: float | None, settings: Locomotio
     )
     with TemporaryDirectory() as out:
         found = adapt_family(name, trained, settings, Bench(Path(out), jobs, silent))
-    print(f"refused: {found['refused'] or 'none'}")
+    most = np.mean(found["reward_safe"]) + np.mean(found["possible_gain"])
+    print(f"the best of the set within the budget earns {most:.4g}; refused: {found['refused'] or 'none'}")
     for method, own in found["methods"].items():
         print(
-            f"  {method:22} {own['share_final']:4.0%} of the gain, 90 % of it before episode {own['median_until']}, "
+            f"  {method:22} reward {own['reward_final']:.4g}, {own['share_final']:4.0%} of the gain, 90 % of it before episode {own['median_until']}, "
             f"largest cost {own['worst_cost']:.3g} ± {3 * own['worst_error']:.2g} of {found['budget']:g}, "
             f"{own['unsafe_tasks']} of {own['tasks']} unsafe, {own['undecided_tasks']} undecided, "
             f"{own['simulator_steps'] / 1e6:.1f} million steps"
