@@ -57,9 +57,9 @@ def main(name: str, seed: int | None, million: float | None, settings: Locomotio
     print(f"the best of the set within the budget earns {most:.4g}; refused: {found['refused'] or 'none'}")
     for method, own in found["methods"].items():
         print(
-            f"  {method:22} reward {own['reward_final']:.4g}, {own['share_final']:4.0%} of the gain, 90 % of it before episode {own['median_until']}, "
-            f"largest cost {own['worst_cost']:.3g} ± {3 * own['worst_error']:.2g} of {found['budget']:g}, "
-            f"{own['unsafe_tasks']} of {own['tasks']} unsafe, {own['undecided_tasks']} undecided, "
+            f"  {method:22} reward {own['reward_final']:.4g}, {own['share_final']:4.0%} of the gain, 90 % of it before "
+            f"episode {own['median_until']}, largest cost {own['worst_cost']:.3g} ± {3 * own['worst_error']:.2g} of "
+            f"{found['budget']:g}, {own['unsafe_tasks']} of {own['tasks']} unsafe, {own['undecided_tasks']} undecided, "
             f"{own['simulator_steps'] / 1e6:.1f} million steps"
         )
 
