@@ -24,25 +24,26 @@ from surefoot.lab.experiments.locomotion.policy_sets import load_shipped, simula
 from surefoot.lab.experiments.locomotion.run import adapt_family
 from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionSettings
 from surefoot.lab.experiments.locomotion.training import train_policies
-from surefoot.progress import progress_reporter, silent
+from surefoot.progress import Progress, progress_reporter
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
 UNCOVERED, ENOUGH = 0.84, 4.2  # the part of the risk that bounds may spend; held-out tasks times that, just enough
 
 
-def main(name: str, seed: int | None, million: float | None, settings: LocomotionSettings, jobs: int) -> None:
+def main(
+    name: str, seed: int | None, million: float | None, settings: LocomotionSettings, jobs: int, show: Progress
+) -> None:
     shipped, family = load_shipped(name), FAMILIES[name]
     tasks, policies = family.tasks(), shipped.policies
     if seed is not None:
-        with progress_reporter(True) as show:
-            policies = train_policies(family, seed=seed, jobs=jobs, bounds=False, progress=show)
+        policies = train_policies(family, seed=seed, jobs=jobs, bounds=False, progress=show)
     as_many = shipped.origin.meta_steps + shipped.origin.tuning["meta-cpo"]["steps"]
     steps = as_many if million is None else round(1e6 * million)
     envelopes, signals = spend(
         steps / (tasks.units.episode_length * len(policies.policies)), settings.risk, family.signals
     )
-    bounds = build_value_bounds(tasks, policies.policies, envelopes, signals, settings.seed, jobs, silent)
+    bounds = build_value_bounds(tasks, policies.policies, envelopes, signals, settings.seed, jobs, show)
     simulated = simulated_steps(tasks, envelopes, signals, len(policies.policies))
     print(f"{name}: {envelopes.holdout} held-out robots, {envelopes.episodes} episodes of each policy")
     print(f"simulated {sum(simulated.values()) / 1e6:.2f} of {steps / 1e6:.2f} million steps: {simulated}")
@@ -52,7 +53,7 @@ def main(name: str, seed: int | None, million: float | None, settings: Locomotio
         origin=replace(shipped.origin, simulated=simulated),
     )
     with TemporaryDirectory() as out:
-        found = adapt_family(name, trained, settings, Bench(Path(out), jobs, silent))
+        found = adapt_family(name, trained, settings, Bench(Path(out), jobs, show))
     most = np.mean(found["reward_safe"]) + np.mean(found["possible_gain"])
     print(f"the best of the set within the budget earns {most:.4g}; refused: {found['refused'] or 'none'}")
     for method, own in found["methods"].items():
@@ -87,4 +88,5 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     settings = LocomotionSettings(tasks=asked.tasks, risk=asked.risk, methods=METHODS)
-    main(asked.family, asked.train, asked.million, settings, asked.jobs)
+    with progress_reporter(True) as show:
+        main(asked.family, asked.train, asked.million, settings, asked.jobs, show)
