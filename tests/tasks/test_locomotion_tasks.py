@@ -450,7 +450,7 @@ def begun_world() -> Any:
         (lambda: sf.tasks.hopper_motors().task(1.5), r"parameter must be \[1\], from 0.6 to 1.4, got \[1.5\]"),
         (
             lambda: sf.tasks.half_cheetah_dynamics().task([1.0, 1.5]),
-            r"parameter must be \[2\], from 0.5 to 1.5 and from 0.57 to 1.43, got \[1.0, 1.5\]",
+            r"parameter must be \[2\], from 0.5 to 2 and from 0.57 to 1.43, got \[1.0, 1.5\]",
         ),
         (lambda: begun_world().step(np.full((2, 3), np.nan)), "got one that is none"),
         (
