@@ -2,7 +2,7 @@
 with as many as tuning and meta-training take, so that everybody's steps before the first episode are as many.
 
     python examples/equal_steps.py half-cheetah-dynamics
-    python examples/equal_steps.py half-cheetah-motors --million 10 --train 1  # policies of another training seed
+    python examples/equal_steps.py half-cheetah-motors --million 10 --train 1  # policies and baselines of another seed
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,20 @@ from surefoot.bounds.settings import FEWEST_TASKS, SAMPLED_PER_HELD_OUT, Envelop
 from surefoot.bounds.signal_model import LOOK_TASKS
 from surefoot.bounds.simulation import LOOK_PART
 from surefoot.lab.experiments.frame import Bench
-from surefoot.lab.experiments.locomotion.policy_sets import load_shipped, simulated_steps
+from surefoot.lab.experiments.locomotion.policy_sets import (
+    FamilyPolicies,
+    holds,
+    load_shipped,
+    load_trained,
+    simulated_steps,
+    train_from_scratch,
+)
 from surefoot.lab.experiments.locomotion.run import adapt_family
-from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionSettings
-from surefoot.lab.experiments.locomotion.training import train_policies
+from surefoot.lab.experiments.locomotion.settings import FAMILIES, FIXED, NETWORKS, LocomotionSettings
 from surefoot.progress import Progress, progress_reporter
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
+BASELINES = (*FIXED, *NETWORKS)
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
 UNCOVERED, ENOUGH = 0.84, 4.2  # the part of the risk that bounds may spend; held-out tasks times that, just enough
 
@@ -34,11 +42,10 @@ UNCOVERED, ENOUGH = 0.84, 4.2  # the part of the risk that bounds may spend; hel
 def main(
     name: str, seed: int | None, million: float | None, settings: LocomotionSettings, jobs: int, show: Progress
 ) -> None:
-    shipped, family = load_shipped(name), FAMILIES[name]
-    tasks, policies = family.tasks(), shipped.policies
-    if seed is not None:
-        policies = train_policies(family, seed=seed, jobs=jobs, bounds=False, progress=show)
-    as_many = shipped.origin.meta_steps + shipped.origin.tuning["meta-cpo"]["steps"]
+    trained = load_shipped(name) if seed is None else of_seed(name, seed, Path(f"out/seed-{seed}"), jobs, show)
+    family, policies = FAMILIES[name], trained.policies
+    tasks = family.tasks()
+    as_many = trained.origin.meta_steps + trained.origin.tuning["meta-cpo"]["steps"]
     steps = as_many if million is None else round(1e6 * million)
     envelopes, signals = spend(
         steps / (tasks.units.episode_length * len(policies.policies)), settings.risk, family.signals
@@ -48,9 +55,9 @@ def main(
     print(f"{name}: {envelopes.holdout} held-out robots, {envelopes.episodes} episodes of each policy")
     print(f"simulated {sum(simulated.values()) / 1e6:.2f} of {steps / 1e6:.2f} million steps: {simulated}")
     trained = replace(
-        shipped,
+        trained,
         policies=replace(policies, cells=bounds.cells, safe_risk=bounds.safe_risk),
-        origin=replace(shipped.origin, simulated=simulated),
+        origin=replace(trained.origin, simulated=simulated),
     )
     with TemporaryDirectory() as out:
         found = adapt_family(name, trained, settings, Bench(Path(out), jobs, show))
@@ -63,6 +70,16 @@ def main(
             f"{found['budget']:g}, {own['unsafe_tasks']} of {own['tasks']} unsafe, {own['undecided_tasks']} undecided, "
             f"{own['simulator_steps'] / 1e6:.1f} million steps"
         )
+
+
+def of_seed(name: str, seed: int, folder: Path, jobs: int, show: Progress) -> FamilyPolicies:
+    """Policies and baselines of another training seed, without bounds, which are left in the folder. Steps of baselines
+    are those that were tuned on the shipped policies."""
+    if holds(folder, name):
+        return load_trained(name, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    how: dict[str, Any] = {"bounds": False, "tuning": load_shipped(name).origin.tuning, "progress": show}
+    return train_from_scratch(name, folder, seed=seed, share=1.0, jobs=jobs, **how)
 
 
 def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelopes, LearnedSignals]:
@@ -81,12 +98,14 @@ def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelo
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=FAMILIES)
-    parser.add_argument("--train", type=int, metavar="SEED", help="train policies anew instead of loading them")
+    parser.add_argument("--train", type=int, metavar="SEED", help="train policies and baselines into out/seed-SEED")
+    parser.add_argument("--baselines", action="store_true", help="adapt these as well, as always with --train")
     parser.add_argument("--million", type=float, help="steps of bounds and signals")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--risk", type=float, default=0.05)
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
-    settings = LocomotionSettings(tasks=asked.tasks, risk=asked.risk, methods=METHODS)
+    methods = METHODS if asked.train is None and not asked.baselines else METHODS + BASELINES
+    settings = LocomotionSettings(tasks=asked.tasks, risk=asked.risk, methods=methods)
     with progress_reporter(True) as show:
         main(asked.family, asked.train, asked.million, settings, asked.jobs, show)

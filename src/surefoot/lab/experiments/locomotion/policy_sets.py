@@ -95,27 +95,50 @@ def same_network(one: Policy, other: Policy) -> bool:
 
 
 def load_shipped(name: str) -> FamilyPolicies:
-    """The policies shipped for a family, if they are those that its origin tells of."""
-    folder, told = TRAINED / f"{name}.policyset", TRAINED / f"{name}.json"
-    if not (folder.is_dir() and told.is_file()):
+    """The policies shipped for a family."""
+    if not holds(TRAINED, name):
         raise InvalidInput(f"families must be trained, and {name} is not shipped with this package: use --retrain")
-    policies, found = PolicyValueSet.load(folder), _read(told)
+    return load_trained(name, TRAINED)
+
+
+def holds(folder: Path, name: str) -> bool:
+    """Whether the policies of a family, and with them its baselines, were trained into a folder."""
+    return (folder / f"{name}.policyset").is_dir() and (folder / f"{name}.json").is_file()
+
+
+def load_trained(name: str, folder: Path) -> FamilyPolicies:
+    """What training left in a folder for a family, if it is what its origin tells of."""
+    path, told = folder / f"{name}.policyset", folder / f"{name}.json"
+    policies, found = PolicyValueSet.load(path), _read(told)
     origin = _origin(FAMILIES[name], policies, 1.0, **found)
     if origin.digest != policies.digest():
-        raise ArtifactError(f"{folder}: its digest is not the one in {told.name}: {policies.digest()}")
-    starts = {method: _start(TRAINED / _file(name, method), method, digest) for method, digest in origin.starts.items()}
+        raise ArtifactError(f"{path}: its digest is not the one in {told.name}: {policies.digest()}")
+    starts = {method: _start(folder / _file(name, method), method, digest) for method, digest in origin.starts.items()}
     return FamilyPolicies(policies, starts, origin)
 
 
 def train_from_scratch(
-    name: str, out: Path, *, seed: int, share: float, jobs: int, progress: Progress = silent
+    name: str,
+    out: Path,
+    *,
+    seed: int,
+    share: float,
+    jobs: int,
+    bounds: bool = True,
+    tuning: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Progress = silent,
 ) -> FamilyPolicies:
-    """Algorithm 1 on a family, then its baselines; all of it is left in `out`."""
+    """Algorithm 1 on a family, then its baselines; all of it is left in `out`.
+
+    Args:
+        bounds: False bounds nothing but how often the safe policy is infeasible.
+        tuning: of the baselines, where they were tuned before (`Origin.tuning`).
+    """
     # Imported when it is needed: training takes JAX, adapting does not.
     from surefoot.lab.experiments.locomotion.training import train_policies
 
     began = time.perf_counter()
-    policies = train_policies(FAMILIES[name], seed=seed, jobs=jobs, share=share, progress=progress)
+    policies = train_policies(FAMILIES[name], seed=seed, jobs=jobs, share=share, bounds=bounds, progress=progress)
     with defer_sigint():  # before meta-training, which may fail
         policies.save(out / f"{name}.policyset")
     origin = _origin(
@@ -128,7 +151,8 @@ def train_from_scratch(
         version=__version__,
         seconds=time.perf_counter() - began,
     )
-    return train_baselines(name, policies, origin, out, seed=seed, share=share, jobs=jobs, progress=progress)
+    how: dict[str, Any] = {"seed": seed, "share": share, "jobs": jobs, "tuning": tuning, "progress": progress}
+    return train_baselines(name, policies, origin, out, **how)
 
 
 def train_baselines(
@@ -140,15 +164,19 @@ def train_baselines(
     seed: int,
     share: float,
     jobs: int,
+    tuning: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Progress = silent,
 ) -> FamilyPolicies:
-    """Baselines of the policy set of a family: steps tuned on validation tasks, then meta-policies."""
+    """Baselines of the policy set of a family: steps tuned on validation tasks, if they were not before, then
+    meta-policies."""
     from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps, train_across_domains
     from surefoot.lab.experiments.locomotion.tuning import tune_baselines
 
     family = FAMILIES[name]
-    tuning = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
-    options = {method: found.chosen for method, found in tuning.items()}
+    if tuning is None:
+        tuned = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
+        tuning = {method: asdict(found) for method, found in tuned.items()}
+    options = {method: found["chosen"] for method, found in tuning.items()}
     how: dict[str, Any] = {"seed": seed, "share": share, "progress": progress}
     safe = safe_network(policies)
     learned = meta_policies(family, safe, options, **how)
@@ -161,7 +189,7 @@ def train_baselines(
         meta_steps=meta_steps(policies.units.episode_length, share),
         starts={method: sha256(content).hexdigest() for method, content in stored.items()},
         accepted={method: found.accepted for method, found in learned.items()},
-        tuning={method: asdict(found) for method, found in tuning.items()},
+        tuning=tuning,
     )
     told = {f"{name}.json": json.dumps(asdict(origin), indent=1).encode()}
     with defer_sigint():
