@@ -38,6 +38,7 @@ from surefoot.lab.experiments.locomotion.policy_sets import (
     FamilyPolicies,
     Origin,
     load_shipped,
+    load_trained,
 )
 from surefoot.lab.experiments.locomotion.run import SharedEpisodes, TaskRuns, adapt_to_task, learning_episodes
 from surefoot.lab.experiments.locomotion.settings import (
@@ -516,7 +517,7 @@ def test_retraining_leaves_the_set_and_its_origin(
     results = run.EXPERIMENT.reproduce(where, tmp_path, jobs=1, progress=lambda *far: said.append(far))
     assert said[0] == ("experts", 1, 2)
     del asked["progress"]
-    assert asked == {"family": FAMILY, "seed": 3, "jobs": 1, "share": 0.5}
+    assert asked == {"family": FAMILY, "seed": 3, "jobs": 1, "share": 0.5, "bounds": True}
     assert PolicyValueSet.load(tmp_path / "runner.policyset").digest() == policies().digest()
     origin = json.loads((tmp_path / "runner.json").read_text())
     assert origin == json.loads(json.dumps(results["families"]["runner"]["origin"]))
@@ -533,6 +534,11 @@ def test_retraining_leaves_the_set_and_its_origin(
     assert found.starts["maml-penalty"].clip == found.starts[DOMAIN_RANDOMISED.name].clip == 3.0
     assert found.starts[HISTORY_CONDITIONED.name].length == HistoryPolicy.looking_away(meta).length
     assert run._options(found, "maml-penalty").pop("divergence") == 0.1
+    monkeypatch.delattr(tuning, "tune_baselines")  # steps that were tuned before are not tuned again
+    how: dict[str, Any] = {"seed": 4, "share": 0.5, "jobs": 1, "bounds": False, "tuning": found.origin.tuning}
+    policy_sets.train_from_scratch("runner", tmp_path / "another", **how)
+    assert (asked["seed"], asked["bounds"]) == (4, False)
+    assert load_trained("runner", tmp_path / "another").origin.tuning == found.origin.tuning
     (tmp_path / "runner.maml-penalty.safetensors").write_bytes(b"another")
     with pytest.raises(ArtifactError, match="its digest is not the one that was told"):
         load_shipped("runner")

@@ -170,10 +170,11 @@ def train_baselines(
     """Baselines of the policy set of a family: steps tuned on validation tasks, if they were not before, then
     meta-policies."""
     from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps, train_across_domains
-    from surefoot.lab.experiments.locomotion.tuning import tune_baselines
 
     family = FAMILIES[name]
     if tuning is None:
+        from surefoot.lab.experiments.locomotion.tuning import tune_baselines
+
         tuned = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
         tuning = {method: asdict(found) for method, found in tuned.items()}
     options = {method: found["chosen"] for method, found in tuning.items()}
