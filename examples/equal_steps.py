@@ -8,7 +8,6 @@ with as many as tuning and meta-training take, so that everybody's steps before 
 from __future__ import annotations
 
 import argparse
-import math
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.bounds.conformal import fewest_held_out
 from surefoot.bounds.envelopes import build_value_bounds
 from surefoot.bounds.settings import FEWEST_TASKS, SAMPLED_PER_HELD_OUT, Envelopes, LearnedSignals
 from surefoot.bounds.signal_model import LOOK_TASKS
@@ -32,11 +32,12 @@ from surefoot.lab.experiments.locomotion.policy_sets import (
 from surefoot.lab.experiments.locomotion.run import adapt_family
 from surefoot.lab.experiments.locomotion.settings import FAMILIES, FIXED, NETWORKS, LocomotionSettings
 from surefoot.progress import Progress, progress_reporter
+from surefoot.tasks.task_distribution import TaskDistribution
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
 BASELINES = (*FIXED, *NETWORKS)
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
-UNCOVERED, ENOUGH = 0.84, 4.2  # the part of the risk that bounds may spend; held-out tasks times that, just enough
+UNCOVERED = 0.84  # the part of the risk that bounds may spend
 
 
 def main(
@@ -47,9 +48,8 @@ def main(
     tasks = family.tasks()
     as_many = trained.origin.meta_steps + trained.origin.tuning["meta-cpo"]["steps"]
     steps = as_many if million is None else round(1e6 * million)
-    envelopes, signals = spend(
-        steps / (tasks.units.episode_length * len(policies.policies)), settings.risk, family.signals
-    )
+    episodes = steps / (tasks.units.episode_length * len(policies.policies))
+    envelopes, signals = spend(tasks, episodes, settings.risk, family.signals)
     bounds = build_value_bounds(tasks, policies.policies, envelopes, signals, settings.seed, jobs, show)
     simulated = simulated_steps(tasks, envelopes, signals, len(policies.policies))
     print(f"{name}: {envelopes.holdout} held-out robots, {envelopes.episodes} episodes of each policy")
@@ -82,14 +82,16 @@ def of_seed(name: str, seed: int, folder: Path, jobs: int, show: Progress) -> Fa
     return train_from_scratch(name, folder, seed=seed, share=1.0, jobs=jobs, **how)
 
 
-def spend(episodes: float, risk: float, signals: LearnedSignals) -> tuple[Envelopes, LearnedSignals]:
-    """How so many episodes of each policy are spent: on signals, then on as few held-out tasks as the risk allows, and
-    on a first sample of tasks a sixth as long."""
+def spend(
+    tasks: TaskDistribution, episodes: float, risk: float, signals: LearnedSignals
+) -> tuple[Envelopes, LearnedSignals]:
+    """How so many episodes of each policy are spent: on signals, then on as few held-out tasks as the risk allows and
+    one more, and on a first sample of tasks a sixth as long."""
     learned = replace(
         signals, tasks=SIGNAL_TASKS, episodes=max(2, int(SIGNAL_PART * episodes / (SIGNAL_TASKS + LOOK_TASKS)))
     )
     uncovered = UNCOVERED * risk
-    holdout = math.ceil(ENOUGH / uncovered)
+    holdout = 1 + fewest_held_out(Envelopes(uncovered=uncovered).resolve(tasks.example, tasks.shared_costs))
     ahead = LOOK_PART * max(FEWEST_TASKS, SAMPLED_PER_HELD_OUT * holdout)
     each = max(1, int((1 - SIGNAL_PART) * episodes / (ahead + holdout)))
     return Envelopes(cells=100, holdout=holdout, uncovered=uncovered, episodes=each), learned

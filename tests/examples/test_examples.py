@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import surefoot as sf
+from surefoot.bounds.conformal import check_holdout
 from surefoot.bounds.settings import LearnedSignals
 from surefoot.control.improvement import Settings
 from surefoot.control.ppo_lagrangian import Clipping, ppo_lagrangian
@@ -289,17 +290,20 @@ def test_the_other_simulators_cost_more_in_the_same_units() -> None:
         assert stats.ttest_ind(*costs, alternative="less").pvalue[0] < 0.01
 
 
+@pytest.mark.parametrize("name", ["half-cheetah-dynamics", "hopper"])
 @pytest.mark.parametrize("risk", [0.5, 0.2, 0.05])
 @pytest.mark.parametrize("million", [3.2, 10.0])
-def test_bounds_take_no_more_steps_than_are_asked_for(risk: float, million: float) -> None:
-    """And most of them; the bounds may spend less than the risk."""
+def test_bounds_take_no_more_steps_than_are_asked_for(name: str, risk: float, million: float) -> None:
+    """And most of them; the bounds may spend less than the risk, and have as many held-out tasks as that takes."""
     pytest.importorskip("mujoco")
-    spend, family = import_module("equal_steps").spend, FAMILIES["half-cheetah-dynamics"]
+    family = FAMILIES[name]
     tasks = family.tasks()
-    envelopes, signals = spend(1e6 * million / 200 / 7, risk, family.signals)
+    episodes = 1e6 * million / tasks.units.episode_length / 7
+    envelopes, signals = import_module("equal_steps").spend(tasks, episodes, risk, family.signals)
     assert 0.8e6 * million < sum(simulated_steps(tasks, envelopes, signals, 7).values()) <= 1e6 * million
     assert envelopes.uncovered is not None
     assert envelopes.uncovered < risk
+    check_holdout(envelopes.resolve(tasks.example, tasks.shared_costs))
 
 
 @pytest.mark.long
