@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -385,6 +386,15 @@ def test_the_legend_fits_below_any_number_of_families(count: int) -> None:
     legend, whole = drawn.legends[0].get_window_extent(), drawn.bbox
     assert whole.x0 <= legend.x0
     assert legend.x1 <= whole.x1
+
+
+def test_costs_that_are_named_at_the_edge_can_be_read() -> None:
+    (hopper,) = kept("locomotion")["families"].values()
+    drawn = figure.gain_and_cost({"hopper": hopper})
+    drawn.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in drawn.axes[1].texts]
+    assert [text.get_text() for text in drawn.axes[1].texts] == ["42.3", "70.5", "94.2"]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_the_figure_shows_means_and_the_budget(folder: Path) -> None:

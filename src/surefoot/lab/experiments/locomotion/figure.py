@@ -18,6 +18,7 @@ from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, Stroke, str
 
 HIGHEST = 2.2  # of the budget; what lies above is named at the edge
 LOWEST = -1.0  # of what can be gained; what lies below is named at the edge
+CROWDED = 3.0  # words at the edge begin lower if they belong to less than this times an earlier episode
 POSSIBLE = INK
 
 
@@ -115,9 +116,13 @@ def _draw_cost(axes: Axes, family: Mapping[str, Any]) -> None:
     axes.set_ylim(low - 0.04 * (high - low), high)
     axes.axhspan(budget, high, color=BUDGET_COLOUR, alpha=0.05, linewidth=0, zorder=0)
     axes.axhline(budget, color=BUDGET_COLOUR, linestyle=(0, (5, 3)), linewidth=1.2, zorder=1.5)
-    for name, own in family["methods"].items():
-        if own["unsafe_tasks"]:
-            _mark_worst(axes, name, own, high)
+    unsafe = {name: own for name, own in family["methods"].items() if own["unsafe_tasks"]}
+    labelled: list[int] = []
+    for name, own in sorted(unsafe.items(), key=lambda item: item[1]["worst_episode"]):
+        episode = own["worst_episode"]
+        _mark_worst(axes, name, own, high, sum(episode < CROWDED * other for other in labelled))
+        if own["worst_cost"] > high:
+            labelled.append(episode)
 
 
 def _draw_lines(axes: Axes, family: Mapping[str, Any], what: str) -> None:
@@ -143,14 +148,15 @@ def _mark_below(axes: Axes, name: str, own: Mapping[str, Any], low: float, place
     _annotate(axes, text, at, (7, 11 * place), color=colour, va="center")
 
 
-def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float) -> None:
+def _mark_worst(axes: Axes, name: str, own: Mapping[str, Any], high: float, place: int) -> None:
+    """A cross, at the top with its cost where that would leave no room for the others: below labels that are near."""
     cost, episode, colour = own["worst_cost"], own["worst_episode"], _stroke(name).colour
     cross: Any = {"marker": "X", "markersize": 8, "color": colour, "markeredgecolor": PAPER, "clip_on": False}
     axes.plot(episode, min(cost, high), linestyle="none", zorder=100, **cross)
     if cost > high:
         side = "left" if episode < own["curve"]["episode"][-1] ** 0.5 else "right"  # of the words, towards the middle
         box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
-        away = (6 if side == "left" else -6, -4)
+        away = (6 if side == "left" else -6, -4 - 11 * place)
         _annotate(axes, f"{cost:.3g}", (episode, high), away, color=colour, ha=side, va="top", bbox=box)
 
 
