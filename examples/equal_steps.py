@@ -35,7 +35,7 @@ from surefoot.progress import Progress, progress_reporter
 from surefoot.tasks.task_distribution import TaskDistribution
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
-BASELINES = (*FIXED, *NETWORKS)
+BASELINES = (*FIXED, *NETWORKS)  # of shipped policies: see `surefoot reproduce locomotion`
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
 UNCOVERED = 0.84  # the part of the risk that bounds may spend
 
@@ -101,13 +101,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("--train", type=int, metavar="SEED", help="train policies and baselines into out/seed-SEED")
-    parser.add_argument("--baselines", action="store_true", help="adapt these as well, as always with --train")
     parser.add_argument("--million", type=float, help="steps of bounds and signals")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--risk", type=float, default=0.05)
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
-    methods = METHODS if asked.train is None and not asked.baselines else METHODS + BASELINES
+    methods = METHODS if asked.train is None else METHODS + BASELINES
     settings = LocomotionSettings(tasks=asked.tasks, risk=asked.risk, methods=methods)
     with progress_reporter(True) as show:
         main(asked.family, asked.train, asked.million, settings, asked.jobs, show)
