@@ -28,12 +28,14 @@ from surefoot.training.train import train
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 
-# The process says through a pipe that its first line runs; whoever starts it may have made it deaf.
+# The process says through a pipe that it begins to import, which is when it has its handler; whoever starts it may have
+# made it deaf.
 SCRIPT = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+pipe = int(sys.argv.pop(1))
+sys.addaudithook(lambda event, of: event == "import" and of[0] == "surefoot.cli.commands" and os.write(pipe, b"."))
 from surefoot.cli import main
-os.write(int(sys.argv.pop(1)), b".")
 main()
 """
 ENDS = 60  # seconds within which every process must be gone
@@ -48,8 +50,8 @@ class Ended:
 
 
 def interrupted(folder: Path, words: list[str | Path], after: float, alone: bool, workers: int = 0) -> Ended:
-    """`surefoot` with these words, interrupted so many seconds after its first line and once it has so many workers;
-    `alone` or with them."""
+    """`surefoot` with these words, interrupted so many seconds after it begins to import and once it has so many
+    workers; `alone` or with them."""
     hidden = folder / "hidden"  # for whatever is temporary
     hidden.mkdir(parents=True)
     says, told = os.pipe()
