@@ -20,3 +20,12 @@ def with_factors(name: str, **factors: float) -> Any:
         getattr(env.model, field)[:] *= factor
     mujoco.mj_setConst(env.model, env.data)
     return env
+
+
+def with_payload(name: str, factor: float, share: float) -> Any:
+    """The environment `name` with all masses times `factor`, and `share` of what it weighed before on its torso."""
+    weight = gymnasium.make(name).unwrapped.model.body_mass.sum()
+    env = with_factors(name, body_mass=factor, body_inertia=factor)
+    env.model.body_mass[env.model.body("torso").id] += weight * share
+    mujoco.mj_setConst(env.model, env.data)
+    return env

@@ -35,6 +35,7 @@ WORLDS: dict[str, tuple[Callable[[], World], float | None]] = {
     "hopper, discounted costs": (lambda: robots(sf.tasks.hopper_velocity, (0.4, 0.6)), 0.99),
     "cheetah": (lambda: robots(sf.tasks.half_cheetah_motors, (0.8, 1.2)), None),
     "damped cheetah": (lambda: robots(sf.tasks.half_cheetah_dynamics, ([0.6, 1.0], [1.4, 0.8])), None),
+    "laden cheetah": (lambda: robots(sf.tasks.half_cheetah_payload, ([0.6, 0.0], [1.4, 0.5])), None),
     "walk": (lambda: gym(Walk), None),
     "walk that pays after its end": (lambda: gym(Walk, after_termination=(0.0, 1.0), discount=0.9), None),
     "walk without a horizon": (lambda: gym(Walk, horizon=None, discount=0.8), None),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import surefoot as sf
-from gym_robots import with_factors, with_motors
+from gym_robots import with_factors, with_motors, with_payload
 from surefoot.cmdp.task import Task
 from surefoot.cmdp.units import Units
 from surefoot.cmdp.world import SteppedTask
@@ -34,6 +34,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "cheetah motors": sf.tasks.half_cheetah_motors,
     "hopper motors": sf.tasks.hopper_motors,
     "cheetah dynamics": sf.tasks.half_cheetah_dynamics,
+    "cheetah payload": sf.tasks.half_cheetah_payload,
     "cheetah limit": sf.tasks.half_cheetah_speed_limit,
     "hopper limit": sf.tasks.hopper_speed_limit,
 }
@@ -71,13 +72,16 @@ def environment(name: str, parameter: np.ndarray) -> Any:
     robot = "Hopper-v5" if name.startswith("hopper") else "HalfCheetah-v5"
     if name == "cheetah dynamics":
         return with_factors(robot, dof_damping=parameter[0], geom_friction=parameter[1])
+    if name == "cheetah payload":
+        return with_payload(robot, *parameter)
     return with_motors(robot, parameter[0] if name.endswith("motors") else 1.0)
 
 
 def rests(name: str, spent: float) -> bool:
     """Whether the battery, or what an emergency stop allows for, may not suffice for one more step."""
-    batteries = {"cheetah motors": 2.5 * 0.25, "hopper motors": 2.5 * 0.07, "cheetah dynamics": 50.0}
-    step = 1.0 if name == "cheetah dynamics" else 1.4**2 / 200
+    stops = {"cheetah dynamics": 50.0, "cheetah payload": 50.0}
+    batteries = {"cheetah motors": 2.5 * 0.25, "hopper motors": 2.5 * 0.07, **stops}
+    step = 1.0 if name in stops else 1.4**2 / 200
     return spent + step > batteries.get(name, np.inf)
 
 
@@ -103,7 +107,7 @@ def by_hand(name: str, env: Any, action: np.ndarray, parameter: np.ndarray) -> t
             paid = min(max(velocity, -4.0), 6.0) / 200, hidden**2 * sum(action**2) / 6 / 200
         case "hopper motors":
             paid = min(max(velocity, -2.0), 4.0) / 200, hidden**2 * sum(action**2) / 3 / 200
-        case "cheetah dynamics":
+        case "cheetah dynamics" | "cheetah payload":
             paid = min(max(velocity, -4.0), 6.0) / 200, float(max(abs(env.data.qvel[3:])) > 10)
         case _:
             paid = reward, float(velocity > hidden)
@@ -313,6 +317,8 @@ def test_lanes_of_several_tasks_are_those_of_each(name: str) -> None:
         (sf.tasks.hopper_motors, [[0.6], [1.4]]),
         (sf.tasks.half_cheetah_dynamics, [[1.0, 1.0], [0.9, 1.0]]),
         (sf.tasks.half_cheetah_dynamics, [[1.0, 1.0], [1.0, 0.9]]),
+        (sf.tasks.half_cheetah_payload, [[1.0, 0.1], [0.9, 0.1]]),
+        (sf.tasks.half_cheetah_payload, [[1.0, 0.1], [1.0, 0.2]]),
     ],
 )
 def test_nobody_sees_the_parameter(make: Callable[[], Any], parameters: list[list[float]]) -> None:
@@ -387,7 +393,7 @@ def test_an_empty_battery_ends_all_effort(make: Callable[[], Any], battery: floa
     assert (spent[1:] > battery - 2 * step).all()
 
 
-# ------------------------------------------------------------------------------------------------ damping and friction
+# ------------------------------------------------------------------------------ damping and friction, mass and payload
 
 
 def test_the_same_actions_turn_joints_too_fast_where_there_is_less_damping() -> None:

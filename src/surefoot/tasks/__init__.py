@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from surefoot.lab.robots.families import (
         half_cheetah_dynamics,
         half_cheetah_motors,
+        half_cheetah_payload,
         half_cheetah_speed_limit,
         half_cheetah_velocity,
         hopper_motors,
@@ -48,8 +49,8 @@ else:  # families of the laboratory, imported when they are first used
             "surefoot.lab.families.windy": "windy_gridworld",
             "surefoot.lab.pump.family": "glucose",
             "surefoot.lab.pump.settings": "InsulinSettings",
-            "surefoot.lab.robots.families": "half_cheetah_dynamics half_cheetah_motors half_cheetah_speed_limit "
-            "half_cheetah_velocity hopper_motors hopper_speed_limit hopper_velocity",
+            "surefoot.lab.robots.families": "half_cheetah_dynamics half_cheetah_motors half_cheetah_payload "
+            "half_cheetah_speed_limit half_cheetah_velocity hopper_motors hopper_speed_limit hopper_velocity",
             "surefoot.lab.robots.task": "world_of",
             "surefoot.lab.simglucose.family": "simglucose",
             "surefoot.lab.water.family": "water",
@@ -84,6 +85,7 @@ __all__ = [
     "gridworld",
     "half_cheetah_dynamics",
     "half_cheetah_motors",
+    "half_cheetah_payload",
     "half_cheetah_speed_limit",
     "half_cheetah_velocity",
     "hopper_motors",

@@ -1,5 +1,6 @@
 """Families of robots with a parameter that nobody tells the policy: motors of unknown strength, unknown damping and
-friction, unknown target velocities (the paper's experiments in Gymnasium), and Safety-Gymnasium's speed limits."""
+friction, unknown mass and payload, unknown target velocities (the paper's experiments in Gymnasium), and
+Safety-Gymnasium's speed limits."""
 
 from __future__ import annotations
 
@@ -93,15 +94,19 @@ def _motors(
     )
 
 
-# ----------------------------------------------------------------------------------------- unknown damping and friction
+# --------------------------------------------------------------- unknown damping and friction, unknown mass and payload
 #
 # Nothing but the dynamics differs: what is earned and paid depends on the motion alone, on every robot in the same way.
 # A limit on the speed of joints is a constraint of the Real-World RL suite's walker. SPiDR (arXiv 2509.18648) has it at
 # unknown damping and friction, from 0.15 to 13.5 and from 0.57 to 1.43 times the model's, with a budget of a tenth of
-# the steps. What keeps the limit on a robot with much damping does not on one with little.
+# the steps. What keeps the limit on a robot with much damping does not on one with little. Masses of 0.5 to 1.5 times
+# the model's are OpenAI's (arXiv 1808.00177), a payload of up to half the
+# robot's weight is RMA's (arXiv 2107.04034).
 
 LEAST_DAMPED, MOST_DAMPED = 0.5, 2.0  # times the model's
 SLIPPERIEST, ROUGHEST = 0.57, 1.43
+LIGHTEST, HEAVIEST = 0.5, 1.5
+LARGEST_PAYLOAD = 0.5  # times what the model weighs
 FASTEST_TURN = 10.0  # rad/s, of any joint
 TURNING_BUDGET = 20.0  # of 200 steps
 
@@ -111,8 +116,21 @@ def half_cheetah_dynamics() -> TaskDistribution:
     factors uniform on [0.5, 2] and on [0.57, 1.43]. Reward is the forward velocity within -4 and 6 m/s, the mean over
     200 steps; cost is 1 for each step after which a joint turns faster than 10 rad/s, budget 20. After 50 of them
     motors rest until the episode ends, and nothing more is paid."""
+    ranges = ((LEAST_DAMPED, MOST_DAMPED), (SLIPPERIEST, ROUGHEST))
+    return _joint_speed(ranges, factors={"dof_damping": 0, "geom_friction": 1})
+
+
+def half_cheetah_payload() -> TaskDistribution:
+    """HalfCheetah of unknown mass that carries an unknown payload: the parameter [2], a factor of all its masses,
+    uniform on [0.5, 1.5], and what is at the centre of its torso besides, uniform on [0, 0.5] times what MuJoCo's model
+    weighs. Reward, cost, budget and emergency stop are those of `half_cheetah_dynamics`."""
+    ranges = ((LIGHTEST, HEAVIEST), (0.0, LARGEST_PAYLOAD))
+    return _joint_speed(ranges, factors={"body_mass": 0, "body_inertia": 0}, payload=1)
+
+
+def _joint_speed(ranges: tuple[tuple[float, float], ...], **dynamics: Any) -> TaskDistribution:
+    """`ranges`: (low, high) of each coordinate of the parameter; `dynamics`: what it changes."""
     stop, (slowest, fastest) = BATTERY * TURNING_BUDGET, CHEETAH_VELOCITIES
-    damping, friction = (LEAST_DAMPED, MOST_DAMPED), (SLIPPERIEST, ROUGHEST)
     units = Units(
         1.0,
         (slowest * SHARE, fastest * SHARE),
@@ -126,10 +144,10 @@ def half_cheetah_dynamics() -> TaskDistribution:
         units,
         Forward(slowest, fastest, share=SHARE),
         JointsTooFast(FASTEST_TURN),
-        Uniform(*np.transpose([damping, friction])),
+        Uniform(*np.transpose(ranges)),
         battery=stop,
-        factors={"dof_damping": 0, "geom_friction": 1},
-        parameters=(damping, friction),
+        parameters=ranges,
+        **dynamics,
     )
 
 

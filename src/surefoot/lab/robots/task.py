@@ -39,6 +39,8 @@ class Locomotion:
             less is left than one step can cost at most, motors rest from then on, and nothing is paid for what a robot
             at rest still does. What missing steps cost after a fall comes on top.
         factors: fields of MuJoCo's model, each with the coordinate of the parameter that multiplies it.
+        payload: the coordinate of the parameter that is a load at the centre of the torso, as a share of what the
+            robot weighs in MuJoCo's model; None if it carries nothing.
         parameters: [d] (low, high) of each coordinate of a parameter.
     """
 
@@ -50,6 +52,7 @@ class Locomotion:
     after_fall: tuple[float, float] = (0.0, 0.0)
     battery: float = np.inf
     factors: Mapping[str, int] = field(default_factory=dict)
+    payload: int | None = None
     parameters: tuple[tuple[float, float], ...] = ((-np.inf, np.inf),)
 
     @property
@@ -69,6 +72,7 @@ class Locomotion:
             "after_fall": list(self.after_fall),
             "battery": repr(self.battery),
             "factors": dict(self.factors),
+            **({} if self.payload is None else {"payload": self.payload}),
         }
 
 
@@ -121,8 +125,16 @@ class LocomotionWorld(LaneWorld):
 # ------------------------------------------------------------------------------------------------- parts, in call order
 
 
+TORSO = 1  # of MuJoCo's bodies; 0 is the world
+
+
 def _make_lanes(system: Locomotion, parameters: Floats, threads: int | None) -> MujocoLanes:
     fields = {name: _scale_model_field(system.robot, name, parameters[:, k]) for name, k in system.factors.items()}
+    if system.payload is not None:
+        own = model_field(system.robot, "body_mass")
+        masses = fields.get("body_mass", np.tile(own, (len(parameters), 1)))
+        masses[:, TORSO] += own.sum() * parameters[:, system.payload]
+        fields["body_mass"] = masses
     return MujocoLanes(system.robot, len(parameters), fields, threads)
 
 
