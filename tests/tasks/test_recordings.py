@@ -13,7 +13,13 @@ from surefoot.cmdp.episode import Outcomes
 from surefoot.cmdp.task import run_policies
 from surefoot.errors import InvalidInput
 from surefoot.lab.robots import task as robot_task
-from surefoot.lab.robots.families import half_cheetah_motors, half_cheetah_velocity, hopper_speed_limit, hopper_velocity
+from surefoot.lab.robots.families import (
+    half_cheetah_motors,
+    half_cheetah_payload,
+    half_cheetah_velocity,
+    hopper_speed_limit,
+    hopper_velocity,
+)
 from surefoot.lab.robots.recording import record
 
 FAMILIES = {
@@ -60,7 +66,9 @@ def test_a_fall_in_the_last_step_is_one() -> None:
 
 
 def test_tasks_that_differ_in_more_than_rewards_are_refused() -> None:
+    laden = replace(half_cheetah_payload().example.system, factors={})  # pays the same, and differs in the payload
     for tasks, others in (
+        [robot_task.LocomotionTask(laden, np.array([1.0, share])) for share in (0.1, 0.2)],
         (half_cheetah_motors().task([1.0]), half_cheetah_motors().task([1.1])),
         (half_cheetah_velocity().task([1.0]), half_cheetah_velocity("text").task([1.0])),
     ):

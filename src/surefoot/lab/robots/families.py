@@ -100,8 +100,7 @@ def _motors(
 # A limit on the speed of joints is a constraint of the Real-World RL suite's walker. SPiDR (arXiv 2509.18648) has it at
 # unknown damping and friction, from 0.15 to 13.5 and from 0.57 to 1.43 times the model's, with a budget of a tenth of
 # the steps. What keeps the limit on a robot with much damping does not on one with little. Masses of 0.5 to 1.5 times
-# the model's are OpenAI's (arXiv 1808.00177), a payload of up to half the
-# robot's weight is RMA's (arXiv 2107.04034).
+# the model's are OpenAI's (arXiv 1808.00177), a payload of up to half the robot's weight is RMA's (arXiv 2107.04034).
 
 LEAST_DAMPED, MOST_DAMPED = 0.5, 2.0  # times the model's
 SLIPPERIEST, ROUGHEST = 0.57, 1.43

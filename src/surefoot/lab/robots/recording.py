@@ -41,7 +41,7 @@ class Recording:
         here = np.arange(self.velocity.shape[1]) < observed.steps[:, None]
         time, motion = np.nonzero(here)[1], self._motion(observed, here)
         parameters, own = (np.tile(each.parameter, (len(time), 1)) for each in (task, self.task))
-        same_costs = not system.factors and np.array_equal(system.cost(motion, parameters), system.cost(motion, own))
+        same_costs = system.same_motion and np.array_equal(system.cost(motion, parameters), system.cost(motion, own))
         if task.system.description() != system.description() or not same_costs:
             raise InvalidInput(
                 "task must be of the recorded one's family and differ from it in rewards alone, got the parameter "

@@ -59,6 +59,11 @@ class Locomotion:
     def steps(self) -> int:
         return self.units.episode_length
 
+    @property
+    def same_motion(self) -> bool:
+        """Whether robots move alike on all tasks, which then differ in what is paid alone."""
+        return not self.factors and self.payload is None
+
     def description(self) -> dict[str, Any]:
         """All of it as plain data, but for the model of the robot."""
         units = self.units
