@@ -74,11 +74,12 @@ def main(
 
 def of_seed(name: str, seed: int, folder: Path, jobs: int, show: Progress) -> FamilyPolicies:
     """Policies and baselines of another training seed, without bounds, which are left in the folder. Steps of baselines
-    are those that were tuned on the shipped policies."""
+    are those that were tuned on the shipped policies, if there are any."""
     if holds(folder, name):
         return load_trained(name, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    how: dict[str, Any] = {"bounds": False, "tuning": load_shipped(name).origin.tuning, "progress": show}
+    tuning = load_shipped(name).origin.tuning if FAMILIES[name].shipped else None
+    how: dict[str, Any] = {"bounds": False, "tuning": tuning, "progress": show}
     return train_from_scratch(name, folder, seed=seed, share=1.0, jobs=jobs, **how)
 
 

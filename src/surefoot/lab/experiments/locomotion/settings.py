@@ -24,6 +24,7 @@ from surefoot.lab.experiments.frame import (
 from surefoot.lab.robots.families import (
     half_cheetah_dynamics,
     half_cheetah_motors,
+    half_cheetah_payload,
     half_cheetah_velocity,
     hopper_motors,
     hopper_velocity,
@@ -58,6 +59,7 @@ class LocomotionFamily:
         least_length: part of the horizon that an expert's episodes must last. Where missing steps are paid for, sums
             tell what a fall is worth, and it matters less.
         corners: whether the safe policy is trained on the corners of the family as well.
+        shipped: whether trained policies come with the package.
     """
 
     title: str
@@ -73,6 +75,7 @@ class LocomotionFamily:
     loosened: tuple[float, ...] = ()
     least_length: float = 0.9
     corners: bool = False
+    shipped: bool = True
 
     def points(self, parameters: Floats) -> Floats:
         """Parameters [n, d] such that a cover of radius ε in the maximum norm is one of `radius` in the parameter."""
@@ -137,7 +140,20 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
         0.3,
         corners=True,
     ),
+    "half-cheetah-payload": LocomotionFamily(
+        "Half-Cheetah, unknown mass and payload",
+        half_cheetah_payload,
+        0.2,
+        0.05,
+        2_000_000,
+        800_000,
+        800_000,
+        0.3,
+        corners=True,
+        shipped=False,
+    ),
 }
+SHIPPED = tuple(name for name, family in FAMILIES.items() if family.shipped)
 
 # ------------------------------------------------------------------------------------------------------------- settings
 
@@ -191,7 +207,7 @@ class LocomotionSettings(ExperimentSettings):
     """
 
     families: tuple[str, ...] = option(
-        tuple(FAMILIES),
+        SHIPPED,
         "Comma-separated names; by default those that were trained.",
         choices=FAMILIES,
         fact=("families", ", ".join),
