@@ -35,7 +35,7 @@ from surefoot.progress import Progress, progress_reporter
 from surefoot.tasks.task_distribution import TaskDistribution
 
 METHODS = ("safe-only", "certified-returns", "certified-signals", "identify-and-look-up")
-BASELINES = (*FIXED, *NETWORKS)  # of shipped policies: see `surefoot reproduce locomotion`
+BASELINES = (*FIXED, *NETWORKS)  # those of shipped sets: `surefoot reproduce locomotion`
 SIGNAL_TASKS, SIGNAL_PART = 60, 0.15
 UNCOVERED = 0.84  # the part of the risk that bounds may spend
 

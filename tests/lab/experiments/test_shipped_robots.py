@@ -12,6 +12,7 @@ from runner import LEVELS, Runs, pushing, runners
 
 from surefoot.bounds.envelopes import build_cells
 from surefoot.bounds.settings import Envelopes, LearnedSignals
+from surefoot.errors import InvalidInput
 from surefoot.lab.baselines.history_policy import LENGTH, HistoryPolicy
 from surefoot.lab.baselines.rollout_buffer import safe_network
 from surefoot.lab.experiments.locomotion import policy_sets
@@ -41,6 +42,13 @@ def test_every_family_is_shipped_with_its_meta_policies(shipped: dict[str, Famil
     assert sorted(SHIPPED) == sorted(path.stem for path in TRAINED.glob("*.policyset"))
     for found in shipped.values():
         assert set(found.starts) == {"safe-meta-control", "meta-cpo", "maml-penalty", *FIXED}
+
+
+def test_a_family_that_is_not_shipped_says_how_to_train_it() -> None:
+    for name in FAMILIES.keys() - set(SHIPPED):
+        with pytest.raises(InvalidInput, match=f"{name} is not shipped with this package: use --retrain"):
+            load_shipped(name)
+    assert FAMILIES.keys() > set(SHIPPED)
 
 
 def test_meta_policies_moved_and_say_how(shipped: dict[str, FamilyPolicies]) -> None:

@@ -116,7 +116,7 @@ def half_cheetah_dynamics() -> TaskDistribution:
     200 steps; cost is 1 for each step after which a joint turns faster than 10 rad/s, budget 20. After 50 of them
     motors rest until the episode ends, and nothing more is paid."""
     ranges = ((LEAST_DAMPED, MOST_DAMPED), (SLIPPERIEST, ROUGHEST))
-    return _joint_speed(ranges, factors={"dof_damping": 0, "geom_friction": 1})
+    return _joint_speed_limit(ranges, factors={"dof_damping": 0, "geom_friction": 1})
 
 
 def half_cheetah_payload() -> TaskDistribution:
@@ -124,10 +124,10 @@ def half_cheetah_payload() -> TaskDistribution:
     uniform on [0.5, 1.5], and what is at the centre of its torso besides, uniform on [0, 0.5] times what MuJoCo's model
     weighs. Reward, cost, budget and emergency stop are those of `half_cheetah_dynamics`."""
     ranges = ((LIGHTEST, HEAVIEST), (0.0, LARGEST_PAYLOAD))
-    return _joint_speed(ranges, factors={"body_mass": 0, "body_inertia": 0}, payload=1)
+    return _joint_speed_limit(ranges, factors={"body_mass": 0, "body_inertia": 0}, payload=1)
 
 
-def _joint_speed(ranges: tuple[tuple[float, float], ...], **dynamics: Any) -> TaskDistribution:
+def _joint_speed_limit(ranges: tuple[tuple[float, float], ...], **dynamics: Any) -> TaskDistribution:
     """`ranges`: (low, high) of each coordinate of the parameter; `dynamics`: what it changes."""
     stop, (slowest, fastest) = BATTERY * TURNING_BUDGET, CHEETAH_VELOCITIES
     units = Units(

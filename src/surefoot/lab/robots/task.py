@@ -137,9 +137,8 @@ def _make_lanes(system: Locomotion, parameters: Floats, threads: int | None) -> 
     fields = {name: _scale_model_field(system.robot, name, parameters[:, k]) for name, k in system.factors.items()}
     if system.payload is not None:
         own = model_field(system.robot, "body_mass")
-        masses = fields.get("body_mass", np.tile(own, (len(parameters), 1)))
+        masses = fields.setdefault("body_mass", np.tile(own, (len(parameters), 1)))
         masses[:, TORSO] += own.sum() * parameters[:, system.payload]
-        fields["body_mass"] = masses
     return MujocoLanes(system.robot, len(parameters), fields, threads)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -91,6 +91,17 @@ class LocomotionFamily:
         return LearnedSignals(tasks=SIGNAL_TASKS, episodes=SIGNAL_EPISODES, paid=self.tasks().shared_costs)
 
 
+DYNAMICS = LocomotionFamily(
+    "Half-Cheetah, unknown damping and friction",
+    half_cheetah_dynamics,
+    0.3,
+    0.05,
+    2_000_000,
+    800_000,
+    800_000,
+    0.3,
+    corners=True,
+)
 FAMILIES: Mapping[str, LocomotionFamily] = {
     "half-cheetah-motors": LocomotionFamily(
         "Half-Cheetah, unknown motors", half_cheetah_motors, 0.075, 0.05, 1_000_000, 400_000, 600_000, 0.2
@@ -129,27 +140,12 @@ FAMILIES: Mapping[str, LocomotionFamily] = {
         episodes=50,
         holdout=156,
     ),
-    "half-cheetah-dynamics": LocomotionFamily(
-        "Half-Cheetah, unknown damping and friction",
-        half_cheetah_dynamics,
-        0.3,
-        0.05,
-        2_000_000,
-        800_000,
-        800_000,
-        0.3,
-        corners=True,
-    ),
-    "half-cheetah-payload": LocomotionFamily(
-        "Half-Cheetah, unknown mass and payload",
-        half_cheetah_payload,
-        0.2,
-        0.05,
-        2_000_000,
-        800_000,
-        800_000,
-        0.3,
-        corners=True,
+    "half-cheetah-dynamics": DYNAMICS,
+    "half-cheetah-payload": replace(
+        DYNAMICS,
+        title="Half-Cheetah, unknown mass and payload",
+        tasks=half_cheetah_payload,
+        radius=0.2,
         shipped=False,
     ),
 }
