@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from surefoot.fan_out import parallel_map
 from surefoot.lab.baselines.control_specs import PUBLISHED
 from surefoot.lab.baselines.meta_training import MetaSettings, MetaTrained, meta_train
 from surefoot.lab.baselines.network_adaptation import META_LEARNERS
@@ -21,7 +22,7 @@ from surefoot.lab.experiments.locomotion.policy_sets import load_shipped
 from surefoot.lab.experiments.locomotion.run import adapt_family
 from surefoot.lab.experiments.locomotion.settings import FAMILIES, LocomotionFamily, LocomotionSettings
 from surefoot.lab.experiments.locomotion.training import META_LANES, META_RULES, META_TASKS, meta_tasks
-from surefoot.progress import progress_reporter, silent
+from surefoot.progress import progress_reporter
 
 
 def main(name: str, share: float, tasks: int, jobs: int) -> None:
@@ -29,7 +30,10 @@ def main(name: str, share: float, tasks: int, jobs: int) -> None:
     settings = replace(MetaSettings(), iterations=max(1, round(share * MetaSettings().iterations)))
     each = META_LANES * max(settings.batch // META_LANES, shipped.policies.units.episode_length)
     steps = settings.iterations * (settings.local + 1) * META_TASKS * each
-    learned = {method: meta_train_as_published(family, method, settings) for method in META_RULES}
+    calls = [(family, method, settings) for method in META_RULES]
+    with progress_reporter(True) as show:
+        found = list(parallel_map("meta-training", meta_train_as_published, calls, jobs, show))
+    learned = dict(zip(META_RULES, found, strict=True))
     trained = replace(
         shipped,
         starts={method: found.policy for method, found in learned.items()},
@@ -41,30 +45,28 @@ def main(name: str, share: float, tasks: int, jobs: int) -> None:
         ),
     )
     chosen = LocomotionSettings(tasks=tasks, methods=("safe-only", *META_RULES))
-    with TemporaryDirectory() as out:
-        found = adapt_family(name, trained, chosen, Bench(Path(out), jobs, silent))
+    with TemporaryDirectory() as out, progress_reporter(True) as show:
+        adapted = adapt_family(name, trained, chosen, Bench(Path(out), jobs, show))
     print(f"{name}, {settings.iterations} of {MetaSettings().iterations} iterations; gains are beyond the safe policy")
-    for method, own in found["methods"].items():
+    for method, own in adapted["methods"].items():
         accepted = f", {learned[method].accepted} updates accepted" if method in learned else ""
         print(
             f"  {method:18} {own['training_steps'] / 1e6:.1f} M steps{accepted}: reward {own['reward_final']:.3g}, "
-            f"{own['share_final']:.0%} of the gain, largest cost {own['worst_cost']:.3g} of {found['budget']:g}, "
+            f"{own['share_final']:.0%} of the gain, largest cost {own['worst_cost']:.3g} of {adapted['budget']:g}, "
             f"{own['unsafe_tasks']} of {own['tasks']} unsafe, {own['undecided_tasks']} undecided"
         )
 
 
 def meta_train_as_published(family: LocomotionFamily, method: str, settings: MetaSettings) -> MetaTrained:
     first, *others = meta_tasks(family)
-    with progress_reporter(True) as show:
-        return meta_train(
-            first.world(META_LANES, *others),
-            np.repeat(np.arange(META_TASKS), META_LANES).tolist(),
-            META_LEARNERS[method],
-            rules=PUBLISHED[method],
-            settings=settings,
-            rng=np.random.default_rng(0),
-            progress=show,
-        )
+    return meta_train(
+        first.world(META_LANES, *others),
+        np.repeat(np.arange(META_TASKS), META_LANES).tolist(),
+        META_LEARNERS[method],
+        rules=PUBLISHED[method],
+        settings=settings,
+        rng=np.random.default_rng(0),
+    )
 
 
 if __name__ == "__main__":

@@ -107,24 +107,52 @@ def forward(network: Network, inputs: jax.Array) -> jax.Array:
     return inputs @ network.weights[-1].T + network.biases[-1]
 
 
+class ActionDistribution(NamedTuple):
+    """Of actions at n observations: normal distributions with these means [n, k], or choices with these logits.
+
+    Attributes:
+        log_std: [k], or [0] where there is a choice.
+    """
+
+    outputs: jax.Array
+    log_std: jax.Array
+
+    @property
+    def discrete(self) -> bool:
+        return self.log_std.shape[-1] == 0
+
+
+def action_distribution(actor: Actor, inputs: jax.Array) -> ActionDistribution:
+    return ActionDistribution(forward(actor.network, inputs), actor.log_std)
+
+
+def log_density(distribution: ActionDistribution, actions: jax.Array) -> jax.Array:
+    """[n] of actions [n, k], or of choices [n]."""
+    out, log_std = distribution
+    if distribution.discrete:
+        return jnp.take_along_axis(jax.nn.log_softmax(out), actions[:, None], axis=1)[:, 0]
+    z = (actions - out) * jnp.exp(-log_std)
+    return -jnp.sum(0.5 * z**2 + log_std + 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+
+def kl(old: ActionDistribution, new: ActionDistribution) -> jax.Array:
+    """[n] KL(old ‖ new)."""
+    if old.discrete:
+        before, after = jax.nn.log_softmax(old.outputs), jax.nn.log_softmax(new.outputs)
+        return jnp.sum(jnp.exp(before) * (before - after), axis=-1)
+    ratio = jnp.exp(2 * (old.log_std - new.log_std))
+    apart = (old.outputs - new.outputs) ** 2 * jnp.exp(-2 * new.log_std)
+    return jnp.sum(new.log_std - old.log_std + 0.5 * (ratio + apart - 1), axis=-1)
+
+
 def log_probability(actor: Actor, inputs: jax.Array, actions: jax.Array) -> jax.Array:
     """[n] of actions [n, k], or of choices [n]."""
-    out = forward(actor.network, inputs)
-    if actor.discrete:
-        return jnp.take_along_axis(jax.nn.log_softmax(out), actions[:, None], axis=1)[:, 0]
-    z = (actions - out) * jnp.exp(-actor.log_std)
-    return -jnp.sum(0.5 * z**2 + actor.log_std + 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+    return log_density(action_distribution(actor, inputs), actions)
 
 
 def divergence(old: Actor, new: Actor, inputs: jax.Array) -> jax.Array:
     """[n] KL(old ‖ new) at each input."""
-    before, after = forward(old.network, inputs), forward(new.network, inputs)
-    if old.discrete:
-        before, after = jax.nn.log_softmax(before), jax.nn.log_softmax(after)
-        return jnp.sum(jnp.exp(before) * (before - after), axis=-1)
-    ratio = jnp.exp(2 * (old.log_std - new.log_std))
-    apart = (before - after) ** 2 * jnp.exp(-2 * new.log_std)
-    return jnp.sum(new.log_std - old.log_std + 0.5 * (ratio + apart - 1), axis=-1)
+    return kl(action_distribution(old, inputs), action_distribution(new, inputs))
 
 
 def entropy(actor: Actor, inputs: jax.Array) -> jax.Array:

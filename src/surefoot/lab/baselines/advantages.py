@@ -73,14 +73,24 @@ def observations_before(told: RolloutBuffer) -> Floats:
 def estimate_advantages(told: RolloutBuffer, inputs: Floats, horizon: int, discount: float, trace: float) -> Floats:
     """[N, 1+m] of steps at normalised observations [N, o]. Nothing follows an episode: what is to be raised, or kept
     within a budget, is its sum."""
-    ended = np.zeros((len(inputs), 1), np.bool_)
-    ended[np.cumsum(told.steps) - 1] = True
-    time = np.concatenate([np.arange(count) for count in told.steps]) / horizon
-    nothing = np.zeros_like(told.paid)
-    returns = generalised_advantages(told.paid, nothing, nothing, ended, ended, discount, 1.0)
-    values = ridge_fit(value_features(inputs, time), returns)
-    after = np.append(values[1:], nothing[:1], axis=0)  # of an episode's last step it does not count
-    return generalised_advantages(told.paid, values, after, ended, ended, discount, trace)
+    episode, step = np.repeat(np.arange(told.count), told.steps), np.concatenate([np.arange(n) for n in told.steps])
+
+    def by_step(part: Floats) -> Floats:
+        """[H+1, E, 1+m] of [N, 1+m]: 0 after the end of an episode."""
+        padded = np.zeros((told.steps.max() + 1, told.count, part.shape[1]))
+        padded[step, episode] = part
+        return padded
+
+    def advantages(values: Floats, trace: float) -> Floats:
+        """[N, 1+m]"""
+        never = np.zeros((*paid.shape[:2], 1), np.bool_)
+        by_episode = generalised_advantages(paid, values[:-1], values[1:], never, never, discount, trace)
+        found: Floats = by_episode[step, episode]
+        return found
+
+    paid = by_step(told.paid)[:-1]
+    returns = advantages(np.zeros((len(paid) + 1, *paid.shape[1:])), 1.0)
+    return advantages(by_step(ridge_fit(value_features(inputs, step / horizon), returns)), trace)
 
 
 def ridge_fit(features: Floats, targets: Floats) -> Floats:

@@ -31,7 +31,16 @@ from jax.flatten_util import ravel_pytree
 from surefoot.arrays import Floats
 from surefoot.control.cpo import cpo_update
 from surefoot.control.improvement import AdvantageBatch
-from surefoot.control.networks import Actor, actor_of, divergence, log_probability
+from surefoot.control.networks import (
+    ActionDistribution,
+    Actor,
+    action_distribution,
+    actor_of,
+    divergence,
+    kl,
+    log_density,
+    log_probability,
+)
 from surefoot.control.trust_region import (
     Region,
     apply_step,
@@ -221,7 +230,8 @@ def maml_adapt(actor: Actor, samples: Samples, rules: PenaltyRules) -> Actor:
     advantages = penalised_advantages(samples, rules.penalty)
 
     def gain(tried: Actor) -> jax.Array:
-        return jnp.mean(saturating_ratio(tried, samples) * advantages)
+        ratio = jnp.exp(log_probability(tried, samples.inputs, samples.actions) - samples.acted)
+        return jnp.mean(saturate(ratio) * advantages)
 
     slope = ravel_pytree(jax.grad(gain)(actor))[0]
     rate = jnp.inf if rules.rate is None else rules.rate
@@ -281,29 +291,35 @@ def safe_meta_adapt(actor: Actor, samples: Samples, rules: SafeMetaRules) -> Act
 @partial(jax.jit, static_argnames=("rules",))
 def adapt_with_dual(actor: Actor, samples: Samples, rules: SafeMetaRules) -> tuple[Actor, jax.Array]:
     """The adapted policy, and its multipliers [m]."""
+    old, none = action_distribution(actor, samples.inputs), jnp.zeros(samples.excess.shape)
 
-    def loss(tried: Actor, multipliers: jax.Array) -> jax.Array:
-        gain, spent, apart = surrogates(actor, tried, samples, rules)
+    def means(tried: Actor) -> tuple[jax.Array, ...]:
+        return surrogates(old, action_distribution(tried, samples.inputs), samples, rules)
+
+    def slope(pull_back: Any, multipliers: jax.Array) -> Actor:
+        """Of KL - (E[ρA_r] - Σ u_i E[ρA_ci])/η_u."""
         temperature = rules.reward_penalty + rules.cost_penalty * multipliers.sum()
-        return apart - (gain - multipliers @ spent) / temperature
+        gradient: Actor = pull_back((-1 / temperature, multipliers / temperature, jnp.array(1.0), jnp.array(0.0)))[0]
+        return gradient
 
-    none = jnp.zeros(samples.excess.shape)
-    adam = optax.adam(_adam_rate(actor, jax.grad(loss)(actor, none), samples, rules))
+    adam = optax.adam(_adam_rate(actor, slope(jax.vjp(means, actor)[1], none), samples, rules))
 
-    def step(carry: Any, _: None) -> tuple[Any, None]:
-        tried, optimiser, multipliers, near = carry
-        updates, stepped = adam.update(jax.grad(loss)(tried, multipliers), optimiser)
-        further = optax.apply_updates(tried, updates)
-        spent, apart = surrogates(actor, further, samples, rules)[1:]
+    def step(carry: Any, number: jax.Array) -> tuple[Any, None]:
+        """The dual's step at what Adam came to, if that is near, then Adam's next."""
+        kept, multipliers, near, tried, optimiser = carry
+        (_, spent, apart, distance), pull_back = jax.vjp(means, tried)
         room = -(samples.excess + spent + rules.cost_penalty * apart)
-        follow = jnp.clip(multipliers - rules.dual_step * room, 0.0, rules.most)
+        follow = jnp.where(number == 0, none, jnp.clip(multipliers - rules.dual_step * room, 0.0, rules.most))
         if rules.divergence is not None:
-            near &= jnp.mean(divergence(actor, further, samples.inputs)) <= rules.divergence
-        after = (further, stepped, follow, near)
-        return jax.tree.map(lambda new, old: jnp.where(near, new, old), after, (*carry[:3], near)), None
+            near &= distance <= rules.divergence
+        kept, multipliers = jax.tree.map(
+            lambda new, old: jnp.where(near, new, old), (tried, follow), (kept, multipliers)
+        )
+        updates, optimiser = adam.update(slope(pull_back, multipliers), optimiser)
+        return (kept, multipliers, near, optax.apply_updates(tried, updates), optimiser), None
 
-    begun = (actor, adam.init(actor), none, jnp.array(True))
-    (adapted, _, multipliers, _), _ = jax.lax.scan(step, begun, None, length=rules.steps)
+    begun = (actor, none, jnp.array(True), actor, adam.init(actor))
+    (adapted, multipliers, *_), _ = jax.lax.scan(step, begun, jnp.arange(rules.steps + 1))
     return adapted, multipliers
 
 
@@ -333,25 +349,20 @@ def safe_meta_update(
 
 
 def surrogates(
-    old: Actor, new: Actor, samples: Samples, rules: SafeMetaRules
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """E[ρA_r], E[ρA_c] [m] and KL(new‖old), ρ perhaps saturating."""
-    ratio = (saturating_ratio if rules.saturating else probability_ratio)(new, samples)
-    means = ratio @ samples.advantages / len(ratio)
-    return means[0], means[1:], jnp.mean(divergence(new, old, samples.inputs))
+    old: ActionDistribution, new: ActionDistribution, samples: Samples, rules: SafeMetaRules
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """E[ρA_r], E[ρA_c] [m], KL(new‖old) and KL(old‖new), ρ perhaps saturating."""
+    ratio = jnp.exp(log_density(new, samples.actions) - samples.acted)
+    means = (saturate(ratio) if rules.saturating else ratio) @ samples.advantages / len(ratio)
+    return means[0], means[1:], jnp.mean(kl(new, old)), jnp.mean(kl(old, new))
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
 
 
-def saturating_ratio(actor: Actor, samples: Samples) -> jax.Array:
-    """[n] 2σ(2ρ-2): of value and slope 1 at ρ = 1, and never above 2."""
-    return 2 * jax.nn.sigmoid(2 * probability_ratio(actor, samples) - 2)
-
-
-def probability_ratio(actor: Actor, samples: Samples) -> jax.Array:
-    """[n] ρ, of the probabilities of what was done to those under the policy that acted."""
-    return jnp.exp(log_probability(actor, samples.inputs, samples.actions) - samples.acted)
+def saturate(ratio: jax.Array) -> jax.Array:
+    """[n] 2σ(2ρ-2) of ratios ρ: of value and slope 1 at ρ = 1, and never above 2."""
+    return 2 * jax.nn.sigmoid(2 * ratio - 2)
 
 
 @jax.jit

@@ -23,6 +23,7 @@ from surefoot.bounds.simulation import LOOK_PART
 from surefoot.cmdp.policy import Policy
 from surefoot.control.mlp_policy import MLPPolicy
 from surefoot.errors import ArtifactError, InvalidInput
+from surefoot.fan_out import workers
 from surefoot.interrupts import defer_sigint
 from surefoot.lab.baselines.history_policy import HISTORY_CONDITIONED, HistoryPolicy
 from surefoot.lab.baselines.rollout_buffer import safe_network
@@ -169,7 +170,7 @@ def train_baselines(
 ) -> FamilyPolicies:
     """Baselines of the policy set of a family: steps tuned on validation tasks, if they were not before, then
     meta-policies."""
-    from surefoot.lab.experiments.locomotion.training import meta_policies, meta_steps, train_across_domains
+    from surefoot.lab.experiments.locomotion.training import META_RULES, meta_policy, meta_steps, train_across_domains
 
     family = FAMILIES[name]
     if tuning is None:
@@ -177,12 +178,14 @@ def train_baselines(
 
         tuned = tune_baselines(family.tasks(), policies, seed=seed, jobs=jobs, progress=progress)
         tuning = {method: asdict(found) for method, found in tuned.items()}
-    options = {method: found["chosen"] for method, found in tuning.items()}
-    how: dict[str, Any] = {"seed": seed, "share": share, "progress": progress}
     safe = safe_network(policies)
-    learned = meta_policies(family, safe, options, **how)
-    starts: dict[str, Policy] = {method: found.policy for method, found in learned.items()}
-    starts |= {method: train_across_domains(family, method, safe, **how) for method in FIXED}
+    with workers(jobs) as ready:
+        calls = [(family, method, safe, tuning[method]["chosen"], seed, share) for method in META_RULES]
+        learned = dict(zip(META_RULES, ready.map("meta-training", meta_policy, calls, progress), strict=True))
+        fixed = [(family, method, safe, seed, share) for method in FIXED]
+        found = ready.map("training across domains", train_across_domains, fixed, progress)
+        starts = dict(zip(FIXED, found, strict=True))
+    starts |= {method: found.policy for method, found in learned.items()}
     stored = {method: safetensors.numpy.save(policy.to_arrays()) for method, policy in starts.items()}
     origin = replace(
         origin,

@@ -7,14 +7,12 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from surefoot.cmdp.policy import Policy
 from surefoot.control.cpo import crpo
-from surefoot.control.improvement import Progress as Batch
 from surefoot.control.improvement import Settings as Loop
 from surefoot.control.improvement import improve, resume
 from surefoot.control.trust_region import Region
@@ -105,43 +103,34 @@ META_RULES: Mapping[str, type[BatchRules]] = {
 }
 
 
-def meta_policies(
+def meta_policy(
     family: LocomotionFamily,
+    method: str,
     safe: NetworkPolicy,
-    options: Mapping[str, Mapping[str, Any]],
-    *,
+    options: Mapping[str, Any],
     seed: int,
     share: float = 1.0,
-    progress: Progress = silent,
-) -> dict[str, MetaTrained]:
-    """What the meta-learners begin with on a new task, by method: each trained on tasks of the family, from the safe
-    policy on, adapting with these options. An error if the meta-training of one of them never moves it."""
-    chosen = meta_tasks(family)
-    world, groups = chosen[0].world(META_LANES, *chosen[1:]), np.repeat(np.arange(META_TASKS), META_LANES).tolist()
-    settings = _meta_settings(share)
-    return {
-        name: meta_train(
-            world,
-            groups,
-            META_LEARNERS[name],
-            settings=settings,
-            rules=rules(**options[name]),
-            rng=np.random.default_rng([seed, k]),
-            start=safe,
-            progress=partial(_show_learner, progress, name),
-        )
-        for k, (name, rules) in enumerate(META_RULES.items())
-    }
+) -> MetaTrained:
+    """What a meta-learner begins with on a new task: trained on tasks of the family, from the safe policy on, adapting
+    with these options. An error if meta-training never moves it."""
+    first, *others = meta_tasks(family)
+    return meta_train(
+        first.world(META_LANES, *others),
+        np.repeat(np.arange(META_TASKS), META_LANES).tolist(),
+        META_LEARNERS[method],
+        settings=_meta_settings(share),
+        rules=META_RULES[method](**options),
+        rng=np.random.default_rng([seed, list(META_RULES).index(method)]),
+        start=safe,
+    )
 
 
 def train_across_domains(
     family: LocomotionFamily,
     method: str,
     safe: NetworkPolicy,
-    *,
     seed: int,
     share: float = 1.0,
-    progress: Progress = silent,
 ) -> Policy:
     """The network of a method that never adapts: the safe policy trained further by CRPO on the tasks of meta-training,
     for as many steps as a meta-policy: up the reward of all of them, or down the cost where it is worst."""
@@ -152,11 +141,7 @@ def train_across_domains(
     first, world = (safe, course.world) if memory is None else (memory.network, HistoryWorld(course.world))
     rng = np.random.default_rng([seed, stream])
     start = resume(first, world, settings, rng)
-
-    def observe(batch: Batch) -> None:
-        progress(f"training, {method}", batch.steps, settings.steps)
-
-    words: Any = {"groups": course.groups, "budget": course.budget, "start": start, "observer": observe}
+    words: Any = {"groups": course.groups, "budget": course.budget, "start": start}
     network: Any = improve(world, crpo(), settings=settings, rng=rng, **words).policy
     return network if memory is None else replace(memory, network=network)
 
@@ -166,10 +151,6 @@ def meta_tasks(family: LocomotionFamily) -> list[Any]:
     tasks = family.tasks()
     low, high = tasks.distribution.support.T
     return [tasks.task(parameter) for parameter in np.linspace(low, high, META_TASKS + 2)[1:-1]]
-
-
-def _show_learner(progress: Progress, name: str, what: str, done: int, total: int) -> None:
-    progress(f"{what}, {name}", done, total)
 
 
 def meta_steps(horizon: int, share: float = 1.0) -> int:
