@@ -506,19 +506,18 @@ def test_retraining_leaves_the_set_and_its_origin(
     meta = replace(safe_network(policies()), clip=3.0)
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_policies", train_policies)
     tuned = {
-        "maml-penalty": tuning.Tuning(
-            ({"divergence": 0.1}, {"divergence": 0.3}), (1.0, 2.0), (0, 1), {"divergence": 0.1}, 48
-        )
+        name: tuning.Tuning(({"divergence": 0.1}, {"divergence": 0.3}), (1.0, 2.0), (0, 1), {"divergence": 0.1}, 48)
+        for name in NETWORKS
     }
     monkeypatch.setattr(tuning, "tune_baselines", lambda *given, **words: tuned)
 
-    def meta_policies(family: Any, safe: Any, options: Any, **words: Any) -> Any:
-        assert options == {"maml-penalty": {"divergence": 0.1}}
-        return {"maml-penalty": MetaTrained(meta, (), 7)}
+    def meta_policy(family: Any, method: str, safe: Any, options: Any, seed: int, share: float) -> Any:
+        assert (options, seed, share) in [({"divergence": 0.1}, 3, 0.5), ({"divergence": 0.1}, 4, 0.5)]
+        return MetaTrained(meta, (), 7)
 
-    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policies", meta_policies)
+    monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.meta_policy", meta_policy)
 
-    def train_across_domains(family: Any, method: str, safe: Any, **words: Any) -> Any:
+    def train_across_domains(family: Any, method: str, safe: Any, seed: int, share: float) -> Any:
         return HistoryPolicy.looking_away(meta) if method == HISTORY_CONDITIONED.name else meta
 
     monkeypatch.setattr("surefoot.lab.experiments.locomotion.training.train_across_domains", train_across_domains)
@@ -532,8 +531,8 @@ def test_retraining_leaves_the_set_and_its_origin(
     origin = json.loads((tmp_path / "runner.json").read_text())
     assert origin == json.loads(json.dumps(results["families"]["runner"]["origin"]))
     assert origin["steps"] == 2250
-    assert origin["accepted"] == {"maml-penalty": 7}
-    assert origin["tuning"] == json.loads(json.dumps({"maml-penalty": asdict(tuned["maml-penalty"])}))
+    assert origin["accepted"] == dict.fromkeys(["safe-meta-control", "meta-cpo", "maml-penalty"], 7)
+    assert origin["tuning"] == json.loads(json.dumps({name: asdict(found) for name, found in tuned.items()}))
     assert "--retrain-baselines --share 0.5 --seed 3" in origin["baselines"]
     assert origin["meta_steps"] == 50 * 2 * 6 * 2000  # updates, before and after, tasks, steps on each
     assert "--share 0.5" in origin["command"]

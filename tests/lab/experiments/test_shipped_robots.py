@@ -67,14 +67,19 @@ def test_meta_policies_moved_and_say_how(shipped: dict[str, FamilyPolicies]) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("method", FIXED)
 def test_networks_that_never_adapt_take_the_steps_that_are_told(
-    shipped: dict[str, FamilyPolicies], method: str
+    shipped: dict[str, FamilyPolicies], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = pytest.importorskip("surefoot.lab.experiments.locomotion.training")
-    name, seen = "half-cheetah-motors", []
+    name, steps = "half-cheetah-motors", []
     safe = safe_network(shipped[name].policies)
-    words: Any = {"seed": 0, "share": 0.01, "progress": lambda *far: seen.append(far)}
-    found, again = (training.train_across_domains(FAMILIES[name], method, safe, **words) for _ in range(2))
-    assert seen[-1][1] == seen[-1][2] == training.meta_steps(200, 0.01) == 24_000
+    improve = training.improve
+
+    def count_steps(*given: Any, **words: Any) -> Any:
+        return improve(*given, **words, observer=lambda batch: steps.append(batch.steps))
+
+    monkeypatch.setattr(training, "improve", count_steps)
+    found, again = (training.train_across_domains(FAMILIES[name], method, safe, seed=0, share=0.01) for _ in range(2))
+    assert steps[-1] == training.meta_steps(200, 0.01) == 24_000
     assert not same_network(found, safe)
     assert same_network(found, again)
     if isinstance(found, HistoryPolicy):
