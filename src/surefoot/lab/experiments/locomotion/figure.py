@@ -18,7 +18,7 @@ from surefoot.report.palette import BUDGET_COLOUR, INK, PAPER, SOFT, Stroke, str
 
 HIGHEST = 2.2  # of the budget; what lies above is named at the edge
 LOWEST = -1.0  # of what can be gained; what lies below is named at the edge
-CROWDED = 3.0  # words at the edge begin lower if they belong to less than this times an earlier episode
+CROWDED = 4.0  # words at the edge begin lower if they belong to less than this times an earlier episode
 POSSIBLE = INK
 
 
