@@ -476,20 +476,21 @@ def test_the_page_says_which_meta_policies_are_the_safe_policy(folder: Path) -> 
             for name in names
         ]
         assert page._meta_policy_sentences(results) == said
-    networks = list(NETWORKS)
-    assert "In both families the steps of methods that train networks were not tuned" in page._step_size_sentence(
-        results, networks
-    )
-    tried = [{"divergence": 1.0, "reward_penalty": 0.1}, {"divergence": 1.0, "reward_penalty": 1.0}]
-    chosen = {name: {"tried": tuning.STEPS, "chosen": {"divergence": 0.1}, "steps": 2} for name in networks}
-    chosen["safe-meta-control"] = {"tried": tried, "chosen": tried[0], "steps": 2}
-    results["families"]["runner"]["origin"]["tuning"] = chosen
-    said = page._step_size_sentence(results, networks)
-    assert "tasks: reward penalty 0.1 (‘safe-meta-control’), divergence 0.1 (‘meta-cpo’)" in said
-    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in said
-    assert f"In {results['families']['again']['title']} the steps" in said
     del results["families"]["runner"]["unmoved"]
     assert "is not told by the version that wrote these results" in page._meta_policy_sentences(results)[0]
+
+
+def test_the_page_says_how_far_an_adaptation_goes(folder: Path) -> None:
+    family = json.loads((folder / "results.json").read_text())["families"]["runner"]
+    family["methods"] |= dict.fromkeys(NETWORKS, family["methods"]["pce"])
+    assert "were not tuned" in page._step_size_sentence(family)
+    tried = [{"divergence": 1.0, "reward_penalty": 0.1}, {"divergence": 1.0, "reward_penalty": 1.0}]
+    chosen = {name: {"tried": tuning.STEPS, "chosen": {"divergence": 0.1}, "steps": 2} for name in NETWORKS}
+    chosen["safe-meta-control"] = {"tried": tried, "chosen": tried[0], "steps": 2}
+    family["origin"]["tuning"] = chosen
+    said = page._step_size_sentence(family)
+    assert "tasks: reward penalty 0.1 (‘safe-meta-control’), divergence 0.1 (‘meta-cpo’)" in said
+    assert f"σ = {JITTER:.2g} to {JITTER:.2g}" in said
 
 
 def test_retraining_leaves_the_set_and_its_origin(

@@ -220,7 +220,7 @@ def _ends(of: Sequence[str]) -> str:
 
 
 def _figure(figure: bytes, results: Results) -> Section:
-    networks = [name for name in NETWORKS if name in results["methods"]]
+    networks = any(name in results["methods"] for name in NETWORKS)
     return Section(
         "Figure 4: reward gained and cost while adapting",
         figure=figure,
@@ -239,7 +239,7 @@ def _figure(figure: bytes, results: Results) -> Section:
             "of single episodes; networks that were trained on a task are judged by the episodes in which they were "
             "deployed, of which nothing was known when they were made. figure4.svg beside this page is the same "
             "figure.",
-            *([*_meta_policy_sentences(results), _step_size_sentence(results, networks)] if networks else []),
+            *(_meta_policy_sentences(results) if networks else []),
         ),
     )
 
@@ -261,39 +261,6 @@ def _meta_policy_sentences(results: Results) -> list[str]:
         "meta-training never moved it, and what is shown of it says nothing about meta-training."
         for name, titles in found.items()
     ]
-
-
-def _step_size_sentence(results: Results, networks: Sequence[str]) -> str:
-    """How far one adaptation of a method that trains networks goes, and how that was chosen."""
-    families = results["families"].values()
-    tuned = [family for family in families if set(networks) <= set(family["origin"].get("tuning", {}))]
-    others = [family["title"] for family in families if family not in tuned]
-    words = [
-        f"In {family['title']} how far one adaptation goes was chosen on validation tasks: "
-        + join_words([f"{_chosen_options(family['origin']['tuning'][name])} (‘{name}’)" for name in networks])
-        + f"; {_noise([family])}."
-        for family in tuned
-    ]
-    if others:
-        words.append(
-            f"In {_of_all(others, len(families))} the steps of methods that train networks were not tuned, so their "
-            "order says little."
-        )
-    return " ".join(words)
-
-
-def _chosen_options(tuning: Mapping[str, Any]) -> str:
-    """Of all that were tried, those in which they differ."""
-    varied = [key for key in tuning["chosen"] if len({tried[key] for tried in tuning["tried"]}) > 1]
-    return join_words([f"{key.replace('_', ' ')} {tuning['chosen'][key]:g}" for key in varied])
-
-
-def _noise(families: Sequence[Mapping[str, Any]]) -> str:
-    known = [family["noise"] for family in families if family["noise"]]
-    if not known:
-        return "they begin with the safe policy’s action noise"
-    low, high = min(ends[0] for ends in known), max(ends[1] for ends in known)
-    return f"they begin with the safe policy’s action noise, σ = {low:.2g} to {high:.2g}"
 
 
 def _of_all(titles: Sequence[str], families: int) -> str:
@@ -322,6 +289,7 @@ def _family(family: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
             "method gained at least a tenth of what is possible. Reward gained: at the end, beyond the safe policy on "
             "the same tasks, and more than is possible within the budget is counted here.",
             _steps_in_words(family),
+            *([_step_size_sentence(family)] if family["methods"].keys() & NETWORKS.keys() else []),
             *refused,
         ),
     )
@@ -342,6 +310,25 @@ def _steps_in_words(family: Mapping[str, Any]) -> str:
         f"a test is trained further; tests are not counted){meta}; for certified methods bounds, and for "
         f"‘{ADAPTING}’ signals: {parts}, at most, since hopeless policies are skipped and episodes may end early."
     )
+
+
+def _step_size_sentence(family: Mapping[str, Any]) -> str:
+    """How far one adaptation of a method that trains networks goes, and how that was chosen."""
+    networks, tuning = [name for name in NETWORKS if name in family["methods"]], family["origin"].get("tuning", {})
+    if not set(networks) <= set(tuning):
+        return "The steps of methods that train networks were not tuned, so their order says little."
+    chosen = join_words([f"{_chosen_options(tuning[name])} (‘{name}’)" for name in networks])
+    noise = "" if family["noise"] is None else ", σ = {:.2g} to {:.2g}".format(*family["noise"])
+    return (
+        f"How far one adaptation goes was chosen on validation tasks: {chosen}; they begin with the safe policy’s "
+        f"action noise{noise}."
+    )
+
+
+def _chosen_options(tuning: Mapping[str, Any]) -> str:
+    """Of all that were tried, those in which they differ."""
+    varied = [key for key in tuning["chosen"] if len({tried[key] for tried in tuning["tried"]}) > 1]
+    return join_words([f"{key.replace('_', ' ')} {tuning['chosen'][key]:g}" for key in varied])
 
 
 def _experts(family: Mapping[str, Any]) -> list[str]:
