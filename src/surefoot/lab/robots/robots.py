@@ -209,7 +209,7 @@ def _model(robot: Robot) -> Any:
     mujoco = _mujoco()
     with silence():
         model = mujoco.MjModel.from_xml_string(model_text(robot))
-    # Looking for parts that move apart takes a fifteenth of a step, and one robot is one part: bits stay the same.
+    # A robot is one part: to look for parts that can be solved apart takes time and changes no bit.
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
     return model
 
